@@ -66,7 +66,7 @@ class RowSharding:
         return replica if self.strategy == MOD else replica * self.rows_per_replica
 
     def rows_of(self, replica: int) -> range:
-        """Return the row numbers, in the table, of the rows that a replica owns, in stored order."""
+        """Return the row numbers, in the table, of the rows of a replica, in stored order."""
         if self.strategy == MOD:
             return range(replica, self.num_rows, self.num_replicas)
         first = min(replica * self.rows_per_replica, self.num_rows)

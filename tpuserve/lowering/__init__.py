@@ -1,7 +1,7 @@
 """Lowering: replaces TPU ops by ops that have CPU kernels.
 
-`lower` takes the graph that would run on a TPU and returns a graph with the same results that runs
-without one. It is a pure function over GraphDefs. `rules.op_table` has one record for each op.
+`lower` takes a GraphDef for a TPU, and returns a GraphDef that computes the same results without a
+TPU. `rules.op_table` lists the ops that need special treatment, and how each is replaced.
 """
 
 from tpuserve.lowering.graph_lowering import lower

@@ -1,6 +1,7 @@
-"""Lowers a TPU computation to CPU ops while user code builds it.
+"""Builds a TPU computation that runs on a CPU: replaces TPU ops by CPU ops (lowers it).
 
-The computation is built in a FuncGraph, and only its lowered form is added to the user's graph.
+The user's code builds the computation in a FuncGraph. Only the lowered ops are added to the user's
+own graph.
 """
 
 from collections.abc import Callable
@@ -14,30 +15,33 @@ from tpuserve.lowering.ir.function_renaming import rename_changed_functions
 from tpuserve.tensorflow_internals import FuncGraph
 
 _SCOPE = "emulated"
-# The name of a gradient function that raises an error. `_named_like` gives this function to each
-# result of a lowered computation, and `is_lowered` finds lowered computations by the name.
+# The name of a gradient function that raises an error, because gradients must be computed inside of
+# a TPU computation. Each result of a computation gets this gradient function. `is_lowered` finds
+# the computations by its name.
 _GRADIENT = "EmulatedTpuComputation"
 
-# The collections that `_copy_collections` leaves out: they hold the contexts of TensorFlow 1's
-# control flow, which are valid only in the graph that they were created in.
+# Keys of the collections that are not copied from a FuncGraph to the user's graph. They hold
+# contexts of TensorFlow 1's control flow, which are valid only in the graph where they were
+# created.
 _CONTROL_FLOW_COLLECTIONS = ("cond_context", "while_context")
 
 
 def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
-    """Build a TPU computation in a graph of its own, and add its lowered form to the default graph.
+    """Build a TPU computation in a FuncGraph, and add CPU ops for it to the default graph.
 
-    The default graph never holds a TPU op, so any session can run the results. Variables are
-    created in the default graph under their usual names; other tensors of the default graph are
-    captured. Loops and branches become functions, as the TPU's compiler requires.
+    The default graph gets no TPU ops, so that a session on a CPU can run the results. Variables of
+    the computation are created in the default graph under their usual names. Other tensors of the
+    default graph are captured. Loops and branches become functions, as XLA requires.
 
     Args:
       build: builds the computation. It takes no arguments, and returns a nested structure of
         tensors, operations and None.
-      compiled: True: XLA compiles the computation of each core. False: it runs op by op.
+      compiled: whether XLA compiles the computation of each replica. If False, a session runs its
+        ops one by one.
 
     Returns:
-      The structure that `build` returns, with the lowered tensors and operations of the default
-      graph.
+      The structure that `build` returned, with tensors and operations of the default graph in place
+      of those of the FuncGraph.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -67,8 +71,8 @@ def is_lowered(graph: Any) -> bool:
 
 
 def _outermost_graph(graph: Any) -> Any:
-    # A FuncGraph needs a name that is unique in the outermost graph: all graphs inside of the
-    # outermost graph share its function library.
+    # The name of a new FuncGraph must be unique in the outermost graph, because all graphs inside
+    # of the outermost graph share its function library.
     while isinstance(graph, FuncGraph):
         graph = graph.outer_graph
     return graph
@@ -87,8 +91,8 @@ def _call_build(build: Callable[[], Any]) -> Any:
     try:
         return build()
     except TypeError as error:
-        # Explain the TypeError of an op that updates a TensorFlow 1 variable: the op needs a
-        # reference to the variable, but a FuncGraph captures only the variable's value.
+        # An op that updates a variable of TensorFlow 1 raises a TypeError here, because it needs a
+        # reference to the variable, but a FuncGraph captures only the value. Raise a clearer error.
         if "_ref" not in str(error):
             raise
         raise UnsupportedOnTpu(
@@ -98,24 +102,31 @@ def _call_build(build: Callable[[], Any]) -> Any:
 
 
 def _named_like(lowered: Any, target: Any) -> Any:
-    """Return a lowered result with the name and static shape of the original result, `target`."""
+    """Return a copy of a result in the default graph, with the name and shape of the original.
+
+    Args:
+      lowered: the tensor or operation in the default graph.
+      target: the original tensor or operation in the FuncGraph.
+    """
     if not tf.is_tensor(lowered):
         return tf.group(lowered, name=target.name)
     with tf.compat.v1.get_default_graph().gradient_override_map({"Identity": _GRADIENT}):
         result = tf.identity(lowered, name=target.op.name)
-    # Set the shape, because the results of a queue or a call have unknown shapes.
+    # Set the shape explicitly: after the lowering, a queue or a function call may produce the
+    # tensor, and TensorFlow infers no shape for these.
     result.set_shape(target.shape)
     return result
 
 
 def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bool) -> list[Any]:
-    """Lower the nodes of a FuncGraph that the targets need, and import them into its outer graph.
+    """Replace TPU ops in a FuncGraph by CPU ops, and import the result into the outer graph.
 
     Args:
-      targets: operations and tensors of `traced`.
+      targets: operations and tensors of `traced`. Only these and the nodes that they need are
+        imported.
       traced: the FuncGraph that holds the TPU computation.
       graph: the outer graph: the default graph when `traced` was created.
-      compiled: True: XLA compiles the computation of each core. False: it runs op by op.
+      compiled: whether XLA compiles the computation of each replica.
 
     Returns:
       For each target, its lowered copy in `graph`.
@@ -140,18 +151,23 @@ def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bo
 
 
 def _captured_in(graph: Any, tensor: Any) -> Any:
-    """Return a tensor of `graph` with the value of `tensor`, which may be of an outer graph.
+    """Return a tensor of `graph` that has the value of `tensor`.
 
-    A FuncGraph captures a tensor of an outer graph by a placeholder; any other graph has no outer
-    graph.
+    Only a FuncGraph can use tensors of an outer graph. It captures them by placeholders. For any
+    other graph, `tensor` is returned itself.
     """
     return graph.capture(tensor) if isinstance(graph, FuncGraph) else tensor
 
 
 def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
-    """Return the argument `input_map` of tf.graph_util.import_graph_def.
+    """Return the argument `input_map` of tf.graph_util.import_graph_def for captured tensors.
 
-    It maps each input ("name" or "^name") that names a captured tensor to this tensor.
+    Args:
+      nodes: the NodeDefs to import.
+      captured: name of a placeholder, which is not imported → the tensor to use in its place.
+
+    Returns:
+      Input of a node ("name" or "^name") that refers to a placeholder → the tensor.
     """
     used = {reference for node in nodes for reference in node.input}
     return {
@@ -163,7 +179,12 @@ def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
 
 
 def _graph_def(targets: list[Any], traced: Any) -> Any:
-    """Return a GraphDef of the nodes of `traced` that the targets need, the targets included."""
+    """Return a GraphDef with the targets and all nodes that they need.
+
+    Args:
+      targets: operations and tensors of `traced`.
+      traced: the FuncGraph.
+    """
     pending, needed = [getattr(target, "op", target) for target in targets], set()
     while pending:
         operation = pending.pop()
@@ -175,7 +196,8 @@ def _graph_def(targets: list[Any], traced: Any) -> Any:
     definition = traced.as_graph_def()
     nodes = [node for node in definition.node if node.name in needed]
     for node in nodes:
-        # Remove colocation constraints: they name variables, which are in the outer graph.
+        # Remove colocation constraints: they name variables in the outer graph, which the GraphDef
+        # does not contain.
         node.attr.pop("_class", None)
     copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del definition.node[:]
@@ -184,9 +206,10 @@ def _graph_def(targets: list[Any], traced: Any) -> Any:
 
 
 def _copy_collections(traced: Any, graph: Any) -> None:
-    """Add to the collections of `graph` the items in the collections of a FuncGraph, `traced`.
+    """Copy the collections of a FuncGraph, `traced`, to those of `graph`.
 
-    Tensors and operations of `traced` are left out.
+    Variables, for example, are copied. Tensors and operations of `traced` are not, because they do
+    not belong to `graph`.
     """
     for name in traced.get_all_collection_keys():
         if name in _CONTROL_FLOW_COLLECTIONS:

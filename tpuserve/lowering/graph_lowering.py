@@ -1,4 +1,4 @@
-"""Lowering of a whole GraphDef and its functions to CPU ops."""
+"""Lowers a whole GraphDef and its functions: replaces all TPU ops by ops with CPU kernels."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,26 +27,28 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-# Prefixes of the attributes that place nodes on a TPU. The lowering removes these attributes.
+# Prefixes of the names of attributes that assign a node to a TPU computation or core. The lowering
+# removes these attributes, because its result runs on a CPU.
 _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot_for_cluster", "_XlaSharding", HOST_ATTRIBUTE)
 
 
 def lower(
     graph: "GraphDef", *, compiled: bool = True, core_devices: Sequence[str] = ()
 ) -> "GraphDef":
-    """Return a copy of a graph that gives the same results and has no TPU ops.
+    """Return a copy of a graph that computes the same results without TPU ops.
 
-    XLA compiles the computation of a TPU core for the CPU, at its first run. An op that XLA cannot
-    compile is therefore refused, as on a TPU. Where a computation communicates with the host or
-    with other replicas, it is split into parts, and XLA compiles each part.
+    XLA compiles each TPU computation for the CPU when it first runs. As on a TPU, this fails for an
+    op that XLA cannot compile. If a computation communicates with the host or with other replicas
+    at some points, it is split at these points, and XLA compiles each part.
 
     Args:
       graph: a GraphDef with its function library; it is not changed.
-      compiled: True: XLA compiles computations as described above. False: computations run op by
-        op, which starts faster and refuses fewer ops.
-      core_devices: the device that does the work of each core, such as "/job:worker/task:1", for
-        the computations in the main graph. What is done once for all replicas, such as a sum or an
-        update of a variable, has no device. Empty if one device does everything.
+      compiled: whether XLA compiles TPU computations. If False, their ops run one by one, which
+        starts faster and works for more ops.
+      core_devices: core_devices[c] is the device that takes the place of TPU core c, such as
+        "/job:worker/task:1", for the computations in the main graph. Ops that run once for all
+        replicas, such as a sum or an update of a variable, get no device. Empty if one device runs
+        everything.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU. The message names the op, the node and the
@@ -74,7 +76,8 @@ def lower(
         renamed = _rewrite_nodes(functions[name].node_def, f"function {name!r}", in_function=True)
         _rename_references(functions[name], renamed)
     _keep_functional_control_flow(reachable, functions)
-    # Remove functions that are no longer called, such as the original of an unrolled function.
+    # Remove functions that the original graph calls but the new graph does not, such as the body of
+    # a loop that was replaced by a body that does the work of all replicas.
     unused = reachable_before - reachable
     if unused or len(functions) != len(lowered.library.function):
         del lowered.library.function[:]
@@ -87,11 +90,14 @@ def lower(
 def _keep_functional_control_flow(
     reachable: set[str], functions: "Mapping[str, FunctionDef]"
 ) -> None:
-    """Keep If and While ops functional in everything that XLA compiles.
+    """Let XLA compile If and While ops: remove an attribute that TensorFlow would act on.
 
-    If and While ops that were traced outside of a TPU computation have an attribute by which
-    TensorFlow rewrites them with Enter, Switch and Merge, which XLA cannot compile. The attribute
-    is removed.
+    TensorFlow sets the attribute on ops that were traced outside of a TPU computation. It replaces
+    ops with the attribute by Enter, Switch and Merge, which XLA cannot compile.
+
+    Args:
+      reachable: names of the functions that the graph calls.
+      functions: function name → FunctionDef. Functions that XLA compiles are changed in place.
     """
     roots = {name for name in reachable if MUST_COMPILE in functions[name].attr}
     compiled = roots.union(
@@ -103,7 +109,15 @@ def _keep_functional_control_flow(
 
 
 def _functionalize_computations(graph: "GraphDef", functions: "dict[str, FunctionDef]") -> None:
-    """Replace the control flow of TensorFlow 1, which old exporters write, in TPU computations."""
+    """Replace TensorFlow 1's loops and branches in TPU computations by While and If ops.
+
+    Old exporters write these loops and branches, which consist of ops such as Switch and Merge.
+
+    Args:
+      graph: the GraphDef, which is searched for TPUPartitionedCalls.
+      functions: function name → FunctionDef. Functions are changed in place, and functions are
+        added for the bodies of loops and branches.
+    """
     node_lists = [graph.node, *(function.node_def for function in functions.values())]
     computations = [
         node.attr["f"].func.name for nodes in node_lists for node in nodes if node.op == TPU_CALL
@@ -121,11 +135,17 @@ def _functionalize_computations(graph: "GraphDef", functions: "dict[str, Functio
 def _lower_computation_functions(
     graph: "GraphDef", functions: "dict[str, FunctionDef]", *, compiled: bool
 ) -> None:
-    """Lower the functions that hold TPU computations, in place.
+    """Prepare the functions that hold TPU computations to run on a CPU, in place.
 
-    XLA compiles a function whole if a TPUPartitionedCall calls it and the TPU runs all its nodes.
-    A function whose nodes partly run on the host, or that another op calls, such as a
-    BatchFunction, is unrolled: see `passes.replica_unrolling`.
+    XLA compiles a whole function if a TPUPartitionedCall calls it and no node of it runs on the
+    host. Any other function with a computation is unrolled: its nodes are replaced by nodes that do
+    the work of all replicas (see `passes.replica_unrolling`). An example is a function with a
+    computation that a BatchFunction calls directly.
+
+    Args:
+      graph: the GraphDef.
+      functions: function name → FunctionDef.
+      compiled: whether XLA compiles the computations.
     """
     called = set()
     node_lists = [graph.node, *(function.node_def for function in functions.values())]
@@ -186,23 +206,22 @@ def _check_no_strings(function: "FunctionDef") -> None:
 
 
 def _rewrite_nodes(nodes: Any, where: str, *, in_function: bool) -> dict[str, Mapping[str, str]]:
-    """Replace ops in place by the rule `OpSpec.rewrite` of their records in the op table.
+    """Replace TPU ops by CPU ops, in place, with the functions `OpSpec.rewrite` of the op table.
 
     Args:
-      nodes: the repeated NodeDef field of a graph or function.
-      where: describes the graph or function in error messages.
+      nodes: the repeated NodeDef field of a GraphDef or FunctionDef.
+      where: a description of the graph or function for error messages.
       in_function: True if `nodes` belongs to a FunctionDef, False if it belongs to a GraphDef.
 
     Returns:
-      For the name of each replaced node, a dict that maps the old names of its output arguments
-      to the new names.
+      Name of a replaced node → a dict from the old name of an output argument to its new name.
 
     Raises:
-      LoweringError: the record of a TPU op has no rule.
+      LoweringError: the op table has no replacement for a TPU op.
     """
     renamed: dict[str, Mapping[str, str]] = {}
     scope = RewriteScope(nodes, in_function)
-    # Iterate over a copy, because a rewrite may append nodes.
+    # Iterate over a copy of the list, because `spec.rewrite` may append nodes to it.
     for node in list(nodes):
         spec = op_spec(node.op)
         if spec.rewrite is not None:
@@ -225,11 +244,14 @@ def _remove_placement(node: "NodeDef") -> None:
 
 
 def _rename_references(function: "FunctionDef", renamed: Mapping[str, Mapping[str, str]]) -> None:
-    """Correct the references, in a function, to output arguments that have new names.
+    """Update the references to output arguments that were renamed, in the body of a function.
+
+    A node in a function refers to an output of another node by "node:argument:index", and the new
+    op of that node may have other argument names.
 
     Args:
-      function: the function, whose nodes `_rewrite_nodes` has rewritten.
-      renamed: what `_rewrite_nodes` returned.
+      function: the FunctionDef, after `_rewrite_nodes`; changed in place.
+      renamed: the return value of `_rewrite_nodes`.
     """
 
     def new_reference(reference: str) -> str:

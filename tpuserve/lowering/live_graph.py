@@ -1,4 +1,4 @@
-"""Lowering of a part of a tf.Graph that a session and its hooks already use (a live graph)."""
+"""Adds CPU copies of TPU ops to a tf.Graph that is in use, for example by a session's hooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from tpuserve.lowering.rules.infeed_outfeed import queue_name_prefix
 
 @dataclass(frozen=True)
 class LoweredSubgraph:
-    """A copy of a part of a tf.Graph, with CPU ops in place of TPU ops, in the same graph.
+    """The result of `lower_in_place`: copies of ops with CPU ops in place of TPU ops.
 
     Attributes:
-      targets: the lowered copies of the targets of `lower_in_place`, in the same order.
-      end_infeeds, end_outfeeds: ops that close the queues that replace the infeeds and outfeeds of
-        the cores. The elements in a closed queue can still be dequeued; after them, dequeuing
+      targets: the copies of the argument `targets` of `lower_in_place`, in the same order.
+      end_infeeds, end_outfeeds: ops that close the queues which replace infeeds and outfeeds.
+        Elements that are still in a closed queue can be dequeued. After the last one, a dequeue
         raises tf.errors.OutOfRangeError.
     """
 
@@ -31,15 +31,17 @@ class LoweredSubgraph:
 def lower_in_place(
     targets: Sequence[Any], *, compiled: bool = True, core_devices: Sequence[str] = ()
 ) -> LoweredSubgraph:
-    """Add lowered copies of ops and tensors to the default graph.
+    """Add copies of ops to the default graph, with CPU ops in place of TPU ops.
 
-    The ops that the targets need are copied, lowered and added. Placeholders, variables, tables
-    and iterators are not copied: the original ops and the copies share them.
+    The targets and all ops that they need are copied. Placeholders, variables, tables and iterators
+    are not copied: the original ops and the copies share them.
 
     Args:
       targets: operations and tensors of the default graph.
-      compiled: True: XLA compiles the computation of each core. False: it runs op by op.
-      core_devices: see `graph_lowering.lower`.
+      compiled: whether XLA compiles the computation of each replica. If False, a session runs its
+        ops one by one.
+      core_devices: core_devices[c] is the device that takes the place of TPU core c, such as
+        "/job:worker/task:1". Empty if one device runs everything.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -67,9 +69,10 @@ def lower_in_place(
 
 
 def _core_queues(graph: Any) -> dict[str, Any]:
-    """Return the FIFOQueueV2 nodes of a lowered graph's infeed and outfeed queues.
+    """Return the FIFOQueueV2 nodes by which the lowering has replaced infeeds and outfeeds.
 
-    The keys are the values of the nodes' attribute `shared_name`.
+    Returns:
+      Value of the attribute `shared_name` → NodeDef.
     """
     node_lists = (graph.node, *(function.node_def for function in graph.library.function))
     return {
@@ -81,7 +84,12 @@ def _core_queues(graph: Any) -> dict[str, Any]:
 
 
 def _close_queues(queues: dict[str, Any], direction: str) -> Any:
-    """Build the op that closes all queues of a direction, which is "infeed" or "outfeed"."""
+    """Build an op that closes all queues of one direction.
+
+    Args:
+      queues: value of the attribute `shared_name` → NodeDef of the queue.
+      direction: "infeed" or "outfeed".
+    """
     closes = []
     for name, node in queues.items():
         if name.startswith(queue_name_prefix(direction)):
@@ -98,10 +106,14 @@ def _close_queues(queues: dict[str, Any], direction: str) -> Any:
 
 
 def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Choose a placeholder for each input that the operations take from outside of them.
+    """Choose placeholder names for the tensors that operations take from other operations.
+
+    Args:
+      operations: name → operation, for the operations that are to be copied.
 
     Returns:
-      Name of such an input → the tensor, and the name of the placeholder that replaces it.
+      Tensor name → (the tensor, the name of the placeholder that takes its place in the GraphDef of
+      the copies).
     """
     placeholders: dict[str, tuple[Any, str]] = {}
     for operation in operations.values():
@@ -114,7 +126,13 @@ def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]
 def _graph_def(
     graph: Any, operations: dict[str, Any], placeholders: dict[str, tuple[Any, str]]
 ) -> Any:
-    """Return a GraphDef of the operations, with placeholders for the inputs in `placeholders`."""
+    """Return a GraphDef of some operations, with placeholders for inputs from other operations.
+
+    Args:
+      graph: the tf.Graph of the operations.
+      operations: name → operation.
+      placeholders: the return value of `_placeholder_names`.
+    """
     whole = graph.as_graph_def()
     definition = tf.compat.v1.GraphDef(versions=whole.versions, library=whole.library)
     for tensor, name in placeholders.values():

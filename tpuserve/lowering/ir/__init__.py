@@ -1,1 +1,1 @@
-"""The representation of graphs that the rules and passes of the lowering transform."""
+"""The intermediate representation of graphs on which the lowering of TPU ops works."""

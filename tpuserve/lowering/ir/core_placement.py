@@ -1,4 +1,4 @@
-"""The TPU core that each replica runs on, and the core that an infeed or outfeed op serves."""
+"""Finds the TPU core of each replica, and the core whose infeed or outfeed an op uses."""
 
 import re
 from typing import TYPE_CHECKING
@@ -8,7 +8,8 @@ from tpuserve.errors import LoweringError
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-# The number of coordinates of a core: x, y and z of the chip, and the core's index in the chip.
+# The number of coordinates of a core in a TPU topology: x, y and z of its chip, and its index
+# within the chip.
 _COORDINATES = 4
 _TPU_DEVICE = re.compile(r"device:TPU:(?P<ordinal>\d+)", re.IGNORECASE)
 
@@ -16,7 +17,8 @@ _TPU_DEVICE = re.compile(r"device:TPU:(?P<ordinal>\d+)", re.IGNORECASE)
 def first_cores(metadata: "NodeDef") -> list[int]:
     """Return, for each replica, the index of its first core among the cores of all hosts.
 
-    An emulated replica computes on its first core only. If it has other cores, they stay idle.
+    With model parallelism, a replica has several cores on a TPU. On a CPU, its work is not divided,
+    and only the first core counts.
 
     Args:
       metadata: the TPUReplicateMetadata node of the computation.
@@ -46,7 +48,7 @@ def first_cores(metadata: "NodeDef") -> list[int]:
 
 
 def _core_indices(topology: bytes) -> dict[tuple[int, ...], int]:
-    """Return the coordinates of each core of a topology → the index of the core.
+    """Return the coordinates of each core in a TPU topology → the index of the core.
 
     Args:
       topology: a serialised TopologyProto.
@@ -61,11 +63,11 @@ def _core_indices(topology: bytes) -> dict[tuple[int, ...], int]:
 
 
 def target_core(host_op: "NodeDef") -> int:
-    """Return the ordinal of the core whose infeed or outfeed a host's op serves.
+    """Return the ordinal of the TPU core with which an infeed or outfeed op exchanges data.
 
     Args:
-      host_op: an infeed enqueue or outfeed dequeue. Its attribute `device_ordinal` names the core,
-        or else its device.
+      host_op: an infeed enqueue or outfeed dequeue, which runs on the host. The ordinal is in its
+        attribute `device_ordinal`; if this is negative, in the name of its device.
 
     Raises:
       LoweringError: the op has neither a device_ordinal nor a TPU device.

@@ -1,6 +1,6 @@
-"""Restores the attributes with default values that TensorFlow removes from nodes in an export.
+"""Adds to nodes the attributes with default values that TensorFlow removed when it saved them.
 
-The attributes of a node determine the types of its outputs, so the lowering needs all of them.
+Attributes determine the types of a node's outputs, so passes over graphs need all of them.
 """
 
 from collections.abc import Iterable
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 def restore_default_attrs(graph: "GraphDef") -> None:
-    """Add missing attributes, with their defaults, to the nodes of a graph and its functions."""
+    """Add missing attributes, with default values, to all nodes of a GraphDef and its functions."""
     add_default_attrs(graph.node)
     for function in graph.library.function:
         add_default_attrs(function.node_def)
 
 
 def add_default_attrs(nodes: "Iterable[NodeDef]") -> None:
-    """Add missing attributes, with their defaults, to nodes."""
+    """Add missing attributes, with the default values of the op registry, to NodeDefs."""
     from tpuserve.tensorflow_internals import op_def_registry
 
     for node in nodes:
         definition = op_def_registry.get(node.op)
-        # Skip a node whose op is the name of a function: the op registry does not define such an
-        # op.
+        # If the op type of a node is the name of a function, the op registry has no definition.
+        # Skip the node.
         for attribute in definition.attr if definition is not None else ():
             if attribute.HasField("default_value") and attribute.name not in node.attr:
                 node.attr[attribute.name].CopyFrom(attribute.default_value)

@@ -1,4 +1,4 @@
-"""Renaming of functions, so that two versions of a function can be in one graph."""
+"""Renames functions, so that a graph can contain both the original and a changed version."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 def rename_changed_functions(
     graph: "GraphDef", original: "GraphDef", suffix: str = "_lowered"
 ) -> None:
-    """Rename, in place, each function that differs from the original function of the same name.
+    """Rename the functions of a graph that were changed, so that it can be imported.
 
-    A function that calls a changed function is renamed too. Functions that did not change are
-    removed from the graph's library, because the library of `original` has them.
+    The names must differ from those of the original functions, which the tf.Graph already has. A
+    function that calls a changed function is renamed too. Unchanged functions are removed from the
+    library of `graph`, because the tf.Graph has them.
 
     Args:
-      graph: the changed graph.
-      original: a GraphDef with the library of the tf.Graph that `graph` will be imported into.
+      graph: the GraphDef to import; changed in place.
+      original: a GraphDef with the original functions of the tf.Graph.
       suffix: is appended to the name of each function that is renamed.
     """
     before = {function.signature.name: function for function in original.library.function}
@@ -50,11 +51,11 @@ def rename_changed_functions(
 
 
 def rename_functions(graph: "GraphDef", new_names: Mapping[str, str]) -> None:
-    """Rename functions of a graph's library in place, and the calls of these functions.
+    """Rename functions in the library of a graph, and let all nodes call them by the new names.
 
     Args:
-      graph: the graph to change.
-      new_names: old name → new name; functions that are not listed keep their names.
+      graph: the GraphDef; changed in place.
+      new_names: old name → new name. All other functions keep their names.
     """
     for node in graph.node:
         _rename_calls(node, new_names)

@@ -1,7 +1,7 @@
-"""The graph IR (intermediate representation): a graph or function body as nodes and values.
+"""The graph IR (intermediate representation), in which passes work on graphs and functions alike.
 
-References between nodes differ in GraphDefs ("node:1") and in FunctionDefs ("node:output:0"). The
-IR has one form of reference, so that the passes work on both.
+A node in a GraphDef refers to an output of another node by "node:1", and a node in a FunctionDef by
+"node:output:0". In the IR, both refer to it by a `Value`.
 """
 
 import itertools
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class Value(NamedTuple):
-    """One output of a node, or an argument of the graph.
+    """Identifies an output of a node, or an argument of a function.
 
     Attributes:
       producer: the name of the node or argument.
-      output_index: which output of the node; 0 for an argument.
+      output_index: the index of the output among the outputs of the node; 0 for an argument.
     """
 
     producer: str
@@ -33,12 +33,12 @@ class Value(NamedTuple):
 
 @dataclass
 class Node:
-    """A node whose inputs are `Value`s. The inputs of a NodeDef are strings.
+    """A node of a `GraphIR`. Its inputs are `Value`s, while those of a NodeDef are strings.
 
     Attributes:
-      name: unique in its graph.
-      definition: op, attributes and device; `definition.name` and `definition.input` are ignored.
-      inputs: the values that the node takes.
+      name: the name, which is unique in the graph. definition: a NodeDef with the op type,
+      attributes and device of the node. Its fields `name` and `input` are ignored. inputs: the data
+      inputs: outputs of other nodes, or arguments of the function.
       controls: names of the nodes that must run before this node.
     """
 
@@ -49,21 +49,20 @@ class Node:
 
     @property
     def op(self) -> str:
-        """The op type."""
+        """The op type, such as "MatMul"."""
         return self.definition.op
 
 
 @dataclass
 class GraphIR:
-    """A graph or a function body.
+    """A graph, the body of a function, or a part of these, as nodes that refer to each other.
 
     Attributes:
       nodes: name → node, in topological order.
-      arguments: argument name → DataType enum value.
-      external_values: value that nodes of the graph take from a node outside of the graph → its
-        DataType enum value.
-      results: the values that the graph returns, in order.
-      control_outputs: names of nodes that must run although no node refers to them.
+      arguments: for a function, argument name → DataType enum value. external_values: for a part of
+      a graph, output of a node outside of the part that its nodes use → DataType enum value.
+      results: the node outputs or arguments that the function or part returns, in order.
+      control_outputs: names of nodes that must run even if no result depends on them.
     """
 
     nodes: dict[str, Node]
@@ -74,7 +73,12 @@ class GraphIR:
 
 
 def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
-    """Convert the body of a FunctionDef into a GraphIR."""
+    """Convert the body of a FunctionDef into a GraphIR.
+
+    Args:
+      function: the FunctionDef.
+      library: the functions that its nodes call: function name → FunctionDef.
+    """
     arguments = {argument.name: argument.type for argument in function.signature.input_arg}
     values = {
         f"{node.name}:{output}": Value(node.name, index)
@@ -106,9 +110,9 @@ def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
 
 
 def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
-    """Convert nodes of a GraphDef into a GraphIR.
+    """Convert NodeDefs of a GraphDef into a GraphIR.
 
-    The inputs of the nodes may come from other nodes, which are not in `definitions`.
+    The NodeDefs may be a part of a graph, and have inputs from nodes that are not in `definitions`.
     """
 
     def value(reference: str) -> Value:
@@ -129,12 +133,12 @@ def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
 
 
 def to_function_def(graph: GraphIR, name: str, library: "Library") -> "FunctionDef":
-    """Serialise a graph as a FunctionDef.
+    """Convert a GraphIR to a FunctionDef.
 
     Args:
-      graph: its node and argument names become those of the function.
-      name: the function's name.
-      library: the functions that nodes of the graph call by name.
+      graph: the body of the function. Its nodes and arguments keep their names.
+      name: the name of the function.
+      library: the functions that the nodes call: function name → FunctionDef.
     """
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
@@ -168,7 +172,13 @@ def to_function_def(graph: GraphIR, name: str, library: "Library") -> "FunctionD
 
 
 def replace_function_body(function: "FunctionDef", graph: GraphIR, library: "Library") -> None:
-    """Replace the body of a function in place; its name, arguments and results stay."""
+    """Replace the body of a FunctionDef in place; keep its name, arguments and results.
+
+    Args:
+      function: the FunctionDef.
+      graph: the new body.
+      library: the functions that the nodes of the new body call: function name → FunctionDef.
+    """
     replacement = to_function_def(graph, function.signature.name, library)
     del function.node_def[:]
     function.node_def.extend(replacement.node_def)
@@ -182,7 +192,7 @@ def replace_function_body(function: "FunctionDef", graph: GraphIR, library: "Lib
 
 
 def append_node_defs(nodes: Iterable[Node], node_defs: Any) -> None:
-    """Append nodes to the `node` field of a GraphDef."""
+    """Convert nodes to NodeDefs, and append these to the `node` field of a GraphDef."""
     for node in nodes:
         references = [
             f"{value.producer}:{value.output_index}" if value.output_index else value.producer
@@ -200,7 +210,7 @@ def _write_node_def(node: Node, node_def: "NodeDef", references: list[str]) -> N
 
 
 def value_types(graph: GraphIR, library: "Library") -> dict[Value, int]:
-    """Return the DataType enum value of every argument, external value and node output."""
+    """Return the DataType enum value of each argument, external value and node output."""
     types = {Value(name): dtype for name, dtype in graph.arguments.items()} | graph.external_values
     for node in graph.nodes.values():
         for index, (_, dtype) in enumerate(op_defs.node_outputs(node.definition, library)):
@@ -209,11 +219,12 @@ def value_types(graph: GraphIR, library: "Library") -> dict[Value, int]:
 
 
 def topological_order(nodes: Iterable[Node]) -> dict[str, Node]:
-    """Return name → node, ordered so that each node comes after the nodes that it refers to."""
+    """Return name → node, sorted topologically: each node comes after its inputs."""
     unordered = {node.name: node for node in nodes}
     ordered: dict[str, Node] = {}
     entered: set[str] = set()
-    # The depth-first search uses no recursion, because graphs are deeper than Python's stack.
+    # This depth-first search does not use recursion, because a graph may be deeper than Python's
+    # recursion limit.
     stack: list[tuple[str, bool]] = [(name, False) for name in reversed(unordered)]
     while stack:
         name, is_ready = stack.pop()
@@ -231,19 +242,19 @@ def topological_order(nodes: Iterable[Node]) -> dict[str, Node]:
 
 
 def predecessors(node: Node) -> list[str]:
-    """Return the names of the nodes and arguments that a node has as data or control inputs."""
+    """Return the names of the nodes and arguments that are data or control inputs of a node."""
     return [*(value.producer for value in node.inputs), *node.controls]
 
 
 def find_needed(
     nodes: Mapping[str, Node], names: Iterable[str], stop: Collection[str] = ()
 ) -> set[str]:
-    """Return the names of the given nodes, and of all nodes that they depend on.
+    """Return the names of some nodes and of all nodes that they depend on.
 
     Args:
       nodes: Name → node of a graph.
-      names: Names of the nodes to start from; those of nodes outside of the graph are left out.
-      stop: Names of nodes that are left out, together with the nodes that only they depend on.
+      names: Names of the nodes to start from. Names that are not in `nodes` are not returned.
+      stop: Names of nodes that are not returned, and whose inputs are not followed.
     """
     return find_reachable(
         names,
@@ -252,7 +263,7 @@ def find_needed(
 
 
 def unused_name(name: str, taken: Container[str]) -> str:
-    """Return the name, with a number appended if the name is already taken."""
+    """Return `name`, with a number appended if `taken` already contains it."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     return next(
         candidate for candidate in itertools.chain([name], numbered) if candidate not in taken

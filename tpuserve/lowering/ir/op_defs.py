@@ -1,4 +1,4 @@
-"""Properties of nodes, from TensorFlow's op registry and from the functions that nodes call."""
+"""Finds properties of nodes in TensorFlow's op registry and in the functions that they call."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.core.framework.op_def_pb2 import OpDef
 
-    # The function library of a graph: function name → FunctionDef.
+    # The type of a function library: function name → FunctionDef.
     Library: TypeAlias = Mapping[str, FunctionDef]
 
 
@@ -25,15 +25,15 @@ def op_definition(node: "NodeDef", library: "Library") -> "OpDef":
 
 
 def node_outputs(node: "NodeDef", library: "Library") -> list[tuple[str, int]]:
-    """Return the outputs of a node.
+    """Return the name and the type of each output of a node.
 
     Args:
-      node: a NodeDef with all its attributes; see `default_attrs`.
-      library: function name → function, for a node whose op is the name of a function.
+      node: a NodeDef with all its attributes, including those with default values.
+      library: function name → FunctionDef, for a node whose op type is the name of a function.
 
     Returns:
-      For each output, how a function body refers to it ("outputs:1" is the second tensor of output
-      argument "outputs"), and its DataType enum value.
+      For each output, its name in the body of a function, and its DataType enum value. The name
+      "outputs:1", for example, is the second tensor of the output argument "outputs".
     """
     outputs = []
     for argument in op_definition(node, library).output_arg:
@@ -47,12 +47,15 @@ def node_outputs(node: "NodeDef", library: "Library") -> list[tuple[str, int]]:
 
 
 def is_stateful(node: "NodeDef", library: "Library") -> bool:
-    """Return whether TensorFlow declares the node's op, or the function it calls, as stateful."""
+    """Return whether TensorFlow declares a node's op as stateful.
+
+    If the op type is the name of a function, return whether the function is declared as stateful.
+    """
     return bool(op_definition(node, library).is_stateful)
 
 
 def walk_calls(nodes: "Iterable[NodeDef]", library: "Library") -> "Iterator[NodeDef]":
-    """Yield nodes, and all nodes of the functions that they call directly or indirectly."""
+    """Yield NodeDefs, then those of all functions that they call, directly or indirectly."""
     start = list(nodes)
     yield from start
     for name in sorted(find_called_functions(start, library)):

@@ -1,4 +1,7 @@
-"""Outlining: replaces a cluster of nodes by a function and one node that calls the function."""
+"""Builds calls of functions that hold nodes of a graph, and changes the seeds in such functions.
+
+To let XLA compile some nodes as a whole, the lowering moves them into a function (outlining).
+"""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -9,16 +12,16 @@ from tpuserve.lowering.ir.graph_ir import GraphIR, Node
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
-# Boolean attributes of call nodes and functions. In this order they tell TensorFlow to compile the
-# function by XLA, to rewrite If and While with Switch and Merge, not to inline the function, and to
-# inline it.
+# Boolean attributes by which TensorFlow decides how to run a node or function. In this order:
+# compile the function with XLA; replace If and While by Switch and Merge; do not inline the
+# function; inline the function.
 MUST_COMPILE = "_XlaMustCompile"
 SWITCH_MERGE = "_lower_using_switch_merge"
 NOT_INLINE = "_noinline"
 INLINE = "_lower_as_multi_device_function"
 
-# Replica r adds r times this number to the second seed of a random op, so that each replica draws
-# other numbers.
+# Replica r adds r times this number to the second seed of each random op, so that the replicas draw
+# different random numbers.
 _SEED_DISTANCE = 0x5EED
 
 
@@ -26,13 +29,13 @@ def make_call(function: str, definition: "FunctionDef", *, must_compile: bool) -
     """Build the NodeDef of a call of a function.
 
     Args:
-      function: the function's name.
-      definition: the function. If XLA does not compile the call and the function takes resource
-        handles, an attribute that forbids inlining is added to the function.
+      function: the name of the function.
+      definition: the FunctionDef. If the function takes resource handles and XLA does not compile
+        the call, an attribute that forbids inlining is added to the FunctionDef.
       must_compile: whether XLA compiles the call.
 
     Returns:
-      A StatefulPartitionedCall without name and inputs.
+      A StatefulPartitionedCall without name and inputs, which the calling function sets.
     """
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
@@ -48,31 +51,31 @@ def make_call(function: str, definition: "FunctionDef", *, must_compile: bool) -
     if must_compile:
         call.attr[MUST_COMPILE].b = True
     elif any(op_defs.is_handle(argument.type) for argument in signature.input_arg):
-        # Forbid inlining, because nodes of an inlined function do not wait for the control inputs
-        # of the call. They could read or update the variables of the function too early.
+        # Forbid TensorFlow to inline the function: inlined nodes do not wait for the control inputs
+        # of the call, so they could read or update variables too early.
         definition.attr[NOT_INLINE].b = True
     else:
-        # Inline a function without variables, so that Grappler optimises it together with the nodes
-        # around the call.
+        # The function uses no variables. Let TensorFlow inline it, so that Grappler optimises it
+        # together with the nodes around the call.
         call.attr[INLINE].b = True
     return call
 
 
 def has_seed_attributes(node: Node) -> bool:
-    """Return whether a node draws random numbers from seeds in its attributes."""
+    """Return whether a node is a random op whose seeds are attributes."""
     attributes = node.definition.attr
     return "seed" in attributes and "seed2" in attributes
 
 
 def reseed(graph: GraphIR, replica: int) -> GraphIR:
-    """Return a copy of a graph whose random ops have seeds of their own for a replica.
+    """Return a copy of a graph in which random ops have other seeds for each replica.
 
-    The random number generator of an op starts from the op's seeds. With equal seeds, dropout would
-    drop the same units on all replicas. Replica 0 keeps the seeds. An op whose seeds are both 0 is
-    not changed: TensorFlow seeds it at random.
+    With equal seeds, all replicas would draw the same random numbers, and dropout would drop the
+    same units on all of them. On replica 0, the seeds do not change. An op whose seeds are both 0
+    does not change either, because TensorFlow seeds it at random.
 
     Args:
-      graph: the body of a cluster.
+      graph: the body of the function that each replica runs.
       replica: index of the replica, from 0.
     """
     nodes = {}

@@ -1,1 +1,1 @@
-"""Transformations of whole graphs and function bodies."""
+"""The passes of the lowering, each of which analyses or transforms a whole graph or function."""

@@ -1,7 +1,7 @@
-"""Canonicalisation: simplifies the graph of a replica before it is partitioned into clusters.
+"""Canonicalisation: simplifies the graph of a TPU computation before XLA clusters are chosen.
 
-Calls that have effects are inlined; Identity ops, dead nodes and needless control inputs are
-removed.
+It inlines calls that have side effects, and removes Identity ops, dead nodes and needless control
+inputs. The clusters of nodes that XLA compiles as a whole become larger thereby.
 """
 
 import dataclasses
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 
 def canonicalize_graph(graph: GraphIR, library: "Library") -> GraphIR:
-    """Inline calls with effects; remove identities, dead nodes and control inputs of pure nodes.
+    """Simplify the graph of a TPU computation.
 
-    The inlined calls update a variable, or communicate with the host or other replicas. A pure
-    node has no effect: it is stateless and does not communicate.
+    Calls that update a variable, or communicate with the host or other replicas, are inlined.
+    Identity ops, dead nodes, and control inputs of nodes without side effects are removed.
+
+    Args:
+      graph: the graph, as one replica runs it.
+      library: function name → FunctionDef.
     """
     inlined = inline_effectful_calls(graph, library)
     return _remove_dead_nodes(
@@ -31,22 +35,22 @@ def canonicalize_graph(graph: GraphIR, library: "Library") -> GraphIR:
 
 
 def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
-    """Replace the control inputs by control inputs between nodes that have an effect.
+    """Replace control inputs by control inputs between nodes that have side effects.
 
     In TensorFlow, a gradient op has control inputs from dozens of other gradient ops, so that all
-    gradients are complete together. Control inputs between pure nodes (nodes without an effect)
-    order nothing, but they would split a computation into many clusters, which XLA compiles
-    separately.
+    gradients are complete together. Control inputs of pure nodes, which have no side effects, order
+    nothing. But they would split a computation into many clusters, which XLA compiles separately.
 
-    If the source of a control input is pure, the control input is replaced by control inputs from
-    the nodes with effects that the source depends on. If the destination is pure, the control input
-    moves to the nodes that use the destination's output: TensorFlow often attaches the control
-    input to a constant, and not to the update that adds the constant.
+    If a control input comes from a pure node, control inputs from the nodes with side effects on
+    which the pure node depends replace it. If a pure node has a control input, the nodes that use
+    an output of the pure node get the control input instead. This matters because TensorFlow often
+    gives the control input of an update to the constant that the update adds.
     """
-    # Node → the nodes that replace it as a control input: itself if it has an effect, else the
-    # nodes with effects that it depends on.
+    # Node name → names of the nodes that replace the node as a control input: the node itself if it
+    # has a side effect, else the nodes with side effects that it depends on.
     effects: dict[str, frozenset[str]] = {}
-    # Pure node → its control inputs, which move to the nodes that use its outputs.
+    # Name of a node without side effects → its control inputs, which are moved to the nodes that
+    # use its outputs.
     inherited: dict[str, dict[str, None]] = {}
     returned = {*graph.control_outputs, *(value.producer for value in graph.results)}
     nodes = {}
@@ -58,8 +62,8 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
             effects[node.name] = frozenset().union(
                 *(effects.get(name, ()) for name in graph_ir.predecessors(node))
             )
-        # Keep control inputs from nodes that are not in this graph: these are nodes around the
-        # computation.
+        # Keep a control input from a node that is not in this graph: it is a node outside of the
+        # TPU computation.
         controls = dict.fromkeys(
             effect
             for name in node.controls
@@ -83,7 +87,12 @@ def _has_effect(node: Node, library: "Library") -> bool:
 
 
 def _look_through_identities(value: Value, graph: GraphIR) -> Value:
-    """Return the value that a chain of Identity ops, which ends in `value`, forwards."""
+    """Return the node output that a chain of Identity ops forwards.
+
+    Args:
+      value: the output at the end of the chain; returned itself if no Identity produces it.
+      graph: the graph.
+    """
     node = graph.nodes.get(value.producer)
     while node is not None and _is_removable_identity(node):
         value = node.inputs[0]
