@@ -1,19 +1,20 @@
-"""Clustering: partitions the graph of a replica into clusters of nodes that XLA compiles whole.
+"""Clustering: divides the graph of a TPU computation into clusters, which XLA compiles separately.
 
-Some ops are clusters of one op, because a TPU core does not run them by itself: infeed and outfeed,
-collectives, outside compilations, and loops and branches that contain such ops. So are plain reads
-of variables, updates of variables whose rows are divided among the replicas, and loops and branches
-that update variables and whose results differ between replicas. All other nodes form up to three
-clusters per level:
+Without a TPU, all replicas of a computation are in one graph. XLA cannot compile this graph as a
+whole, because the replicas communicate in it. Each node therefore belongs to one of these clusters:
 
-* INVARIANT: values that are the same on all replicas; run once;
-* PER_REPLICA: values that differ between replicas; each replica runs the cluster;
-* VARIABLE_UPDATE: updates of variables; run once, with the values of replica 0.
+* SINGLE_OP: a single op that XLA does not compile with others. Among them are infeed and outfeed
+  ops, collectives, outside-compiled ops, loops and branches that contain such ops, plain reads of
+  variables, updates of embedding tables that are divided among the replicas, and loops and branches
+  that update variables and have results that differ between replicas;
+* INVARIANT: nodes whose values are the same on all replicas; the cluster runs once;
+* PER_REPLICA: nodes whose values differ between replicas; the cluster runs once for each replica;
+* VARIABLE_UPDATE: updates of variables; the cluster runs once, with the values of replica 0.
 
-Clusters run by level. Within a level, the clusters of one op run first, and then the others in the
-order above. The level of a node is the least level at which each of its predecessors is in an
-earlier cluster or in the same cluster as the node. Therefore clusters never wait for each other in
-a cycle.
+Each cluster has a level, and clusters run in the order of their levels. On a level, there is at
+most one cluster of each kind except SINGLE_OP, and the clusters run in the order above. The level
+of a node is the lowest one for which its inputs are in clusters that run before, or in its own
+cluster. Therefore clusters never wait for each other in a cycle.
 """
 
 from collections.abc import Container, Iterable
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 _FORWARDING_KINDS = (OpKind.IDENTITY, OpKind.SWITCH_MERGE)
 
-# Ops that compute shapes, or indices into shapes, when their outputs are integers.
+# Types of the ops that may compute a shape, or indices into a shape, if their outputs are integers.
+# XLA must see such ops in the cluster that uses the shape.
 _SHAPE_OPS = frozenset(
     """
     Add AddV2 BroadcastArgs BroadcastGradientArgs Cast Concat ConcatOffset ConcatV2 DynamicStitch
@@ -48,9 +50,9 @@ _SHAPE_OPS = frozenset(
 
 
 class ClusterKind(IntEnum):
-    """The kind of a cluster; see the module's docstring.
+    """What the nodes of a cluster have in common, which decides how often the cluster runs.
 
-    The clusters of a level run in the order of these members.
+    The module's docstring describes the kinds. The clusters of one level run in this order.
     """
 
     SINGLE_OP = 0
@@ -61,12 +63,12 @@ class ClusterKind(IntEnum):
 
 @dataclass
 class Cluster:
-    """Nodes that become one function, or a single op that stays an op.
+    """Nodes that run together, as one function, or a single op that is not put into a function.
 
     Attributes:
       kind: what the nodes have in common, such as that each replica runs them.
-      level: the cluster runs after all clusters of lower levels; see the module's docstring.
-      nodes: in topological order; a SINGLE_OP cluster has one node.
+      level: the cluster runs after all clusters of lower levels.
+      nodes: the nodes in topological order; a SINGLE_OP cluster has one node.
     """
 
     kind: ClusterKind
@@ -82,23 +84,21 @@ def partition_into_clusters(
     *,
     separates_reads: bool = False,
 ) -> list[Cluster]:
-    """Partition a graph into clusters; a cluster comes after the clusters whose values it takes.
+    """Divide the nodes of a graph into clusters, sorted in the order in which the clusters run.
 
-    The clusters run level by level, and those of a level in the order of `ClusterKind`. A node that
-    takes a value from a kind later in that order is therefore on a higher level than that value.
-    Constants belong to no cluster: each cluster that uses a constant has its own copy.
+    Constants belong to no cluster: each cluster that uses a constant has a copy of its own.
 
     Args:
       graph: the graph of one replica, from `canonicalize_graph`.
-      invariant: the values that are the same on all replicas.
-      library: function name → function.
-      split_nodes: names of loops and branches that are clusters of one op; see
+      invariant: the node outputs that are the same on all replicas.
+      library: function name → FunctionDef.
+      split_nodes: names of loops and branches that must be SINGLE_OP clusters, as found by
         `replica_invariance.must_split`.
-      separates_reads: whether each op that reads a variable, such as a gather, is a cluster of its
-        own. This is necessary if the replicas run on other devices than the variables.
+      separates_reads: whether each op that reads a variable, such as a gather, is a SINGLE_OP
+        cluster. This is necessary if the replicas run on other devices than the variables.
 
     Returns:
-      The clusters in the order in which they run: by level, then by kind.
+      The clusters, sorted by level, then by kind.
     """
     clusters: dict[tuple[int, ClusterKind], Cluster] = {}
     single_ops: list[Cluster] = []
@@ -115,10 +115,10 @@ def partition_into_clusters(
         before = [assigned[name] for name in graph_ir.predecessors(node) if name in assigned]
         level = _least_level(kind, before)
         if kind is ClusterKind.INVARIANT and _least_level(ClusterKind.PER_REPLICA, before) < level:
-            # Let each replica run the node, although its values are the same on all replicas: an
-            # INVARIANT cluster would be on a later level than a PER_REPLICA cluster, and would
-            # separate the nodes before it from the nodes after it, for example activations from
-            # their gradients, so that XLA could not compile them together.
+            # Run the node on each replica, although its values are the same on all of them. In an
+            # INVARIANT cluster, it would be on a higher level than in a PER_REPLICA cluster. Nodes
+            # before and after it, such as activations and their gradients, would be in different
+            # clusters, so that XLA could not compile them together.
             kind = ClusterKind.PER_REPLICA
             level = _least_level(kind, before)
         assigned[node.name] = (level, kind)
@@ -160,13 +160,12 @@ def _forwards_handle(node: Node, library: "Library") -> bool:
 
 @dataclass
 class ClusterClosure:
-    """The nodes of a cluster, with earlier nodes that the cluster repeats instead of taking values.
+    """The nodes of a cluster, and nodes of earlier clusters that the cluster computes again.
 
     Attributes:
-      nodes: name → node, in topological order: the nodes of the cluster, and the repeated nodes. A
-        node is repeated if that is cheaper than to pass its value to the cluster, or if XLA needs
-        the node to infer a shape.
-      inputs: the values that the cluster takes from outside.
+      nodes: name → node, in topological order. A node of an earlier cluster is among them if this
+        is cheaper than to pass its output to the cluster, or if XLA needs it to infer a shape.
+      inputs: the node outputs and arguments that the cluster takes from outside.
     """
 
     nodes: dict[str, Node]
@@ -176,17 +175,17 @@ class ClusterClosure:
 def close_over_shapes(
     cluster: Cluster, graph: GraphIR, invariant: set[Value], library: "Library"
 ) -> ClusterClosure:
-    """Return a cluster's nodes together with the nodes from which XLA infers their shapes.
+    """Return the nodes of a cluster together with other nodes that it computes again.
 
-    Where a shape is a value that other nodes compute, as for Reshape, XLA must see these nodes, so
-    they are repeated inside of the cluster. So are nodes whose values are the same on all replicas:
-    each core of a TPU computes them, too.
+    If the shape of a result is the output of other nodes, as for Reshape, XLA must see these nodes
+    in the cluster to infer the shape. Nodes whose values are the same on all replicas are computed
+    again as well, as they are on each core of a TPU.
 
     Args:
       cluster: a cluster of several nodes.
       graph: the graph of one replica, which holds the cluster.
-      invariant: the values that are the same on all replicas.
-      library: function name → function.
+      invariant: the node outputs that are the same on all replicas.
+      library: function name → FunctionDef.
     """
     types = graph_ir.value_types(graph, library)
     members = {node.name for node in cluster.nodes}
@@ -223,7 +222,13 @@ def close_over_shapes(
 def live_out_values(
     cluster: Cluster, closures: Iterable[ClusterClosure], graph: GraphIR
 ) -> list[Value]:
-    """Return the values of a cluster that other clusters take or that the graph returns."""
+    """Return the node outputs of a cluster that are used outside of it.
+
+    Args:
+      cluster: the cluster.
+      closures: the results of `close_over_shapes` for all clusters, which name their inputs.
+      graph: the graph of one replica, whose results count as uses.
+    """
     members = {node.name for node in cluster.nodes}
     used = [value for closure in closures for value in closure.inputs] + graph.results
     return list(dict.fromkeys(value for value in used if value.producer in members))

@@ -1,4 +1,7 @@
-"""Fuses loops and branches in which replicas communicate: one op does the work of all replicas."""
+"""Replaces a loop or branch that each replica runs by a single one for all replicas.
+
+This is necessary if replicas communicate inside of the loop or branch.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,9 +17,10 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.ir.op_defs import Library
 
-    # The type of `_ReplicaUnroller._unroll_function`, which turns a function that one replica calls
-    # into a function that does the work of all replicas. It takes the function's name, and whether
-    # each argument and each result is the same on all replicas; it returns the new function's name.
+    # The type of a callable that turns a function that one replica calls into a function that does
+    # the work of all replicas. Its parameters are: the name of the function; for each argument,
+    # whether it is the same on all replicas; the same for each result. It returns the name of the
+    # new function.
     UnrollFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 
@@ -32,15 +36,15 @@ def fuse_replicas(
     Args:
       node: a While, an If or a Case in the graph of one replica.
       operands: operands[i][r] is the value that replica r passes to input i.
-      invariant: the values that are the same on all replicas.
-      library: function name → function.
-      unroll_function: turns the body, condition or branch of one replica into a function that does
-        the work of all replicas; see `UnrollFunction`.
+      invariant: the node outputs that are the same on all replicas.
+      library: function name → FunctionDef.
+      unroll_function: turns a function that one replica calls, such as the body of a loop, into a
+        function that does the work of all replicas. `UnrollFunction` describes its parameters.
 
     Returns:
-      The new node's definition; its inputs; and for each output of the original node whether it is
-      the same on all replicas. Such an output is one output of the new node; any other output is
-      one output per replica.
+      The NodeDef of the new node; its inputs; and for each output of the original node, whether it
+      is the same on all replicas. The new node has one output for such an output, and one output
+      per replica for any other.
 
     Raises:
       LoweringError: the node is no While, If or Case, or replicas may disagree on its condition.
@@ -84,8 +88,8 @@ def _fuse_loop(
     if shapes:
         del attributes["output_shapes"].list.shape[:]
         attributes["output_shapes"].list.shape.extend(_repeat(shapes, is_invariant, num_replicas))
-    # Run one iteration at a time, so that its updates of variables are complete before the next
-    # iteration reads them.
+    # Do not run iterations in parallel: an iteration must not read variables before the previous
+    # iteration has updated them.
     attributes["parallel_iterations"].i = 1
     _replace_hints(definition)
     return definition, _flatten_operands(operands, is_invariant), is_invariant
@@ -128,7 +132,10 @@ def _copy_definition(node: Node) -> "NodeDef":
 def _flatten_operands(
     operands: Sequence[Sequence[Value]], is_invariant: Sequence[bool]
 ) -> list[Value]:
-    """Return one value of each invariant operand, and the values of all replicas of the others.
+    """Return the inputs of a loop or branch that does the work of all replicas.
+
+    An operand that is the same on all replicas becomes one input, and any other becomes one input
+    per replica.
 
     Args:
       operands: operands[i][r] is the value that replica r passes to input i.
@@ -142,7 +149,16 @@ def _flatten_operands(
 
 
 def _repeat(items: Sequence[Any], is_invariant: Sequence[bool], num_replicas: int) -> list[Any]:
-    """Return each item once if it is the same on all replicas, else once per replica."""
+    """Repeat the items of a list, such as types of loop variables, for the replicas.
+
+    Args:
+      items: one item for each operand of the original node.
+      is_invariant: for each operand, whether it is the same on all replicas.
+      num_replicas: the number of replicas.
+
+    Returns:
+      An item once if its operand is the same on all replicas, and `num_replicas` times otherwise.
+    """
     return [
         item
         for item, is_single in zip(items, is_invariant, strict=True)
@@ -158,11 +174,11 @@ def _repeat_types(attribute: Any, is_invariant: Sequence[bool], num_replicas: in
 
 
 def _replace_hints(definition: "NodeDef") -> None:
-    # Remove attributes that describe the inputs and outputs of one replica's node, because the node
-    # for all replicas has more inputs and outputs.
+    # Remove attributes that describe inputs and outputs. They are wrong for the new node, which has
+    # the inputs and outputs of all replicas.
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
-    # Let TensorFlow replace the loop or branch by Switch and Merge in the main graph, because
-    # Grappler then optimises the body. TensorFlow does not set the attribute that allows this in
-    # graphs for a TPU.
+    # Let TensorFlow replace the loop or branch by Switch and Merge in the main graph, so that
+    # Grappler optimises the body. TensorFlow sets this attribute itself, but not in graphs for a
+    # TPU.
     definition.attr[SWITCH_MERGE].b = True

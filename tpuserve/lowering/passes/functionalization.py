@@ -1,7 +1,8 @@
-"""Replaces the control flow of TensorFlow 1 by While and If ops, which XLA compiles.
+"""Replaces the loops and branches of TensorFlow 1 by While and If ops, which XLA can compile.
 
-TensorFlow 1 writes a loop as Enter, Merge, Switch, NextIteration and Exit nodes, and a branch as
-Switch and Merge nodes: "Implementation of Control Flow in TensorFlow", 2017.
+In TensorFlow 1, a loop consists of Enter, Merge, Switch, NextIteration and Exit nodes, and a branch
+of Switch and Merge nodes. The paper "Implementation of Control Flow in TensorFlow" (2017) describes
+them.
 """
 
 import dataclasses
@@ -19,12 +20,13 @@ from tpuserve.lowering.passes.version_1_loops import Loop, find_loop
 
 @dataclass(frozen=True)
 class FunctionalGraph:
-    """A graph with While and If ops in place of the control flow of TensorFlow 1, where possible.
+    """The result of `functionalize`: a graph with While and If ops.
 
     Attributes:
-      graph: The graph. The nodes of the replaced control flow are still there, but nothing that the
-        results need depends on them.
-      replaced: Output of a loop or branch → the output of the While or If that takes its place.
+      graph: The graph. It still has the nodes of the loops and branches of TensorFlow 1, but its
+        results do not depend on them.
+      replaced: Output of an original loop or branch → the output of the While or If that replaces
+        it.
     """
 
     graph: GraphIR
@@ -32,14 +34,14 @@ class FunctionalGraph:
 
 
 def functionalize(graph: GraphIR, library: "dict[str, Any]") -> FunctionalGraph:
-    """Replace the loops and branches of TensorFlow 1 by While and If, the innermost first.
+    """Replace the loops and branches of TensorFlow 1 in a graph by While and If ops.
 
-    Loops and branches of TensorFlow 1 consist of Switch, Merge, Enter and other ops. Where these
-    ops are connected in another way than TensorFlow 1 connects them, they are not changed.
+    Those of an unknown form stay as they are: ops such as Switch and Merge that are not connected
+    as TensorFlow 1 connects them.
 
     Args:
-      graph: A graph that calls no function with loops or branches of TensorFlow 1.
-      library: Function name → function; the functions of loops and branches are added.
+      graph: The graph. The functions that it calls are not changed.
+      library: Function name → FunctionDef; the functions for loops and branches are added.
     """
     if not any(node.op in version_1_loops.OPS for node in graph.nodes.values()):
         return FunctionalGraph(graph, {})
@@ -50,11 +52,11 @@ def functionalize(graph: GraphIR, library: "dict[str, Any]") -> FunctionalGraph:
 
 
 def functionalize_function(name: str, library: "dict[str, Any]") -> None:
-    """Replace the control flow of TensorFlow 1 in the body of a function, in place.
+    """Replace the loops and branches of TensorFlow 1 in the body of a function, in place.
 
     Args:
       name: Name of the function.
-      library: Function name → function; the functions of loops and branches are added.
+      library: Function name → FunctionDef; the functions for loops and branches are added.
     """
     function = library[name]
     if any(node.op in version_1_loops.OPS for node in function.node_def):
@@ -63,10 +65,11 @@ def functionalize_function(name: str, library: "dict[str, Any]") -> None:
 
 
 class _Rewriter:
-    """Replaces the control flow of one graph.
+    """Replaces the loops and branches of TensorFlow 1 in one graph.
 
     Attributes:
-      replaced: See `FunctionalGraph`.
+      replaced: Output of an original loop or branch → the output of the While or If that replaces
+        it.
     """
 
     def __init__(self, graph: GraphIR, library: "dict[str, Any]") -> None:
@@ -85,7 +88,7 @@ class _Rewriter:
         )
 
     def replace_loops(self) -> None:
-        """Replace each loop whose condition and body have no other loop, until no loop is left."""
+        """Replace all loops by While ops, inner loops before the loops that contain them."""
         pending = [name for name, node in self._nodes.items() if node.op == "LoopCond"]
         while pending:
             loops = {name: find_loop(self._nodes, name) for name in pending}
@@ -97,14 +100,14 @@ class _Rewriter:
             pending = [name for name in pending if name not in innermost]
 
     def replace_branches(self) -> None:
-        """Replace each branch whose two sides have no other branch, until no branch is left."""
+        """Replace all branches by If ops, inner branches before the branches that contain them."""
         while branch := find_branch(self._nodes, self.replaced):
             self._replace_branch(branch)
 
     def _replace_loop(self, loop: Loop) -> None:
-        """Add a While that takes the place of a loop."""
-        # The Enter nodes of values from outside that the loop reads and does not change. The While
-        # passes these values on from one iteration to the next.
+        """Add a While, and let the nodes that use the results of a loop use its outputs instead."""
+        # Names of the Enter nodes for values from outside that the loop only reads. In the While,
+        # they become loop variables that do not change.
         constant = dict.fromkeys([*loop.condition.entered, *loop.body.entered])
         arguments = [
             *(self._types[Value(variable.merge)] for variable in loop.variables),
@@ -144,7 +147,7 @@ class _Rewriter:
         )
 
     def _replace_branch(self, branch: Branch) -> None:
-        """Add an If that takes the place of Merge nodes."""
+        """Add an If, and let the nodes that use a branch's Merge nodes use its outputs instead."""
         arguments = [self._types[value] for value in branch.captured]
         name = branch.merges[0].rpartition("/")[0] or "cond"
         names = [
@@ -175,14 +178,19 @@ class _Rewriter:
         entered: Mapping[str, int],
         passed: Iterable[int],
     ) -> str:
-        """Add a subgraph to the library, with functional control flow; return its name.
+        """Add the body or condition of a loop, or a branch, to the library as a function.
+
+        Loops and branches of TensorFlow 1 among these nodes are replaced too.
 
         Args:
-          name: A name for the function.
+          name: The name of the function; it is changed if it is taken or has special characters.
           subgraph: The nodes.
-          arguments: DataType enum values of the arguments.
-          entered: Name of an Enter → index of the argument that takes its place.
-          passed: Indices of the arguments that are returned too, after the results.
+          arguments: DataType enum values of the function's arguments.
+          entered: Name of an Enter node → index of the argument that replaces its output.
+          passed: Indices of arguments that the function also returns, after the other results.
+
+        Returns:
+          The name of the function in the library.
         """
         body = subgraph.to_graph(arguments, entered, passed)
         functional = _prune(functionalize(body, self._library).graph)
@@ -200,7 +208,14 @@ class _Rewriter:
         return node
 
     def _finish_node(self, node: Node, results: list[int], functions: Iterable[str]) -> None:
-        """Make a While or If stateless if its functions are stateless; record its output types."""
+        """Set the op type of a new While or If, and record the types of its outputs.
+
+        Args:
+          node: The node. It becomes a StatelessWhile or StatelessIf if all its functions are
+            stateless.
+          results: DataType enum values of its outputs.
+          functions: Names of the functions that it calls.
+        """
         if not any(self._library[name].signature.is_stateful for name in functions):
             node.definition.op = f"Stateless{node.definition.op}"
         for index, dtype in enumerate(results):
@@ -212,7 +227,12 @@ class _Rewriter:
         return value
 
     def _replace(self, replaced: Mapping[Value, Value]) -> None:
-        """Replace values in the inputs of all nodes, and their producers in the control inputs."""
+        """Let all nodes use new node outputs in place of old ones.
+
+        Args:
+          replaced: Old node output → new node output. In control inputs, the node of the new output
+            replaces the node of the old one.
+        """
         self.replaced.update(replaced)
         producers = {old.producer: new.producer for old, new in replaced.items()}
         for name, node in self._nodes.items():
@@ -227,13 +247,14 @@ class _Rewriter:
 
 
 def _prune(graph: GraphIR) -> GraphIR:
-    """Return the graph without the nodes of replaced loops and branches."""
+    """Return a copy of a graph without the nodes of loops and branches that were replaced."""
     results = [value.producer for value in graph.results]
     needed = graph_ir.find_needed(graph.nodes, [*results, *graph.control_outputs])
     removed: set[str] = set()
     num_removed = -1
-    # The nodes of a loop form a cycle, which has no topological order. So repeat the search until
-    # it finds no more nodes.
+    # Find the nodes of the original loops and branches, and the nodes that depend on them. The
+    # nodes of a loop form a cycle, so one pass in topological order may miss some. Repeat the
+    # search until it finds no more nodes.
     while len(removed) > num_removed:
         num_removed = len(removed)
         for name, node in graph.nodes.items():

@@ -1,9 +1,8 @@
-"""Inlining of function calls that have effects.
+"""Inlines calls of functions that update a variable or communicate with the host or other replicas.
 
-Such a call updates a variable, or is lowered for all replicas at once. Its nodes cannot all be in
-the same cluster (see `passes.clustering`). Inlining therefore adds the nodes of the function to the
-graph, where they are clustered like any other nodes, and where the inputs of a node show whether an
-argument of the function is a constant.
+The nodes of such a function run differently: some once for all replicas, and others once for each
+replica. A single call cannot do both. The call is therefore replaced by the nodes of the function,
+which are then treated like all other nodes of the graph.
 """
 
 import dataclasses
@@ -22,15 +21,16 @@ if TYPE_CHECKING:
 
 
 def inlined_function_body(name: str, library: "Library") -> GraphIR:
-    """Return a function's body, after `inline_effectful_calls` has inlined calls in the body."""
+    """Return the body of a function, in which `inline_effectful_calls` has inlined calls."""
     return inline_effectful_calls(graph_ir.from_function_def(library[name], library), library)
 
 
 def inline_effectful_calls(graph: GraphIR, library: "Library") -> GraphIR:
     """Inline the calls that update a variable or communicate with the host or other replicas.
 
-    Such calls inside of the inlined functions are inlined, too. Each call is replaced by a NoOp of
-    the same name, which runs after the inlined nodes, so that control inputs can refer to it.
+    Calls inside of the inlined functions that do so are inlined too. A NoOp with the name of the
+    call, which runs after the inlined nodes, replaces the call itself: it may be a control input of
+    other nodes.
     """
     while True:
         calls = [node for node in graph.nodes.values() if _is_effectful_call(node, library)]
@@ -72,7 +72,7 @@ def _inline_call(call: Node, nodes: dict[str, Node], library: "Library") -> dict
     """Add the nodes of a called function to `nodes`, and replace the call by a NoOp.
 
     Returns:
-      Output of the call → the value that replaces the output.
+      Output of the call → the output of an inlined node that has the same value.
     """
     body = graph_ir.from_function_def(library[call.definition.attr["f"].func.name], library)
     arguments = {

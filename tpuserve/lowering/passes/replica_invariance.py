@@ -1,8 +1,9 @@
-"""Replica-invariance analysis: finds the values that are the same on all replicas.
+"""Replica-invariance analysis: finds the node outputs that are the same on all replicas.
 
-An invariant value is computed once. Values from the infeed differ between replicas, and so do all
-values computed from them until a collective combines all replicas. Variables are the same on all
-replicas, because every replica makes the same updates.
+Without a TPU, such an invariant value is computed only once. Values from the infeed differ between
+replicas. So do all values that are computed from them, until a collective op combines the values of
+all replicas. Variables are the same on all replicas, because each replica updates them in the same
+way.
 """
 
 from collections.abc import Sequence
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 def invariant_values(
     graph: GraphIR, known: set[Value], num_replicas: int, library: "Library"
 ) -> set[Value]:
-    """Return the values of a graph that are the same on all replicas.
+    """Return the node outputs of a graph that are the same on all replicas.
 
     Args:
       graph: the graph of one replica.
-      known: the arguments and external values that are the same on all replicas.
+      known: the values from outside of the graph that are the same on all replicas: arguments, or
+        outputs of nodes outside.
       num_replicas: the number of replicas.
-      library: function name → function.
+      library: function name → FunctionDef.
     """
     invariant = set(known)
     for node in graph.nodes.values():
@@ -44,12 +46,18 @@ def invariant_loop_variables(
 ) -> list[bool]:
     """Return, for each loop variable of a While, whether it is the same on all replicas.
 
-    True means that all replicas have equal values of the variable in every iteration.
+    It must be the same on all replicas in each iteration.
+
+    Args:
+      node: the While.
+      invariant: the node outputs that are the same on all replicas.
+      num_replicas: the number of replicas.
+      library: function name → FunctionDef.
     """
     body = inlining.inlined_function_body(node.definition.attr["body"].func.name, library)
     current = [value in invariant for value in node.inputs]
-    # Repeat the analysis: a loop variable that varies in one iteration may make other loop
-    # variables vary in the next iteration.
+    # Repeat the analysis until its result is stable: a loop variable that differs between replicas
+    # may cause other loop variables to differ in the next iteration.
     while True:
         known = {
             Value(name)
@@ -69,13 +77,13 @@ def invariant_loop_variables(
 def has_invariant_predicate(
     node: Node, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Return whether all replicas take the same branch, or run a loop equally often.
+    """Return whether all replicas take the same branch, or run the same number of iterations.
 
     Args:
       node: an If, Case or While.
-      invariant: the values that are the same on all replicas.
+      invariant: the node outputs that are the same on all replicas.
       num_replicas: the number of replicas.
-      library: function name → function.
+      library: function name → FunctionDef.
     """
     if not op_traits.is_loop(node.definition):
         return node.inputs[0] in invariant
@@ -86,22 +94,22 @@ def has_invariant_predicate(
 def must_split(
     node: Node, graph: GraphIR, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Return whether a loop or branch updates a variable and has results that differ by replica.
+    """Return whether a node is a loop or branch with parts that run differently.
 
-    A cluster (see `passes.clustering`) runs either once or on each replica. In such a node, the
-    updates must run once, and the ops that compute the results must run on each replica. So the
-    lowering replaces the node by one loop or branch that does both.
+    Such a node updates a variable, which must happen once for all replicas, and also has results
+    that differ between replicas, which each replica must compute. The lowering replaces it by one
+    loop or branch that does both.
 
-    The result is False for a node that contains an op for all replicas together, such as a
-    collective: the lowering replaces such a node anyway. The result is also False if replicas may
-    disagree on the condition, because one loop or branch then cannot do the work of all of them.
+    Two such kinds of nodes are excluded. If a node contains an op for all replicas together, such
+    as a collective, the lowering replaces the node anyway. If replicas may disagree on the
+    condition, one loop or branch cannot do the work of all of them.
 
     Args:
       node: any node of the graph.
       graph: the graph of one replica.
-      invariant: the values that are the same on all replicas.
+      invariant: the node outputs that are the same on all replicas.
       num_replicas: the number of replicas.
-      library: function name → function.
+      library: function name → FunctionDef.
     """
     definition = node.definition
     if not (op_traits.is_loop(definition) or op_traits.is_branch(definition)):
@@ -124,9 +132,9 @@ def invariant_results(
 
     Args:
       function: the function's name.
-      invariant_arguments: for each argument whether it is the same on all replicas.
+      invariant_arguments: for each argument, whether it is the same on all replicas.
       num_replicas: the number of replicas.
-      library: function name → function.
+      library: function name → FunctionDef.
     """
     body = inlining.inlined_function_body(function, library)
     known = {

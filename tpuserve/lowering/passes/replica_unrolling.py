@@ -1,4 +1,7 @@
-"""Replica unrolling: turns the graph that N replicas run into one graph that a CPU runs."""
+"""Replica unrolling: turns a graph that each of N replicas runs into one graph for a CPU.
+
+The new graph does the work of all replicas, and has no TPU ops.
+"""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,13 +29,13 @@ def unroll_replicas(
     prefix: str,
     taken: Iterable[str] = (),
 ) -> UnrolledGraph:
-    """Unroll the graph of one replica into a graph of all replicas without TPU ops.
+    """Turn the graph that each replica runs into one graph that does the work of all replicas.
 
     Args:
       graph: the graph of one replica.
-      values: argument or external value of the graph → its values on the replicas, in order.
+      values: value from outside of the graph → a list with its value for each replica.
       context: the replicas, and the function library.
-      prefix: begins the names of the functions and calls that are added.
+      prefix: a prefix for the names of the functions and calls that are added.
       taken: names that the new nodes must not have.
 
     Raises:
@@ -95,16 +98,16 @@ class _ReplicaUnroller:
         return clustering.close_over_shapes(cluster, self._graph, self._invariant, self._library)
 
     def _bind_results(self) -> None:
-        """Map each result of the original graph to the unrolled values that replace it.
+        """Record which values in the new graph replace the results of the original graph.
 
-        Until this call, the UnrolledGraph maps only nodes of the canonicalised graph. The
-        canonicalisation may have removed the node that produces a result of the original graph.
+        `canonicalize_graph` may have removed the node that produces a result. The other methods
+        record values only for nodes that it has not removed.
         """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
             if node is not None and op_traits.is_constant(node.definition):
-                # The result is a constant. Add a copy of the constant, with its control inputs: a
-                # node that uses the result must still run after the nodes of these control inputs.
+                # The result is a constant. Add a copy of it with its control inputs, so that nodes
+                # which use the result still run after these control inputs.
                 controls = self._awaited(node.controls)
                 copy = Value(self._out.add_node(node.name, node.definition, [], controls))
                 self._out.values[original] = [copy] * self._num_replicas
@@ -119,14 +122,14 @@ class _ReplicaUnroller:
             else:
                 self._out.awaited[original_name] = self._out.awaited.get(name, [])
 
-    # Methods that add the replacement of a single op.
+    # The methods below add the nodes that replace a single op.
 
     def _emit_op(self, node: Node, before: list[str]) -> list[str]:
-        """Add the nodes that replace one op; return their names.
+        """Add the nodes that do the work of one op on all replicas; return their names.
 
         Args:
-          node: the op.
-          before: names of new nodes that must run before the added nodes.
+          node: the op in the graph of one replica.
+          before: names of nodes in the new graph that must run before the added nodes.
         """
         controls = [*before, *self._awaited(node.controls)]
         num_nodes_before = len(self._out.nodes)
@@ -148,7 +151,13 @@ class _ReplicaUnroller:
     def _emit_by_rule(
         self, node: Node, lower_replicated: ReplicatedLowering, controls: list[str]
     ) -> None:
-        """Add the nodes that replace an op, by the rule `lower_replicated` of its `OpSpec`."""
+        """Add the nodes that replace an op, by calling the rule for its op type.
+
+        Args:
+          node: the op in the graph of one replica.
+          lower_replicated: the rule, from the op table; it adds nodes for all replicas.
+          controls: names of the control inputs of the added nodes.
+        """
         results = lower_replicated(
             ReplicatedOp(
                 node,
@@ -162,7 +171,12 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = copies
 
     def _emit_per_replica(self, node: Node, controls: list[str]) -> None:
-        """Add a copy of an op for each replica, or one copy if all replicas get equal outputs."""
+        """Add a copy of an op for each replica, or one copy if all replicas get equal outputs.
+
+        Args:
+          node: the op in the graph of one replica.
+          controls: names of the control inputs of the copies.
+        """
         num_outputs = len(op_defs.node_outputs(node.definition, self._library))
         is_single = all(value in self._invariant for value in node.inputs) and (
             not op_traits.is_random(node.definition, self._library)
@@ -179,7 +193,12 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = [Value(name, index) for name in names]
 
     def _emit_joint(self, node: Node, controls: list[str]) -> None:
-        """Replace a loop or branch of one replica by one that does the work of all replicas."""
+        """Add a loop or branch that does the work of all replicas.
+
+        Args:
+          node: the loop or branch in the graph of one replica.
+          controls: names of the control inputs of the new node.
+        """
         definition, inputs, is_invariant = cross_replica_control_flow.fuse_replicas(
             node,
             [self._replica_values(value) for value in node.inputs],
@@ -205,13 +224,13 @@ class _ReplicaUnroller:
 
         Args:
           name: the name of the function that one replica calls.
-          invariant_arguments: for each argument whether it is the same on all replicas. Such an
-            argument stays one argument; another becomes one argument per replica.
-          invariant_results: for each result whether it is the same on all replicas, and therefore
-            stays one result; another becomes one result per replica.
+          invariant_arguments: for each argument, whether it is the same on all replicas. If so, it
+            is one argument of the new function. Otherwise it becomes one argument per replica.
+          invariant_results: for each result, whether it is the same on all replicas. If so, it is
+            one result of the new function. Otherwise it becomes one result per replica.
 
         Returns:
-          The new function's name.
+          The name of the new function.
         """
         body = graph_ir.from_function_def(self._library[name], self._library)
         arguments: dict[str, int] = {}
@@ -243,18 +262,19 @@ class _ReplicaUnroller:
         )
         return self._context.add_function(unrolled_body, f"{name}_replicated")
 
-    # Methods that add the calls that do the work of a cluster.
+    # The methods below turn a cluster of nodes into a function, and add the calls of it.
 
     def _emit_cluster(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value], before: list[str]
     ) -> list[str]:
-        """Turn a cluster into a function, and add its calls; return the names of the calls.
+        """Turn a cluster into a function, and add the calls of it; return the names of the calls.
 
         Args:
           cluster: the cluster.
-          closure: the cluster with the nodes that it repeats.
-          live_out: the values of the cluster that are used outside of it.
-          before: names of new nodes that must run before the calls.
+          closure: the nodes of the function: those of the cluster, and others that it computes
+            again.
+          live_out: the node outputs of the cluster that are used outside of it.
+          before: names of nodes in the new graph that must run before the calls.
         """
         members = {node.name for node in cluster.nodes}
         controls = [
@@ -279,9 +299,12 @@ class _ReplicaUnroller:
     def _cluster_body(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value]
     ) -> GraphIR:
-        """Return the body of a cluster's function: the nodes of the closure.
+        """Return the body of the function that a cluster becomes.
 
-        Its arguments are the inputs of the closure, and its results the values `live_out`.
+        Args:
+          cluster: the cluster. Its stateful nodes run even if no result depends on them.
+          closure: the nodes of the body, and the values that become the arguments.
+          live_out: the node outputs that become the results.
         """
         arguments = {value: f"input_{index}" for index, value in enumerate(closure.inputs)}
         nodes = {
@@ -305,9 +328,16 @@ class _ReplicaUnroller:
         )
 
     def _check_updates(self, cluster: Cluster, live_out: list[Value]) -> None:
-        """Raise a LoweringError if a result of an update differs between replicas and is used.
+        """Check that no update of a variable has a used result that differs between replicas.
 
-        The nodes that update variables run once, so there is only one such result.
+        The nodes that update variables run once for all replicas, so they have a single result.
+
+        Args:
+          cluster: the cluster; only those of kind VARIABLE_UPDATE are checked.
+          live_out: the node outputs of the cluster that are used outside of it.
+
+        Raises:
+          LoweringError: there is such a result.
         """
         if cluster.kind is not ClusterKind.VARIABLE_UPDATE or self._num_replicas == 1:
             return
@@ -323,10 +353,20 @@ class _ReplicaUnroller:
     def _emit_calls(
         self, cluster: Cluster, closure: ClusterClosure, body: GraphIR, controls: list[str]
     ) -> list[str]:
-        """Add one call of a cluster's function, or a call per replica; return the calls' names."""
+        """Add the calls of a cluster's function: one per replica, or one for all replicas.
+
+        Args:
+          cluster: the cluster, whose kind decides how many calls are added.
+          closure: names the inputs of the calls.
+          body: the body of the function.
+          controls: names of the control inputs of the calls.
+
+        Returns:
+          The names of the calls.
+        """
         must_compile = self._context.compiled and self._is_worth_compiling(closure, body)
-        # Give each replica a function with other seeds if its random ops run without XLA: with the
-        # same seeds, they would draw the same numbers on all replicas. XLA ignores the seeds.
+        # XLA ignores the seeds of random ops. Without XLA, random ops with the same seeds would
+        # draw the same numbers on all replicas, so each replica gets a function with other seeds.
         needs_reseeding = not must_compile and any(
             map(outlining.has_seed_attributes, body.nodes.values())
         )
@@ -348,35 +388,36 @@ class _ReplicaUnroller:
         return calls
 
     def _device(self, replica: int, inputs: Iterable[Value]) -> str:
-        """Return the device of a node for a replica; "" if the node takes the handle of a resource.
+        """Return the device that runs a node for a replica; "" leaves the choice to TensorFlow.
 
-        Only the device that has a resource, such as a variable, can use its handle. All replicas
-        share the resource.
+        All replicas share resources such as variables, and only the device that has a resource can
+        use it. A node that takes the handle of a resource therefore gets no device.
         """
         if any(op_defs.is_handle(self._types[value]) for value in inputs):
             return ""
         return self._context.device(replica)
 
     def _is_worth_compiling(self, closure: ClusterClosure, body: GraphIR) -> bool:
-        """Return whether XLA can compile a cluster, and the cluster computes something."""
+        """Return whether XLA is to compile a cluster: whether it can, and there is work to do."""
         is_trivial = all(op_spec(node.op).is_trivial for node in closure.nodes.values())
-        # XLA cannot compile a function that takes or returns lists of tensors. Loops pass such
-        # lists to their gradients.
+        # XLA cannot compile a function that takes or returns a TensorList. A loop returns
+        # TensorLists for the computation of its gradients.
         has_tensor_lists = any(
             self._types[value] == dtypes.VARIANT for value in (*closure.inputs, *body.results)
         )
-        # A computation that XLA compiles cannot change the shape of a variable.
+        # A function that XLA compiles cannot assign a value of another shape to a variable.
         resizes_variable = any(
             batch_rows.ATTRIBUTE in node.definition.attr for node in closure.nodes.values()
         )
         return not (is_trivial or has_tensor_lists or resizes_variable)
 
-    # Methods that translate values and control inputs of the original graph.
+    # The methods below find what replaces node outputs and control inputs of the original graph.
 
     def _replica_values(self, value: Value) -> list[Value]:
-        """Return the new values that replace a value of the original graph, one per replica.
+        """Return the values in the new graph that replace a node output, one for each replica.
 
-        If the value is a constant that the new graph does not have yet, the constant is added.
+        If a constant produces the output, and the new graph does not have the constant yet, it is
+        added.
         """
         if value not in self._out.values:
             node = self._graph.nodes.get(value.producer)
@@ -390,9 +431,13 @@ class _ReplicaUnroller:
         return self._out.values[value]
 
     def _awaited(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the new nodes that replace control inputs of the original graph."""
-        # A name that is not in `self._graph` names a node around the computation. That node is not
-        # unrolled, so the control input keeps its name.
+        """Return the names of the nodes in the new graph that replace some control inputs.
+
+        Args:
+          names: the names of the control inputs in the original graph.
+        """
+        # If a node is not in `self._graph`, it is outside of the TPU computation, and exists in the
+        # new graph under the same name.
         return [
             awaited
             for name in names

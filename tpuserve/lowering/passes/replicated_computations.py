@@ -1,7 +1,7 @@
-"""Finds the TPU computations of a graph, and replaces each by nodes that a CPU runs.
+"""Finds the TPU computations of a graph, and replaces each by nodes that a CPU can run.
 
-tensorflow.python.tpu gives each node between the TPUReplicatedInputs and TPUReplicatedOutputs of a
-computation an attribute that holds the computation's name.
+A computation consists of the nodes between its TPUReplicatedInputs and TPUReplicatedOutputs. When
+tpu.replicate builds these nodes, it gives them an attribute with the name of the computation.
 """
 
 import dataclasses
@@ -33,10 +33,11 @@ def lower_computations(
     """Replace each TPU computation of a graph by nodes that do the work of all its replicas.
 
     Args:
-      graph: may hold any number of computations.
-      library: function name → function; functions are added.
-      compiled: whether XLA compiles the clusters of each computation; otherwise they run op by op.
-      core_devices: see `graph_lowering.lower`.
+      graph: the graph, which may contain any number of computations.
+      library: function name → FunctionDef; functions for the new nodes are added.
+      compiled: whether XLA compiles the computations. If False, their ops run one by one.
+      core_devices: core_devices[c] is the device that takes the place of TPU core c. Empty if one
+        device runs everything.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -87,13 +88,13 @@ def _unroll_computation(graph: GraphIR, name: str, context: ReplicaContext) -> G
 def _extract_computation(
     graph: GraphIR, members: dict[str, Node], others: dict[str, Node], types: dict[Value, int]
 ) -> GraphIR:
-    """Return the nodes of a computation as a graph of their own.
+    """Return the nodes of a TPU computation as a graph of their own.
 
     Args:
-      graph: the graph that holds the computation.
-      members: the nodes of the computation.
-      others: the other nodes of the graph.
-      types: the DataType of each value of the graph.
+      graph: the graph that contains the computation.
+      members: name → node, for the nodes of the computation.
+      others: name → node, for all other nodes of the graph.
+      types: the DataType of each node output of the graph.
     """
     external_values = {
         value: types[value]
@@ -121,14 +122,14 @@ def _insert_unrolled(
     unrolled: UnrolledGraph,
     types: dict[Value, int],
 ) -> GraphIR:
-    """Return the graph with a computation's nodes replaced by the nodes of all its replicas.
+    """Return the graph with new nodes in place of those of a TPU computation.
 
     Args:
-      graph: the graph that holds the computation.
-      members: the nodes of the computation.
-      others: the other nodes of the graph, which stay.
-      unrolled: the nodes that do the work of all replicas.
-      types: the DataType of each value of the graph.
+      graph: the graph that contains the computation.
+      members: name → node, for the nodes of the computation, which are removed.
+      others: name → node, for all other nodes of the graph, which stay.
+      unrolled: the new nodes, which do the work of all replicas.
+      types: the DataType of each node output of the graph.
     """
 
     def replaced_value(value: Value) -> Value:
@@ -158,11 +159,14 @@ def _insert_unrolled(
 
 
 def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
-    """Return the index of each replica's first core, from the TPUReplicateMetadata node.
+    """Return the index of the first TPU core of each replica of a TPU computation.
 
     Args:
-      name: the computation's name.
-      nodes: name → node, for nodes that include the computation's TPUReplicateMetadata.
+      name: the name of the computation.
+      nodes: name → node of the graph; the TPUReplicateMetadata of the computation is among them.
+
+    Raises:
+      LoweringError: the computation has no TPUReplicateMetadata.
     """
     for node in nodes.values():
         if node.op == REPLICATE_METADATA and _computation_name(node) == name:
@@ -174,9 +178,14 @@ def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
 
 
 def _replica_values(value: Value, nodes: dict[str, Node], num_replicas: int) -> list[Value]:
-    """Return what each replica gets for `value`, an input of the computation.
+    """Return the values that the replicas get for an input of the computation, one for each.
 
-    The replicas get different values if `value` is the output of a TPUReplicatedInput.
+    They may differ only if `value` is the output of a TPUReplicatedInput.
+
+    Args:
+      value: the node output that the computation uses.
+      nodes: name → node, for the nodes outside of the computation.
+      num_replicas: the number of replicas.
     """
     node = nodes.get(value.producer)
     if node is None or node.op != _INPUT:

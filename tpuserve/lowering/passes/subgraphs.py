@@ -1,4 +1,7 @@
-"""Extracts the nodes that compute some values of a graph, and makes them the body of a function."""
+"""Extracts the nodes that compute some values of a graph, to turn them into a function.
+
+The pass that replaces the loops and branches of TensorFlow 1 creates functions in this way.
+"""
 
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -10,14 +13,14 @@ from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 
 @dataclass(frozen=True)
 class Subgraph:
-    """The nodes that compute some values.
+    """Nodes of a graph that are to become the body of a function.
 
     Attributes:
       nodes: Name → node.
-      results: The computed values.
-      inputs: Value from outside of the subgraph → index of the function's argument for it.
-      entered: Names of the Enter nodes that bring values from outside of a loop.
-      stopped: Names of the nodes outside of the subgraph whose outputs its nodes take.
+      results: The node outputs that the function returns.
+      inputs: Node output from outside → index of the argument by which the function receives it.
+      entered: Names of the Enter nodes (of a TensorFlow 1 loop) whose outputs the nodes use.
+      stopped: Names of the other nodes outside of the subgraph whose outputs the nodes use.
     """
 
     nodes: Mapping[str, Node]
@@ -28,7 +31,7 @@ class Subgraph:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the nodes take only values of `inputs`, of `nodes` and of `entered`."""
+        """Whether all inputs of the nodes come from `nodes`, `inputs` or `entered`."""
         return all(
             value in self.inputs or value.producer in self.nodes or value.producer in self.entered
             for value in self._taken()
@@ -36,7 +39,7 @@ class Subgraph:
 
     @property
     def arguments(self) -> set[int]:
-        """The indices of the arguments that the nodes or the results take."""
+        """The indices of the function's arguments that are used."""
         return {self.inputs[value] for value in self._taken() if value in self.inputs}
 
     def _taken(self) -> Iterator[Value]:
@@ -45,7 +48,11 @@ class Subgraph:
             yield from node.inputs
 
     def renumber(self, numbers: Mapping[int, int]) -> "Subgraph":
-        """Return the subgraph with new indices of its arguments: old index → new index."""
+        """Return a copy in which the function's arguments have other indices.
+
+        Args:
+          numbers: Old index → new index. Arguments that are not listed are removed.
+        """
         inputs = {value: numbers[index] for value, index in self.inputs.items() if index in numbers}
         return dataclasses.replace(self, inputs=inputs)
 
@@ -56,8 +63,8 @@ class Subgraph:
 
         Args:
           arguments: DataType enum values of the function's arguments.
-          entered: Name of an Enter → index of the argument that replaces its output.
-          passed: Indices of arguments that the function returns unchanged, after the results.
+          entered: Name of an Enter node → index of the argument that replaces its output.
+          passed: Indices of arguments that the function also returns, after the other results.
         """
         names = [
             graph_ir.unused_name(f"argument_{index}", self.nodes) for index in range(len(arguments))
@@ -89,14 +96,15 @@ def extract_subgraph(
     stop: Container[str],
     stop_ops: Container[str] = (),
 ) -> Subgraph:
-    """Return the nodes that some values depend on; the search ends at given nodes.
+    """Extract the nodes that some node outputs depend on.
 
     Args:
-      nodes: Name → node.
-      results: The values.
-      inputs: Output of a node of `stop` → index of the function's argument for it.
-      stop: Names of nodes at which the search ends; they are not part of the subgraph.
-      stop_ops: Op types at which the search ends as well.
+      nodes: Name → node of the graph.
+      results: The node outputs.
+      inputs: Output of a node in `stop` → index of the argument by which the function receives it.
+      stop: Names of nodes that do not become part of the subgraph, and neither do their inputs. The
+        same is true of all Enter nodes.
+      stop_ops: Types of the ops for which the same is true.
     """
     subgraph: dict[str, Node] = {}
     entered: dict[str, None] = {}

@@ -1,4 +1,7 @@
-"""The data of replica unrolling: the replicas, and the graph of all replicas while it is built."""
+"""Data structures of replica unrolling: the replicas, and the graph that is built for them.
+
+Replica unrolling turns a graph that each replica of a TPU runs into one graph for all replicas.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class ReplicaContext:
-    """The replicas of a computation, and the functions that they call.
+    """The replicas of a TPU computation, and the functions that they call.
 
     Attributes:
-      cores: cores[r] is the ordinal of the core whose infeed and outfeed replica r uses.
-      library: function name → function; the lowering adds functions.
-      compiled: whether XLA compiles the clusters of nodes; otherwise they run op by op.
-      devices: devices[r] is the device that does the work of replica r, or "" for any device. Empty
-        if any device may do the work of every replica.
+      cores: cores[r] is the ordinal of the TPU core whose infeed and outfeed replica r uses.
+      library: function name → FunctionDef; replica unrolling adds functions.
+      compiled: whether XLA compiles the computation. If False, its ops run one by one.
+      devices: devices[r] is the device that runs replica r, or "" to let TensorFlow choose. An
+        empty list means "" for all replicas.
     """
 
     cores: Sequence[int]
@@ -30,11 +33,11 @@ class ReplicaContext:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether the replicas run on several devices, so that variables are not on all of them."""
+        """Whether the replicas run on several devices, only one of which has a given variable."""
         return len(set(self.devices)) > 1
 
     def device(self, replica: int) -> str:
-        """Return the device that does the work of a replica; "" for any device."""
+        """Return the device that runs a replica; "" lets TensorFlow choose the device."""
         return self.devices[replica] if self.devices else ""
 
     @property
@@ -51,7 +54,7 @@ class ReplicaContext:
           must_compile: whether XLA must compile the function.
 
         Returns:
-          The function's name.
+          The name under which the function was added.
         """
         name = graph_ir.unused_name(name, self.library)
         function = graph_ir.to_function_def(body, name, self.library)
@@ -63,15 +66,17 @@ class ReplicaContext:
 
 @dataclass
 class UnrolledGraph:
-    """The single graph that does the work of all replicas.
+    """The graph that does the work of all replicas, while it is built.
+
+    The original graph is the one that each replica runs.
 
     Attributes:
-      nodes: in the order in which they were added, which may not be topological.
-      values: value or argument of the original graph, the graph of one replica → the values that
-        replace it, one for each replica.
-      awaited: name of a node of the original graph → names of the new nodes that replace it as a
-        control input.
-      taken: the names that new nodes must not have.
+      nodes: the nodes, in the order in which they were added.
+      values: node output or argument in the original graph → the values in this graph that replace
+        it, one for each replica.
+      awaited: name of a node in the original graph → names of the nodes in this graph that replace
+        the node as a control input.
+      taken: names that no new node may have.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -82,12 +87,12 @@ class UnrolledGraph:
     def node_maker(
         self, prefix: str, controls: list[str], device: Callable[[int], str]
     ) -> Callable[..., Value]:
-        """Return a function that adds nodes; `ReplicatedOp.make_node` describes its parameters.
+        """Return a function that adds a node, for the attribute `make_node` of a `ReplicatedOp`.
 
         Args:
-          prefix: begins the names of the nodes.
-          controls: the control inputs of the nodes.
-          device: takes the number of a replica; returns the device of nodes for this replica.
+          prefix: a prefix for the names of the nodes.
+          controls: names of the control inputs of the nodes.
+          device: takes the index of a replica; returns the device for the nodes of this replica.
         """
         from tensorflow.core.framework.node_def_pb2 import NodeDef
 
@@ -125,14 +130,17 @@ class UnrolledGraph:
         *,
         device: str = "",
     ) -> str:
-        """Add a node; return its name: `name`, with a number appended if the name is taken.
+        """Add a node.
 
         Args:
-          name: the name.
-          definition: op and attributes; see `Node.definition`.
-          inputs: the values that the node takes.
+          name: the name of the node. If it is taken, a number is appended.
+          definition: a NodeDef with the op type and attributes.
+          inputs: the data inputs.
           controls: names of the nodes that must run before the node.
           device: the device of the node; "" for the device in the definition.
+
+        Returns:
+          The name of the new node.
         """
         if device:
             original, definition = definition, type(definition)()
@@ -140,7 +148,7 @@ class UnrolledGraph:
             definition.device = device
         name = graph_ir.unused_name(name, self.taken)
         self.taken.add(name)
-        # Leave out a control input if the same node is also a data input of the new node.
+        # A control input is redundant if the same node is also a data input.
         producers = {value.producer for value in inputs}
         remaining = [
             control

@@ -1,4 +1,8 @@
-"""Orders clusters that use the same variable, but do not pass tensors to each other."""
+"""Finds control inputs that order the reads and updates of each variable in an unrolled graph.
+
+The nodes of a TPU computation form clusters, which become functions or single ops. Two clusters may
+use the same variable without passing tensors to each other, so control inputs must order them.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -12,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class VariableOrdering:
-    """Orders the clusters that use the same variable.
+    """Orders the clusters of nodes that use the same variable.
 
-    An update of the variable runs after all reads and updates by earlier clusters, and before
-    the reads and updates by later clusters.
+    An update of a variable runs after all reads and updates of it in earlier clusters, and before
+    all reads and updates of it in later clusters.
 
     Args:
       graph: the graph of one replica.
@@ -26,15 +30,19 @@ class VariableOrdering:
         types = graph_ir.value_types(graph, library)
         self._handles = {value for value, dtype in types.items() if op_defs.is_handle(dtype)}
         self._library = library
-        # One entry per call of `record`: the resource handles that the cluster takes, whether the
-        # cluster updates a variable, and the names of the nodes that were emitted for it.
+        # For each call of `record`: the resource handles that the cluster uses, whether the cluster
+        # updates a variable, and the names of the nodes that run the cluster.
         self._emitted: list[tuple[set[Value], bool, list[str]]] = []
 
     def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
-        """Return the names of the nodes that must run before a cluster for its use of variables.
+        """Return the names of the nodes that must run before a cluster because of variables.
 
-        These are nodes from earlier calls of `record` that use a variable of the cluster. Nodes
-        that only read a variable need not run before a cluster that only reads the variable.
+        They are the nodes of earlier calls of `record` that use a variable which the cluster uses
+        too. If both only read variables, their order does not matter.
+
+        Args:
+          cluster: the cluster.
+          closure: names the inputs of the cluster, among them the handles of variables.
         """
         variables, has_update = self._accesses(cluster, closure)
         return [
@@ -45,13 +53,19 @@ class VariableOrdering:
         ]
 
     def record(self, cluster: Cluster, closure: ClusterClosure, names: list[str]) -> None:
-        """Remember the names of the nodes that do a cluster's work, for later `nodes_before`."""
+        """Record which nodes of the new graph run a cluster, for later calls of `nodes_before`.
+
+        Args:
+          cluster: the cluster.
+          closure: names the inputs of the cluster, among them the handles of variables.
+          names: the names of the nodes.
+        """
         variables, has_update = self._accesses(cluster, closure)
         if variables and names:
             self._emitted.append((variables, has_update, names))
 
     def _accesses(self, cluster: Cluster, closure: ClusterClosure) -> tuple[set[Value], bool]:
-        """Return the resource handles that a cluster takes, and whether it updates a variable."""
+        """Return the resource handles that a cluster uses, and whether it updates a variable."""
         variables = {value for value in closure.inputs if value in self._handles}
         return variables, any(
             op_traits.writes_variable(node.definition, self._library) for node in cluster.nodes

@@ -1,4 +1,4 @@
-"""Finds the branches that TensorFlow 1 writes as Switch and Merge nodes."""
+"""Finds conditional branches of TensorFlow 1, which consist of Switch and Merge nodes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -11,14 +11,15 @@ from tpuserve.lowering.passes.version_1_loops import OPS, is_loop_merge
 
 @dataclass(frozen=True)
 class Branch:
-    """The Merge nodes of one condition, and the functions for both of its branches.
+    """A conditional of TensorFlow 1, as it can be replaced by an If.
 
     Attributes:
-      predicate: The condition.
-      captured: The values that the branches take, in the order of their arguments.
-      branches: The subgraphs for false and true. Each result belongs to one of `merges`.
-      merges: Names of the Merge nodes.
-      controls: Names of nodes outside of the branches that must run before the branches.
+      predicate: The node output that is the condition.
+      captured: The node outputs from outside that the two branches use: the inputs of the If.
+      branches: The nodes of the false branch and of the true branch. Their results correspond to
+        `merges`.
+      merges: Names of the Merge nodes, whose outputs are the results of the conditional.
+      controls: Names of the nodes outside of the branches that must run before them.
     """
 
     predicate: Value
@@ -29,11 +30,15 @@ class Branch:
 
 
 def find_branch(nodes: Mapping[str, Node], replaced: Collection[Value]) -> Branch | None:
-    """Return a condition's branches that contain no other branches; None if there are none.
+    """Find a conditional of TensorFlow 1 that contains no other conditional.
 
     Args:
-      nodes: Name → node.
-      replaced: Values that have been replaced already; their Merge nodes are skipped.
+      nodes: Name → node of the graph.
+      replaced: Outputs of Merge nodes that belong to conditionals that were replaced already. These
+        nodes are skipped.
+
+    Returns:
+      None if there is no such conditional.
     """
     groups: dict[Value, list[str]] = {}
     for name, node in nodes.items():
@@ -51,11 +56,15 @@ def find_branch(nodes: Mapping[str, Node], replaced: Collection[Value]) -> Branc
 
 
 def _find_predicate(nodes: Mapping[str, Node], merge: str) -> Value | None:
-    """Return the condition that selects the input of a Merge.
+    """Find the condition that decides which input a Merge node forwards.
+
+    Args:
+      nodes: Name → node of the graph.
+      merge: Name of the Merge node.
 
     Returns:
-      None if other control flow is between the Merge and its Switch nodes, or if the Switch nodes
-      do not have the same condition.
+      The node output that is the condition. None if there are other loops or branches between the
+      Switch nodes and the Merge, or if the Switch nodes have different conditions.
     """
     predicates = set()
     for value in nodes[merge].inputs:
@@ -67,18 +76,24 @@ def _find_predicate(nodes: Mapping[str, Node], merge: str) -> Value | None:
 
 
 def _origin(nodes: Mapping[str, Node], value: Value) -> Value:
-    """Follow Identity ops back from a value; return the value that they forward."""
+    """Return the node output that a chain of Identity nodes, ending in `value`, forwards."""
     while value.producer in nodes and nodes[value.producer].op == "Identity":
         value = nodes[value.producer].inputs[0]
     return value
 
 
 def _make_branch(nodes: Mapping[str, Node], predicate: Value, merges: list[str]) -> Branch | None:
-    """Return the branches that end in some Merge nodes of a condition.
+    """Describe the conditional that ends in some Merge nodes.
+
+    Args:
+      nodes: Name → node of the graph.
+      predicate: The node output that is the condition.
+      merges: Names of Merge nodes with this condition.
 
     Returns:
-      None if a Merge does not have one input from each branch, if a branch takes a value that does
-      not come through a Switch, or if one of the Merge nodes depends on another one.
+      None if a Merge does not have one input from each branch, if a branch uses a value from
+      outside that does not come through a Switch, or if one of the Merge nodes depends on another
+      one.
     """
     sides: dict[int, list[Value]] = {0: [], 1: []}
     for merge in merges:
@@ -115,7 +130,7 @@ def _make_branch(nodes: Mapping[str, Node], predicate: Value, merges: list[str])
 
 
 def _find_side(nodes: Mapping[str, Node], value: Value) -> int | None:
-    """Return 0 if a value is computed in the false branch, 1 if in the true branch, else None."""
+    """Return 0 if a node output belongs to the false branch, 1 for the true branch, else None."""
     visited: set[str] = set()
     pending = [value]
     while pending:
@@ -128,7 +143,7 @@ def _find_side(nodes: Mapping[str, Node], value: Value) -> int | None:
         if node.name not in visited:
             visited.add(node.name)
             # A node without data inputs, such as a constant, has a control input from an Identity
-            # of the output of a Switch. Which output of the Switch it is tells the branch of the
-            # node.
+            # of an output of a Switch. Output 0 of the Switch means the false branch, and output 1
+            # the true branch. So follow control inputs too.
             pending.extend([*node.inputs, *map(Value, node.controls)])
     return None

@@ -1,4 +1,8 @@
-"""Finds the loops of TensorFlow 1, which are Enter, Merge, Switch, NextIteration and Exit nodes."""
+"""Finds loops of TensorFlow 1.
+
+They consist of Enter, Merge, Switch, NextIteration and Exit nodes for each loop variable, and of a
+LoopCond node.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,15 +17,15 @@ OPS = frozenset(("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"
 
 @dataclass(frozen=True)
 class LoopVariable:
-    """A loop variable: the nodes and values that carry it from one iteration to the next.
+    """The nodes of one loop variable in a loop of TensorFlow 1.
 
     Attributes:
-      merge: Name of the Merge of the initial value and the values of later iterations.
-      enter: Name of the Enter that brings the initial value into the loop.
-      initial: The value before the first iteration.
-      switch: Name of the Switch that passes the value to the body, or to the Exit after the last
-        iteration; None if only the condition reads the variable.
-      next_value: The value that an iteration computes for the next iteration.
+      merge: Name of the Merge node, which returns the value of the variable in each iteration.
+      enter: Name of the Enter node, which passes the initial value into the loop.
+      initial: The node output that is the initial value.
+      switch: Name of the Switch node, which passes the value to the body of the loop, or after the
+        last iteration to the Exit node. None if only the loop condition uses the variable.
+      next_value: The node output that is the value for the next iteration.
     """
 
     merge: str
@@ -33,7 +37,13 @@ class LoopVariable:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop: its nodes, and the functions for its condition and its body."""
+    """A loop of TensorFlow 1, as it can be replaced by a While.
+
+    Attributes:
+      condition: The nodes that compute the loop condition.
+      body: The nodes that compute the next values of the loop variables.
+      variables: The loop variables.
+    """
 
     condition: Subgraph
     body: Subgraph
@@ -41,7 +51,15 @@ class Loop:
 
 
 def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
-    """Return the loop of a LoopCond; None if it contains another loop or has an unknown form."""
+    """Find the loop to which a LoopCond node belongs.
+
+    Args:
+      nodes: Name → node of the graph.
+      loop_cond: Name of the LoopCond node.
+
+    Returns:
+      None if the loop contains another loop, or does not have the form that TensorFlow 1 builds.
+    """
     predicate = nodes[loop_cond].inputs[0]
     switches = {
         node.inputs[0].producer: name
@@ -49,7 +67,8 @@ def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
         if node.op == "Switch" and node.inputs[1].producer == loop_cond
     }
     merges = dict.fromkeys(name for name in switches if _is(nodes, name, "Merge"))
-    # A loop variable that only the condition reads has no Switch: find its Merge in the condition.
+    # A loop variable that only the loop condition uses has no Switch. Find its Merge node among the
+    # nodes that compute the condition.
     merges |= dict.fromkeys(
         name for name in _walk(nodes, [predicate], merges) if is_loop_merge(nodes, name)
     )
@@ -70,7 +89,8 @@ def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
         for index, variable in enumerate(loop_variables)
         for value in [Value(variable.switch, 1) if variable.switch else Value(variable.merge)]
     }
-    # If the body does not change a loop variable, it may take the variable directly from the Merge.
+    # The body may use a loop variable directly from the Merge node if it does not change the
+    # variable.
     body_inputs |= {value: index for value, index in condition_inputs.items()}
     condition = extract_subgraph(nodes, [predicate], condition_inputs, stop)
     body = extract_subgraph(
@@ -111,10 +131,10 @@ def _is(nodes: Mapping[str, Node], name: str, op: str) -> bool:
 def _walk(
     nodes: Mapping[str, Node], values: Iterable[Value], stop: Mapping[str, None]
 ) -> list[str]:
-    """Return the nodes that values depend on.
+    """Return the names of the nodes that some node outputs depend on.
 
-    The search ends at the nodes of `stop`, at Merge nodes of loops and at Enter nodes. The result
-    includes the nodes at which it ends.
+    The search does not continue to the inputs of nodes in `stop`, Enter nodes and Merge nodes of
+    loops. These nodes themselves are returned.
     """
     reached: dict[str, None] = {}
     pending = [value.producer for value in values]
