@@ -1,4 +1,4 @@
-"""Outlining of signatures: the nodes that compute a signature become a function for XLA."""
+"""Moves the nodes of each signature into a function that XLA compiles as a whole."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
 _VARIABLE = "VarHandleOp"
-# Op → why a signature that needs the op is refused. XLA silently drops ops that check or print a
-# value. Variables of TensorFlow 1 are no resources, so a function cannot take their handles.
+# Op type → why a signature that needs such an op cannot be compiled by XLA, for the error message.
+# XLA silently drops ops that check or print a value. Variables of TensorFlow 1 are no resources, so
+# a function cannot take their handles.
 _REFUSED_OPS = {
     **dict.fromkeys(
         ("Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"), "which XLA leaves out"
@@ -32,15 +33,15 @@ def outline_signatures(
 ) -> dict[str, Signature]:
     """Add to a graph, in place, a function for each signature and a call that XLA must compile.
 
-    A function has the inputs of its signature and the handles of variables as arguments. The
-    original nodes stay in the graph.
+    The arguments of a function are the inputs of its signature and the handles of variables. The
+    original nodes stay in the graph, although the returned signatures do not use them.
 
     Args:
       graph: a GraphDef without TPU ops.
       signatures: signature name → signature.
 
     Returns:
-      Signature name → the signature, whose outputs are those of the call.
+      Signature name → a copy of the signature in which the outputs are those of the call.
 
     Raises:
       UnsupportedModel: a signature has strings, or an op whose results would differ under XLA.
@@ -106,7 +107,13 @@ def _outline(
 
 
 def _find_body(main: GraphIR, fed: set[str], results: Any) -> dict[str, Node]:
-    """Return the nodes that compute the results from the fed nodes, in topological order."""
+    """Return name → node, in topological order, for the nodes that compute a signature.
+
+    Args:
+      main: the main graph.
+      fed: names of the nodes that are inputs of the signature; these are not returned.
+      results: the node outputs that are outputs of the signature.
+    """
     needed: set[str] = set()
     pending = [value.producer for value in results]
     while pending:
@@ -135,7 +142,15 @@ def _check_ops(body: Mapping[str, Node], library: "Library", signature: str) -> 
 
 
 def _copy_node(node: Node, arguments: Mapping[Value, Value], body: Mapping[str, Node]) -> Node:
-    """Return a copy of a node for the function, without its device and colocation constraints."""
+    """Return a copy of a node for the body of a function.
+
+    The copy has no device and no colocation constraints.
+
+    Args:
+      node: the node of the main graph.
+      arguments: node output of the main graph → the argument of the function that replaces it.
+      body: name → node, for all nodes that move to the function. Other control inputs are removed.
+    """
     definition = type(node.definition)()
     definition.CopyFrom(node.definition)
     definition.device = ""

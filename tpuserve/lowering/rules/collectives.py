@@ -1,6 +1,7 @@
-"""Rules for collectives: ops on the copies of a tensor that the replicas hold.
+"""Rules that replace collective ops, which combine the tensors of several replicas, by CPU ops.
 
-Once all replicas are in one graph, a collective is an ordinary op on their values.
+Without a TPU, one graph does the work of all replicas. An ordinary op such as AddN can then combine
+their tensors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,23 +17,23 @@ def is_full_all_reduce(node: Node, nodes: Mapping[str, Node], num_replicas: int)
 
     Args:
       node: the CrossReplicaSum.
-      nodes: name → node of its graph, among them the constant that holds its replica groups.
+      nodes: name → node of the graph. One of them is the constant with the groups of replicas over
+        which the op sums.
       num_replicas: the number of replicas.
     """
     return len(_replica_groups(node, nodes, num_replicas)) == 1
 
 
 def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower a CrossReplicaSum: an AddN for each replica group gives the sum of the group."""
+    """Replace a CrossReplicaSum by an AddN for each group of replicas over which it sums."""
     dtype = op.node.definition.attr["T"].type
     values = op.operand(0)
     results = list(values)
     for group in _replica_groups(op.node, op.nodes, op.num_replicas):
         if len(group) == 1:
             continue
-        # Let one AddN, which adds in a fixed order, compute the sum for all replicas of the group,
-        # so that all get the same sum. If 2, 4 or 8 replicas have equal values, the sum divided by
-        # the number of replicas is exactly that value.
+        # Compute the sum once for the whole group: AddN adds in a fixed order, so all replicas get
+        # exactly the same sum. If 2, 4 or 8 replicas have equal values, their mean is exact.
         total = op.make_node("AddN", [values[replica] for replica in group], T=dtype, N=len(group))
         for replica in group:
             results[replica] = total
@@ -40,7 +41,11 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def lower_all_to_all(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower an AllToAll: replica i of a group gets the slices i of the group's tensors, joined."""
+    """Replace an AllToAll by Split and ConcatV2 ops.
+
+    The tensor of each replica is split. Replica i of a group gets the i-th slice of each tensor in
+    the group, concatenated.
+    """
     attributes = op.node.definition.attr
     dtype, split_count = attributes["T"].type, attributes["split_count"].i
     values = op.operand(0)
@@ -61,7 +66,10 @@ def lower_all_to_all(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def lower_permute(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower a CollectivePermute: targets get their source's value, other replicas get zeros."""
+    """Replace a CollectivePermute, which copies tensors from source replicas to target replicas.
+
+    A replica that is no target gets zeros, which a ZerosLike op computes.
+    """
     dtype = op.node.definition.attr["T"].type
     values = op.operand(0)
     source_of = {target: source for source, target in _constant_rows(op.node, op.nodes)}
@@ -79,7 +87,7 @@ def _replica_groups(
     node: Node, nodes: Mapping[str, Node], num_replicas: int
 ) -> Sequence[Sequence[int]]:
     groups = _constant_rows(node, nodes)
-    # No groups, or one empty group, mean that all replicas form one group.
+    # An empty list of groups, or a single empty group, means that all replicas form one group.
     if not groups or not groups[0]:
         return [list(range(num_replicas))]
     unknown = [replica for group in groups for replica in group if not 0 <= replica < num_replicas]
@@ -93,10 +101,13 @@ def _replica_groups(
 
 
 def _constant_rows(node: Node, nodes: Mapping[str, Node]) -> Sequence[Sequence[int]]:
-    """Return the value of a collective's second input, which must be a constant.
+    """Return the replica numbers in the second input of a collective, which must be a constant.
 
-    The value has a row for each group of replicas or, for a CollectivePermute, for each pair of
-    source and target.
+    Returns:
+      The replicas of each group; for a CollectivePermute, pairs (source, target).
+
+    Raises:
+      LoweringError: the input is not a constant.
     """
     from tpuserve.tensorflow_internals import tensor_util
 

@@ -1,8 +1,9 @@
-"""Rules for infeeds and outfeeds: each becomes one bounded queue per core and direction.
+"""Rules that replace infeed and outfeed ops by ops on FIFO queues.
 
-The op of the host and the op of the computation at the two ends of a queue are lowered separately.
-Each gets a queue op with the same `shared_name`, which contains the core's ordinal, so that both
-use the same queue.
+Each TPU core has one queue for its infeed and one for its outfeed. An op on the host is at one end
+of a queue, and an op of the TPU computation is at the other end. Separate calls of these rules
+replace the two ops, and each adds a queue op. The queue ops have the same `shared_name`, which
+contains the ordinal of the core, so they refer to the same queue.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,14 @@ from tpuserve.lowering.rules.op_spec import ReplicatedOp
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-# The capacity of each queue: the most batches that wait for a core, or results that wait for the
-# host. With two, each side can work ahead of the other; the buffers of a TPU are as short.
+# The largest number of batches that wait in the infeed queue of a core, and of results that wait in
+# its outfeed queue. With two, the host and the core can work at the same time. The buffers of a TPU
+# have about the same length.
 CAPACITY = 2
 
 
 def lower_infeed_dequeue(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower an InfeedDequeue(Tuple): each replica dequeues from its core's queue."""
+    """Replace an InfeedDequeue(Tuple) by a dequeue op for each replica's infeed queue."""
     types = _transferred_types(op.node.definition)
     batches = []
     for replica, core in enumerate(op.cores):
@@ -36,9 +38,9 @@ def lower_infeed_dequeue(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def lower_outfeed_enqueue(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower an OutfeedEnqueue(Tuple): each replica enqueues into its core's queue.
+    """Replace an OutfeedEnqueue(Tuple) by an enqueue op for each replica's outfeed queue.
 
-    The op has no outputs, so the returned list is empty.
+    The op has no outputs, so there are none to replace and the returned list is empty.
     """
     types = _transferred_types(op.node.definition)
     operands = [op.operand(index) for index in range(len(op.node.inputs))]
@@ -56,7 +58,7 @@ def lower_outfeed_enqueue(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def rewrite_infeed_enqueue(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite the host's InfeedEnqueue(Tuple) as an enqueue into the queue of the core it feeds."""
+    """Turn the host's InfeedEnqueue(Tuple) into an enqueue op for the infeed queue of its core."""
     types = _transferred_types(node)
     queue = _add_host_queue("infeed", node, types, scope)
     replace_op(node, "QueueEnqueueV2", [queue, *data_inputs(node)])
@@ -65,7 +67,7 @@ def rewrite_infeed_enqueue(node: "NodeDef", scope: RewriteScope) -> None:
 
 
 def rewrite_outfeed_dequeue(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite the host's OutfeedDequeue(Tuple) as a dequeue from the queue of its source core."""
+    """Turn the host's OutfeedDequeue(Tuple) into a dequeue op for the outfeed queue of its core."""
     types = _transferred_types(node)
     queue = _add_host_queue("outfeed", node, types, scope)
     replace_op(node, "QueueDequeueV2", [queue])
@@ -74,7 +76,7 @@ def rewrite_outfeed_dequeue(node: "NodeDef", scope: RewriteScope) -> None:
 
 
 def queue_name_prefix(direction: str) -> str:
-    """Return the prefix of the `shared_name` of all queues for a direction: infeed or outfeed."""
+    """Return the common prefix of the `shared_name` of all queues for "infeed" or for "outfeed"."""
     return f"emulated_tpu/{direction}/"
 
 
@@ -88,15 +90,21 @@ def _transferred_types(definition: "NodeDef") -> list[int]:
 def _add_host_queue(
     direction: str, node: "NodeDef", types: Sequence[int], scope: RewriteScope
 ) -> str:
-    """Add a queue op for the core that a host's infeed or outfeed op serves.
+    """Add the queue op for an infeed or outfeed op that runs on the host.
+
+    Args:
+      direction: "infeed" or "outfeed".
+      node: the infeed or outfeed op, which names the TPU core.
+      types: the DataTypes of the tensors that it transfers.
+      scope: the graph or function body that contains the op.
 
     Returns:
-      The reference to the queue's handle, for the input of a NodeDef.
+      The string by which the inputs of a NodeDef refer to the handle of the queue.
     """
     queue = scope.add_node(f"{node.name}/queue")
     if "TPU" not in node.device.upper():
-        # Put the queue on the device of the op, because only that device can use the queue's
-        # handle.
+        # Put the queue op on the device of the infeed or outfeed op: the handle of a queue can only
+        # be used on the device of the queue.
         queue.device = node.device
     _set_queue(queue, direction, target_core(node), types)
     return scope.reference(queue, "handle")
@@ -111,7 +119,14 @@ def _core_queue(direction: str, core: int, types: Sequence[int]) -> "NodeDef":
 
 
 def _set_queue(node: "NodeDef", direction: str, core: int, types: Sequence[int]) -> None:
-    """Make a NodeDef the queue op for a core and a direction, "infeed" or "outfeed"."""
+    """Turn a NodeDef into the op of the infeed or outfeed queue of a TPU core.
+
+    Args:
+      node: the NodeDef; changed in place.
+      direction: "infeed" or "outfeed".
+      core: the ordinal of the core.
+      types: the DataTypes of the tensors in an element of the queue.
+    """
     node.op = "FIFOQueueV2"
     node.attr["component_types"].list.type.extend(types)
     node.attr["shapes"].list.SetInParent()

@@ -1,4 +1,4 @@
-"""Helpers for rules that replace the op of a NodeDef in place."""
+"""Helpers for the functions that replace a TPU op in a NodeDef by a CPU op, in place."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RewriteScope:
-    """The graph or function body that holds the node that a rule replaces.
+    """The graph or function body in which a NodeDef is being replaced.
 
     Attributes:
-      nodes: the repeated NodeDef field that holds the node.
+      nodes: the repeated NodeDef field that contains the NodeDef.
       in_function: True if `nodes` belongs to a FunctionDef, False if it belongs to a GraphDef.
     """
 
@@ -22,17 +22,17 @@ class RewriteScope:
     in_function: bool
 
     def add_node(self, name: str) -> "NodeDef":
-        """Add a NodeDef of this name, without op, inputs and attributes, and return it."""
+        """Add a NodeDef with a name, but without op, inputs and attributes; return it."""
         node: NodeDef = self.nodes.add(name=name)
         return node
 
     def reference(self, node: "NodeDef", output: str) -> str:
-        """Return the string by which the inputs of other nodes refer to a tensor of a node.
+        """Return the string by which inputs of other nodes refer to an output of a node.
 
         Args:
-          node: the node that produces the tensor.
-          output: the name of the output argument whose first tensor is meant. In the main graph,
-            it must be the node's first output argument.
+          node: the node.
+          output: the name of an output argument, whose first tensor the string refers to. In the
+            main graph, it must be the first output argument of the node.
         """
         return f"{node.name}:{output}:0" if self.in_function else node.name
 
@@ -48,14 +48,14 @@ def control_inputs(node: "NodeDef") -> list[str]:
 
 
 def full_tensor_name(reference: str) -> str:
-    """Return the name of the tensor of a graph that a data input refers to, such as "node:0"."""
+    """Return the full name of the tensor that a data input refers to: "node" becomes "node:0"."""
     return reference if ":" in reference else f"{reference}:0"
 
 
 def replace_op(node: "NodeDef", op: str, inputs: list[str]) -> None:
-    """Replace the op and the data inputs of a node; its control inputs stay.
+    """Replace the op type and the data inputs of a NodeDef; its control inputs stay.
 
-    All attributes are removed: no TPU op shares an attribute with its replacement.
+    All attributes are removed, because they are those of the old op.
     """
     inputs = inputs + control_inputs(node)
     del node.input[:]
@@ -65,14 +65,14 @@ def replace_op(node: "NodeDef", op: str, inputs: list[str]) -> None:
 
 
 def replace_with_identity(node: "NodeDef") -> None:
-    """Replace a node that has one data input by an Identity."""
+    """Turn a NodeDef that has one data input into an Identity of that input."""
     element_type = node.attr["T"].type
     replace_op(node, "Identity", data_inputs(node))
     node.attr["T"].type = element_type
 
 
 def replace_with_string(node: "NodeDef", text: bytes) -> None:
-    """Replace a node by a scalar string constant."""
+    """Turn a NodeDef into a scalar string constant with the value `text`."""
     replace_op(node, "Const", [])
     node.attr["dtype"].type = dtypes.STRING
     value = node.attr["value"].tensor
@@ -82,15 +82,15 @@ def replace_with_string(node: "NodeDef", text: bytes) -> None:
 
 
 def rewrite_as_identity(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite a node as an Identity of its data input."""
+    """Turn a NodeDef that has one data input into an Identity, as a rule of the op table."""
     replace_with_identity(node)
 
 
 def rewrite_as_no_op(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite a node as a NoOp that keeps the node's control inputs."""
+    """Turn a NodeDef into a NoOp with the same control inputs, as a rule of the op table."""
     replace_op(node, "NoOp", [])
 
 
 def rewrite_as_empty_string(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite a node as an empty string constant."""
+    """Turn a NodeDef into a constant with the empty string, as a rule of the op table."""
     replace_with_string(node, b"")

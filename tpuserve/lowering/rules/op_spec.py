@@ -1,4 +1,7 @@
-"""The record of everything that the lowering knows about an op type."""
+"""Defines `OpSpec`, the record of how the lowering treats an op type.
+
+The lowering turns a graph for a TPU into a graph for a CPU, which does the work of all replicas.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +15,19 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.rules.node_rewriting import RewriteScope
 
-    # A rule that replaces the op of one NodeDef in place, or raises LoweringError if it cannot. The
-    # scope is the graph or function body that holds the NodeDef.
+    # The type of `OpSpec.rewrite`: a function that replaces the op of a NodeDef in place. The
+    # RewriteScope is the graph or function body that contains the NodeDef. It raises LoweringError
+    # if the op cannot be replaced.
     Rewrite: TypeAlias = Callable[[NodeDef, RewriteScope], None]
 
-# A rule that tells whether the outputs of a node are the same on all replicas. It takes the node,
-# the nodes of its graph by name, and the number of replicas.
+# The type of `OpSpec.invariance`: a function that returns whether the outputs of a node are the
+# same on all replicas. Its arguments are the node, name → node of its graph, and the number of
+# replicas.
 InvarianceRule: TypeAlias = Callable[[Node, Mapping[str, Node], int], bool]
 
 
 class OpKind(Enum):
-    """The role of an op in the lowering, from which the lowering knows the op's side effects."""
+    """The categories of ops in the lowering. The side effects of an op follow from its category."""
 
     COMPUTATION = auto()
     """An op that the table does not list. TensorFlow's op registry says whether it has effects;
@@ -56,17 +61,19 @@ class OpKind(Enum):
 
 @dataclass(frozen=True)
 class ReplicatedOp:
-    """An op of a TPU computation, with its operands on all replicas: the argument of a rule.
+    """An op of a TPU computation, and what a rule needs to replace it for all replicas.
+
+    The rule adds nodes to a new graph, which does the work of all replicas.
 
     Attributes:
       node: the op in the graph of one replica.
-      nodes: the nodes of that graph, by name.
-      operand: operand(i)[r] is the value that replica r passes to input i. This is a function so
-        that a constant is added to the graph of all replicas only if a rule uses the constant.
-      cores: cores[r] is the ordinal of the core whose infeed and outfeed replica r uses.
-      make_node: adds a node to the graph of all replicas and returns its first output. Call it as
-        `make_node(op, inputs, replica=r, **attributes)`: `op` is an op type or a NodeDef;
-        `replica`, if given, becomes part of the node's name; a Const takes its value as `value`.
+      nodes: name → node of the graph of one replica.
+      operand: a function; operand(i)[r] is the value, in the new graph, that replica r passes to
+        input i. The call adds a constant to the new graph if the value is one.
+      cores: cores[r] is the ordinal of the TPU core whose infeed and outfeed replica r uses.
+      make_node: adds a node to the new graph, and returns its first output. It is called as
+        `make_node(op, inputs, replica=r, **attributes)`. `op` is an op type or a NodeDef. `replica`
+        is optional, and becomes part of the name of the node. A Const takes its value as `value`.
     """
 
     node: Node
@@ -81,41 +88,42 @@ class ReplicatedOp:
         return len(self.cores)
 
 
-# A rule that adds the nodes that do the work of an op on all replicas. It returns results[i][r],
-# the value that replaces output i of the op on replica r.
+# The type of `OpSpec.lower_replicated`: a function that adds nodes which do the work of an op on
+# all replicas. In the returned list, results[i][r] is the value that replaces output i of the op on
+# replica r.
 ReplicatedLowering: TypeAlias = Callable[[ReplicatedOp], list[list[Value]]]
 
 
 def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Return False: the outputs of the op always differ between replicas."""
+    """Return False, as the `OpSpec.invariance` of an op whose outputs always differ by replica."""
     return False
 
 
 def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Return whether all replicas compute the same outputs of an op that depends on the replica.
+    """Return whether there is only one replica.
 
-    They do so only if there is one replica.
+    This is the `OpSpec.invariance` of an op whose outputs differ between replicas.
     """
     return num_replicas == 1
 
 
 @dataclass(frozen=True)
 class OpSpec:
-    """The record of an op type: everything that the lowering knows about it.
+    """The record of how the lowering treats an op type.
 
     Attributes:
       op: the op type, or a pattern with `*` for several op types.
-      kind: the role of the op, which determines its side effects.
-      is_tpu_op: whether the op belongs to the TPU runtime and has no CPU kernel. A TPU op that is
-        left after the lowering is an error.
-      rewrite: replaces the op of one node, inside and outside of TPU computations; None for an op
-        that stays.
-      renamed_outputs: name of an output argument → its name after `rewrite`. Function bodies refer
-        to outputs by these names ("node:outputs:0").
-      lower_replicated: replaces the op inside a computation, for all replicas at once; None for an
-        op that needs no replacement, because each replica can run a copy.
-      invariance: tells whether all replicas get the same outputs. None means that they get the same
-        outputs if their inputs are the same and the op is not random.
+      kind: the category of the op, from which its side effects follow.
+      is_tpu_op: whether the op belongs to the TPU runtime and has no CPU kernel. Such an op must be
+        replaced.
+      rewrite: a function that replaces the op in a NodeDef, inside or outside of TPU computations;
+        None for an op that stays.
+      renamed_outputs: name of an output argument → its name after `rewrite`. In functions, inputs
+        refer to outputs by these names ("node:outputs:0").
+      lower_replicated: a function that replaces an op of a TPU computation for all replicas at
+        once; None for an op that each replica runs by itself.
+      invariance: a function that returns whether all replicas get the same outputs. None means that
+        they do if their inputs are the same and the op is not random.
       is_reduction: whether the op combines values of several replicas into one, such as their sum.
       is_clustered: whether XLA may compile the op in the same function as other ops.
     """
@@ -137,29 +145,30 @@ class OpSpec:
 
     @property
     def is_lowered_jointly(self) -> bool:
-        """Whether the op is replaced for all replicas at once, so that no replica can run a copy.
+        """Whether the op must be replaced for all replicas at once: no replica can run it alone.
 
-        True of ops that communicate, and of XlaReplicaId, whose replacement differs by replica.
+        This is true for ops that communicate, and for XlaReplicaId, which becomes another constant
+        on each replica.
         """
         return self.lower_replicated is not None
 
     @property
     def is_random(self) -> bool:
-        """Whether the op counts as random wherever TensorFlow declares it stateful.
+        """Whether the op is taken as random if TensorFlow declares it as stateful.
 
-        An op that TensorFlow declares stateless is never random.
+        A stateless op is never random.
         """
         return self.kind not in _EFFECTS_ARE_KNOWN
 
     @property
     def is_trivial(self) -> bool:
-        """Whether the op computes nothing: XLA need not compile a cluster of only such ops."""
+        """Whether the op computes nothing, so that it need not be compiled by XLA."""
         return self.kind in (OpKind.CONSTANT, OpKind.IDENTITY, OpKind.NO_OP)
 
 
 _COMMUNICATING = frozenset((OpKind.COLLECTIVE, OpKind.INFEED_DEQUEUE, OpKind.OUTFEED_ENQUEUE))
-# The kinds of ops that are not random although TensorFlow may declare them stateful: they are
-# stateful because of their side effects.
+# The categories of ops that are not random, although TensorFlow may declare them as stateful. They
+# are stateful because of their side effects.
 _EFFECTS_ARE_KNOWN = frozenset(
     (
         OpKind.VARIABLE_READ,

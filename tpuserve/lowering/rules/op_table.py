@@ -1,7 +1,7 @@
-"""The table of all ops that the lowering treats specially: an `OpSpec` for each op or op family.
+"""The table of the ops that the lowering treats specially, with an `OpSpec` for each of them.
 
-To support another op, add its record and the function that replaces the op. The record of a
-collective, for example, is
+The lowering turns a graph for a TPU into a graph for a CPU. To support another op, add an `OpSpec`
+to the table, and write the function that replaces the op. An example of an `OpSpec` is
 
     OpSpec(
         "CrossReplicaSum",
@@ -12,8 +12,8 @@ collective, for example, is
         is_reduction=True,
     )
 
-The passes of the lowering, the verifier of exported models and the advice in error messages derive
-everything else from the records.
+The passes of the lowering, the verification of exported models and the advice in error messages all
+use the table.
 """
 
 from fnmatch import fnmatchcase
@@ -55,8 +55,9 @@ _VARIABLES = (
     OpSpec("ResourceSparseApply*", OpKind.VARIABLE_UPDATE),
     OpSpec("ResourceScatter*", OpKind.VARIABLE_UPDATE),
     OpSpec("ResourceStridedSliceAssign*", OpKind.VARIABLE_UPDATE),
-    # The ops below update the state of a tf.random.Generator, which is a variable. They count as
-    # updates and not as random ops, because every replica advances the state in the same way.
+    # The ops below draw numbers from a tf.random.Generator, and update its state, which is a
+    # variable. They count as updates of a variable and not as random ops, because all replicas
+    # update the state in the same way.
     OpSpec("RngReadAndSkip*", OpKind.VARIABLE_UPDATE),
     OpSpec("RngSkip*", OpKind.VARIABLE_UPDATE),
     OpSpec("StatefulUniform*", OpKind.VARIABLE_UPDATE),
@@ -168,8 +169,8 @@ _TPU_FRAME = (
         is_tpu_op=True,
         rewrite=rewrite_as_no_op,
     ),
-    # TPUCompilationResult becomes the empty string: a serialised CompilationResultProto that
-    # reports success.
+    # TPUCompilationResult is replaced by the empty string, which is a serialised
+    # CompilationResultProto that reports success.
     OpSpec(
         "TPUCompilationResult",
         OpKind.TPU_FRAME,
@@ -192,11 +193,11 @@ _TPU_FRAME = (
     OpSpec("XlaSharding", OpKind.TPU_FRAME, rewrite=rewrite_as_identity),
 )
 
-# The ops that start, stop and check the TPU system. Their replacements do nothing, because an
-# emulated TPU system is always up.
+# The ops that start, stop and check the TPU system. On a CPU, there is no such system, so ops that
+# do nothing replace them.
 _TPU_SYSTEM = (
-    # ConfigureDistributedTPU returns an empty topology, which nobody reads: the programs that run
-    # the op know the topology of an emulated TPU.
+    # ConfigureDistributedTPU returns the topology of the TPU. On a CPU, it is replaced by an empty
+    # string: programs get the topology in another way, and do not read the result.
     OpSpec(
         "ConfigureDistributedTPU",
         OpKind.TPU_SYSTEM,
@@ -210,7 +211,8 @@ _TPU_SYSTEM = (
     ),
 )
 
-# The other ops of the TPU runtime. Source: tensorflow/core/ops/tpu_*.cc and tensorflow/core/tpu.
+# All other ops of the TPU runtime, from tensorflow/core/ops/tpu_*.cc and tensorflow/core/tpu. They
+# cannot be replaced on a CPU.
 _TPU_RUNTIME = tuple(
     OpSpec(pattern, OpKind.TPU_RUNTIME, is_tpu_op=True)
     for pattern in (
@@ -247,7 +249,7 @@ SPECS: dict[str, OpSpec] = {
 
 
 def op_spec(op: str) -> OpSpec:
-    """Return the record of an op type; an op that is not in the table has kind COMPUTATION."""
+    """Return the `OpSpec` of an op type; its kind is COMPUTATION for an op not in the table."""
     spec = SPECS.get(op)
     return _spec_by_pattern(op) if spec is None else spec
 

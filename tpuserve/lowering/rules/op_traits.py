@@ -1,4 +1,4 @@
-"""Traits of nodes, derived from the op table and from the functions that the nodes call."""
+"""Finds properties of nodes, from the table `op_table` and from the functions that they call."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ def is_constant(node: "NodeDef") -> bool:
 
 
 def is_loop(node: "NodeDef") -> bool:
-    """Return whether a node is a functional while loop."""
+    """Return whether a node is a While or StatelessWhile."""
     return op_spec(node.op).kind is OpKind.LOOP
 
 
@@ -29,21 +29,24 @@ def is_branch(node: "NodeDef") -> bool:
 
 
 def branch_functions(node: "NodeDef") -> list[Any]:
-    """Return the branches of an If or Case as NameAttrLists; changing them changes the node."""
+    """Return the NameAttrLists of the functions that an If or Case calls, one for each branch.
+
+    They are parts of the NodeDef, and not copies.
+    """
     if "branches" in node.attr:
         return list(node.attr["branches"].list.func)
     return [node.attr["then_branch"].func, node.attr["else_branch"].func]
 
 
 def is_on_host(node: "NodeDef") -> bool:
-    """Return whether a node belongs to an outside compilation, which the host runs."""
+    """Return whether a node is outside-compiled: the host runs it, although it is on the TPU."""
     return HOST_ATTRIBUTE in node.attr
 
 
 def communicates(node: "NodeDef", library: "Library") -> bool:
     """Return whether a node exchanges data with other replicas or with the host.
 
-    A node that calls a function with such a node counts, too.
+    The nodes of the functions that it calls count as well.
     """
     return any(
         op_spec(inner.op).communicates or is_on_host(inner)
@@ -52,10 +55,10 @@ def communicates(node: "NodeDef", library: "Library") -> bool:
 
 
 def is_lowered_jointly(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node communicates, or is replaced for all replicas at once.
+    """Return whether a node must be replaced for all replicas at once.
 
-    A node that calls a function with such a node counts, too. XLA cannot compile any of these
-    nodes.
+    This is true if the node, or a node of the functions that it calls, communicates with the host
+    or with other replicas, or is an XlaReplicaId. XLA cannot compile such a node for a CPU.
     """
     return any(
         op_spec(inner.op).is_lowered_jointly or is_on_host(inner)
@@ -64,7 +67,7 @@ def is_lowered_jointly(node: "NodeDef", library: "Library") -> bool:
 
 
 def writes_variable(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node, or a function it calls, updates a variable."""
+    """Return whether a node, or a function that it calls, updates a variable."""
     return any(
         op_spec(inner.op).kind is OpKind.VARIABLE_UPDATE
         for inner in op_defs.walk_calls([node], library)
@@ -72,13 +75,13 @@ def writes_variable(node: "NodeDef", library: "Library") -> bool:
 
 
 def is_random(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node, or a function that it calls, may give other outputs in each run."""
+    """Return whether a node, or a function that it calls, draws random numbers."""
     return any(
         op_spec(inner.op).is_random
         and op_defs.is_stateful(inner, library)
-        # Leave out a call of a function that updates a variable: the call is stateful because of
-        # the update, and random only if a node of the function is random. `walk_calls` yields the
-        # nodes of the function too.
+        # A call of a function that updates a variable is stateful because of the update, so this
+        # does not show that the call is random. The nodes of the function are checked themselves,
+        # because `walk_calls` yields them too.
         and not writes_variable(inner, library)
         for inner in op_defs.walk_calls([node], library)
     )
@@ -88,6 +91,7 @@ def must_run(node: "NodeDef", library: "Library") -> bool:
     """Return whether a node must run for its side effect even if no node uses its outputs."""
     if writes_variable(node, library):
         return True
-    # A collective need not run if its result is unused: it communicates, but has no side effect.
+    # If the result of a collective is not used, the collective need not run: although it
+    # communicates, it has no side effect.
     is_collective = op_spec(node.op).kind is OpKind.COLLECTIVE
     return communicates(node, library) and not is_collective

@@ -1,4 +1,7 @@
-"""Rules for TPUPartitionedCall, which calls a TPU computation, and TPUOrdinalSelector."""
+"""Rules that replace the ops TPUPartitionedCall and TPUOrdinalSelector by CPU ops.
+
+TPUPartitionedCall calls a function on the TPU core that TPUOrdinalSelector chooses.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def rewrite_partitioned_call(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite a TPUPartitionedCall as a StatefulPartitionedCall."""
-    # Drop the last data input, the ordinal of the TPU core: the call runs on the CPU.
+    """Turn a TPUPartitionedCall into a StatefulPartitionedCall of the same function."""
+    # Remove the last data input, which is the ordinal of the TPU core: the call runs on the CPU.
     inputs = data_inputs(node)[:-1] + control_inputs(node)
     del node.input[:]
     node.input.extend(inputs)
@@ -25,7 +28,7 @@ def rewrite_partitioned_call(node: "NodeDef", scope: RewriteScope) -> None:
 
 
 def rewrite_ordinal_selector(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite a TPUOrdinalSelector, which chooses a core, as the constant [0]."""
+    """Turn a TPUOrdinalSelector, which chooses a TPU core, into the constant [0]."""
     replace_op(node, "Const", [])
     node.attr["dtype"].type = dtypes.INT32
     ordinals = node.attr["value"].tensor

@@ -1,6 +1,7 @@
-"""Rules for TPUReplicatedInput, TPUReplicatedOutput and XlaReplicaId.
+"""Rules that replace the ops TPUReplicatedInput, TPUReplicatedOutput and XlaReplicaId by CPU ops.
 
-tpu.rewrite and tpu.replicate put the first two around a computation; XlaReplicaId is inside.
+tpu.rewrite and tpu.replicate add TPUReplicatedInput and TPUReplicatedOutput at the inputs and
+outputs of a TPU computation. XlaReplicaId returns the index of the replica that runs it.
 """
 
 from typing import TYPE_CHECKING
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def rewrite_replicated_input(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite the TPUReplicatedInput of a computation of one replica as an Identity."""
+    """Turn a TPUReplicatedInput into an Identity; its computation must have a single replica."""
     _check_one_replica(node, node.attr["N"].i)
     replace_with_identity(node)
 
 
 def rewrite_replicated_output(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite the TPUReplicatedOutput of a computation of one replica as an Identity."""
+    """Turn a TPUReplicatedOutput into an Identity; its computation must have a single replica."""
     _check_one_replica(node, node.attr["num_replicas"].i)
     replace_with_identity(node)
 
@@ -35,5 +36,5 @@ def _check_one_replica(node: "NodeDef", num_replicas: int) -> None:
 
 
 def lower_replica_id(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower an XlaReplicaId to one int32 constant for each replica, the replica's index."""
+    """Replace an XlaReplicaId by an int32 constant for each replica: the index of the replica."""
     return [[op.make_node("Const", [], value=replica) for replica in range(op.num_replicas)]]
