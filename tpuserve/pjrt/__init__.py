@@ -1,1 +1,1 @@
-"""Runs StableHLO modules on the devices of jax's PJRT client."""
+"""Translates TensorFlow computations to StableHLO, and runs them on the PJRT devices of jax."""

@@ -1,4 +1,4 @@
-"""Runs the XLA clusters of one model on PJRT devices."""
+"""Runs the XLA clusters of a served model, functions that XLA compiles, on PJRT devices."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from tpuserve.pjrt.exported_module import export_module
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 from tpuserve.stablehlo.translator import StableHloTranslator
 
-# The largest number of input shapes of a model whose modules are kept. Clients choose the shapes,
-# so the cache needs a bound.
+# The largest number of StableHLO modules that are kept in memory. There is one for each combination
+# of input shapes, which clients choose, so a limit is necessary.
 _MAX_CACHED = 256
 
 
@@ -28,11 +28,12 @@ class _Module:
 
 
 class ClusterProgram:
-    """Translates clusters to StableHLO, compiles them for each device, and runs them.
+    """Translates the XLA clusters of a model to StableHLO, compiles them, and runs them.
 
-    A module is translated once for each combination of input shapes. All clusters of a model share
-    one copy of each variable on a device. A run goes to the device with the fewest runs in
-    progress. All methods are thread-safe.
+    A cluster is a function of the graph that XLA compiles as a whole. It is translated once for
+    each combination of input shapes, and compiled for each device. On a device, all clusters share
+    one copy of each variable. A request runs on the device with the fewest requests in progress.
+    All methods are thread-safe.
     """
 
     def __init__(
@@ -48,13 +49,14 @@ class ClusterProgram:
         """Initialise the program; nothing is compiled yet.
 
         Args:
-          graph: the lowered GraphDef whose function library has the clusters.
-          clusters: function name → the cluster, whose shapes may be unknown.
-          devices: jax devices of one platform.
+          graph: a GraphDef without TPU ops, whose function library has the clusters.
+          clusters: function name → the cluster, whose argument shapes may be unknown.
+          devices: the jax devices, all of the same platform.
           read_variable: returns the value of a variable by its name.
-          cache: the executables of earlier processes.
-          forbids_endless_loops: whether to refuse a cluster with a loop whose number of iterations
-            XLA does not know, because a run cannot be stopped.
+          cache: stores executables on disk, so that later processes need not compile.
+          forbids_endless_loops: whether to raise UnsupportedOnTpu for a cluster with a loop whose
+            number of iterations XLA does not know. Such a loop may never end, and cannot be
+            stopped.
         """
         self._cache = cache
         self._forbids_endless_loops = forbids_endless_loops
@@ -62,8 +64,8 @@ class ClusterProgram:
         self._translator = StableHloTranslator(graph, platform=devices[0].platform.upper())
         self._cores = [DeviceCore(device, read_variable) for device in devices]
         self._modules: dict[Any, _Module] = {}
-        # Held while a module is translated or compiled, because TensorFlow's registration of
-        # functions is not thread-safe.
+        # This lock is held while a cluster is translated or compiled: the translation registers
+        # functions with TensorFlow, which is not thread-safe.
         self._compile_lock = threading.Lock()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -72,14 +74,14 @@ class ClusterProgram:
         """Run a cluster on the device with the fewest runs in progress.
 
         Args:
-          function: the function name of the cluster.
-          feeds: the values of the cluster's arguments that are not variables, in order.
+          function: the name of the cluster's function.
+          feeds: the values of the function's arguments, without its variables, in order.
 
         Returns:
           The results of the function.
 
         Raises:
-          InvalidTensor: the computation cannot take inputs of these shapes.
+          InvalidTensor: the function cannot be compiled for inputs of these shapes.
           ModelExecutionError: the device reports an error, or the program is closed.
         """
         feeds = [np.asarray(feed) for feed in feeds]
@@ -92,15 +94,18 @@ class ClusterProgram:
                 execute = self._compile(key, cluster, core, is_kept=False)
             return execute(*feeds)
         except UnsupportedOnTpu as error:
-            # The cluster was translated with other shapes when the model was loaded, so these
-            # shapes are at fault.
+            # When the model was loaded, the cluster was translated for other shapes without an
+            # error. So the shapes of this request are the cause, and the error is the client's.
             raise InvalidTensor(str(error)) from error
         finally:
             with self._lock:
                 core.num_running -= 1
 
     def compile(self, cluster: XlaCluster) -> None:
-        """Compile a cluster with known shapes for all devices, so that no request waits for it.
+        """Compile a cluster for all devices before requests need it.
+
+        Args:
+          cluster: the cluster, with known argument shapes.
 
         Raises:
           UnsupportedOnTpu: XLA cannot compile an op, which the message names.
@@ -191,9 +196,10 @@ class ClusterProgram:
 
 
 def _variable_names(cluster: XlaCluster) -> list[str]:
-    """Return the names of a cluster's variables in the order of its StableHLO module's arguments.
+    """Return the names of the variables that a cluster uses, each once.
 
-    That is the order in which the cluster's arguments first name the variables.
+    The arguments of its StableHLO module have the same order: that in which the arguments of the
+    cluster first refer to the variables.
     """
     return list(
         dict.fromkeys(
@@ -203,7 +209,12 @@ def _variable_names(cluster: XlaCluster) -> list[str]:
 
 
 def _has_endless_loop(optimised_hlo: str) -> bool:
-    """Return whether a program in XLA's text form has a loop whose iterations XLA cannot count."""
+    """Return whether a program has a loop whose number of iterations XLA does not know.
+
+    Args:
+      optimised_hlo: the compiled program as HLO text, in which XLA notes the number of iterations
+        of a loop if it knows it.
+    """
     return any(
         " while(" in line and '"known_trip_count"' not in line
         for line in optimised_hlo.splitlines()

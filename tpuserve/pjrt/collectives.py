@@ -1,7 +1,8 @@
-"""Replaces the collectives of a step, which no XLA kernel of TensorFlow translates.
+"""Replaces the collective ops of a training step, which TensorFlow has no XLA kernels for.
 
-A CrossReplicaSum becomes an XlaAllReduce. Any other collective becomes a custom call, a marker,
-which `tpuserve.stablehlo.spmd_collectives` replaces in the StableHLO module.
+A CrossReplicaSum is replaced by an XlaAllReduce. An AllToAll or CollectivePermute is replaced by a
+custom call. After the translation to StableHLO, `tpuserve.stablehlo.spmd_collectives` replaces the
+custom call (a marker) by the collective.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +18,13 @@ _WITH_MARKER = ("AllToAll", "CollectivePermute")
 def replace_collectives(
     graph: Any, shapes: Mapping[str, Sequence[int | None] | None], refuse: RaiseUnsupported
 ) -> None:
-    """Replace, in place, the collectives of a graph and of its functions.
+    """Replace, in place, the collective ops of a graph and of its functions.
 
     Args:
       graph: a GraphDef.
-      shapes: name of a node of the graph → the static shape of its first output.
-      refuse: called for a collective in a function that needs a marker: a marker needs the shape of
-        the result, which is known for nodes of the graph only.
+      shapes: name of a node in the main graph → the static shape of its first output.
+      refuse: raises an error. It is called for an AllToAll or CollectivePermute in a function,
+        because the custom call in its place needs a known shape.
     """
     for function in graph.library.function:
         for node in function.node_def:

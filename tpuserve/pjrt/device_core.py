@@ -1,4 +1,4 @@
-"""One PJRT device with the variables and the executables that it holds for a model."""
+"""Manages the variables and the compiled executables of a model on one PJRT device."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ from tpuserve.errors import DeviceMemoryExhausted, ModelExecutionError, Tpuserve
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-# The largest number of executables per device that are compiled for requests. Executables that are
-# compiled while the model is loaded do not count. Clients choose the shapes, so the number needs a
-# bound.
+# The largest number of executables on a device that were compiled when a request with new input
+# shapes came. Clients choose the shapes, so a limit is necessary. Executables that were compiled
+# while the model was loaded do not count.
 _MAX_EXECUTABLES = 64
 
 ReadVariable: TypeAlias = Callable[[str], Array]
@@ -21,16 +21,16 @@ ReadVariable: TypeAlias = Callable[[str], Array]
 
 
 class DeviceCore:
-    """A device of jax's PJRT client, and the memory that one model uses on the device.
+    """A PJRT device of jax, with the variables and executables that one model has on it.
 
     Attributes:
       device: the jax device.
       platform: the platform of the device, "tpu" or "cpu".
-      num_running: how many runs are on the device now; only the owner of the core changes it.
+      num_running: the number of requests that run on the device. `ClusterProgram` changes it.
     """
 
     def __init__(self, device: Any, read_variable: ReadVariable) -> None:
-        """Initialise a core that holds nothing yet.
+        """Initialise the object; the device gets no variables or executables yet.
 
         Args:
           device: the jax device.
@@ -40,22 +40,22 @@ class DeviceCore:
         self._read_variable = read_variable
         self._variables: dict[str, Any] = {}
         self._executables: dict[Any, Callable[..., Any]] = {}
-        # The keys of executables that are not kept, the oldest first.
+        # The keys of the executables that may be removed, the oldest first.
         self._dropped_first: deque[Any] = deque()
         self.platform: str = device.platform
         self.num_running = 0
 
     def get_executable(self, key: Any) -> Callable[..., list[Array]] | None:
-        """Return the executable that `install` has stored under a key; None if there is none."""
+        """Return the function that `install` has returned for a key; None if there is none."""
         return self._executables.get(key)
 
     def compile(self, exported: Any, feeds: Sequence[Any], variables: Sequence[str]) -> Any:
-        """Compile a module for this device; return it as a jax.stages.Compiled.
+        """Compile a StableHLO module for this device; return it as a jax.stages.Compiled.
 
         Args:
-          exported: the module as a jax.export.Exported. Its arguments are the feeds, then the
-            variables.
-          feeds: a jax.ShapeDtypeStruct for each feed.
+          exported: the module as a jax.export.Exported. Its first arguments are the inputs of a
+            request, and the others are variables.
+          feeds: a jax.ShapeDtypeStruct for each input.
           variables: the names of the variables.
         """
         import jax
@@ -71,17 +71,18 @@ class DeviceCore:
     def install(
         self, key: Any, compiled: Any, variables: Sequence[str], *, is_kept: bool
     ) -> Callable[..., list[Array]]:
-        """Store an executable under a key.
+        """Store an executable, so that `get_executable` returns it for later requests.
 
         Args:
           key: identifies the module and the shapes of its arguments.
           compiled: the result of `compile`.
-          variables: the names of the variables.
-          is_kept: whether the executable stays until `close`. If False, it is dropped once
-            `_MAX_EXECUTABLES` newer executables that are not kept are stored.
+          variables: the names of the variables that the module uses.
+          is_kept: whether the executable stays until `close`. If False, it may be removed, because
+            only the newest `_MAX_EXECUTABLES` of such executables are stored.
 
         Returns:
-          A function that takes the feeds as arrays, runs the executable, and returns its results.
+          A function that takes the inputs of a request as arrays, runs the executable, and returns
+          the results as arrays.
         """
         import jax
 
@@ -90,8 +91,9 @@ class DeviceCore:
         def execute(*inputs: Array) -> list[Array]:
             try:
                 results = compiled(resident, *inputs)
-                # Wait for a result before it is converted. If the CPU lacks memory for the result,
-                # block_until_ready raises an error; the conversion alone would end the process.
+                # Wait for each result with block_until_ready before the conversion to NumPy. If
+                # memory for the result is missing, block_until_ready raises an error, while the
+                # conversion would crash the process.
                 return [np.asarray(result.block_until_ready()) for result in results]
             except jax.errors.JaxRuntimeError as error:
                 raise self._device_error(error) from error
@@ -104,7 +106,7 @@ class DeviceCore:
         return execute
 
     def get_variable(self, name: str) -> Any:
-        """Return a variable on the device; the first call copies its value to the device."""
+        """Return a variable as a jax array on the device; the first call copies its value there."""
         import jax
 
         if name not in self._variables:

@@ -1,4 +1,4 @@
-"""On-disk cache of compiled executables, so that a restarted process need not compile again."""
+"""Stores compiled XLA executables on disk, so that a restarted process need not compile again."""
 
 import functools
 import hashlib
@@ -11,28 +11,29 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-# Part of each key. Increase it when the content of the files changes.
+# The version of the file format, which is part of each key. Increase it when the content of the
+# files changes, so that older files are not found.
 _FORMAT = "1"
 _SUFFIX = ".executable"
 _DIGEST_BYTES = 32
-# The largest total size of the files in a cache directory, in bytes. Clients choose the shapes that
-# are compiled, so the directory needs a bound.
+# The largest total size of the files in a cache directory, in bytes. Clients choose the shapes for
+# which executables are compiled, so a limit is necessary.
 _MAX_BYTES = 1 << 30
 
 logger = logging.getLogger(__name__)
 
 
 class ExecutableCache:
-    """A directory with a file for each executable; several processes may use it at once.
+    """A cache directory with one file for each compiled XLA executable.
 
-    Whoever writes such a file can run code in the process that loads it. A directory that another
-    user may write is therefore not used.
+    Several processes may use the directory at once. To load a file can run code that is in the
+    file, so a directory to which other users can write is not used.
     """
 
     def __init__(self, directory: Path | None) -> None:
         """Open a cache, and create its directory if necessary.
 
-        A directory that cannot be used is reported in the log, and nothing is cached.
+        If the directory cannot be used, log a warning and cache nothing.
 
         Args:
           directory: the directory; None for a cache that stores nothing.
@@ -52,20 +53,25 @@ class ExecutableCache:
             logger.warning("executables are not saved: %s cannot be written", directory)
 
     def make_key(self, device: Any, *content: str) -> str:
-        """Return the key of an executable: a hash of the program, the versions and the machine.
+        """Return the key of an executable: a hash of its program, the versions and the machine.
 
         Args:
-          device: the jax device that the executable is for.
-          *content: what identifies the program.
+          device: the jax device that runs the executable.
+          *content: texts that together identify the program.
         """
         parts = [_FORMAT, _describe_machine(device), *content]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def find(self, key: str, *devices: Any) -> Any:
-        """Return the executable stored under a key, loaded for the devices; None if there is none.
+        """Load the executable with a key from the cache.
 
-        The executable is a jax.stages.Compiled. If its file is damaged, or the devices refuse it,
-        log a warning and return None.
+        Args:
+          key: the result of `make_key`.
+          *devices: the jax devices that will run the executable.
+
+        Returns:
+          A jax.stages.Compiled; None if there is no file with this key. If the file is damaged, or
+          cannot be loaded for these devices, log a warning and return None.
         """
         if self._directory is None:
             return None
@@ -90,19 +96,24 @@ class ExecutableCache:
                 execution_devices=devices,
             )
         except Exception as error:
-            # Catch every error, because jax and its runtime define no class of errors for a file
-            # that they cannot load.
+            # Catch exceptions of any type: jax and its runtime have no common class of errors for a
+            # file that they cannot load.
             logger.warning("%s is compiled again: %s", path, error)
             return None
         if self._can_write:
-            # Record the time of use, because a full cache deletes the files by age of last use.
+            # Set the modification time of the file to now. If the cache is full, the files that
+            # were not used for the longest time are deleted.
             os.utime(path)
         return compiled
 
     def store(self, key: str, compiled: Any) -> None:
-        """Store an executable, a jax.stages.Compiled, under a key.
+        """Write an executable to the cache.
 
-        If the file cannot be written, log a warning and store nothing from then on.
+        If the file cannot be written, log a warning, and write no more executables in this process.
+
+        Args:
+          key: the result of `make_key`.
+          compiled: the executable, a jax.stages.Compiled.
         """
         if self._directory is None or not self._can_write:
             return
@@ -136,7 +147,7 @@ class ExecutableCache:
 
 
 def _prepare_directory(directory: Path) -> str:
-    """Create a directory if it is missing; return why it cannot be used, or an empty string."""
+    """Create a cache directory if it is missing; return why it cannot be used, or ""."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.stat()
@@ -151,7 +162,10 @@ def _prepare_directory(directory: Path) -> str:
 
 @functools.cache
 def _describe_machine(device: Any) -> str:
-    """Return a text of what an executable depends on besides its program, such as versions."""
+    """Return a text that names all that an executable depends on, except its program.
+
+    These are versions of jax, settings of XLA, and properties of the device and processor.
+    """
     import jax
     import jaxlib
 

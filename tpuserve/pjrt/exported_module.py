@@ -14,14 +14,14 @@ def export_module(
 ) -> Any:
     """Return a jax.export.Exported that runs a StableHLO module.
 
-    jax has no function that makes a callable of a module. This function exports a stand-in with
-    the same arguments and results, and puts the module in the place of the stand-in's module.
+    jax has no function for this purpose. A placeholder function with the same arguments and results
+    is therefore exported, and then its module is replaced by the StableHLO module.
 
     Args:
       module: the module in StableHLO's portable form.
       arguments: a jax.ShapeDtypeStruct for each argument of the module.
       platform: the platform of the devices that will run the module, "tpu" or "cpu".
-      name: the name of the function, which profiles show.
+      name: the name of the function, which appears in profiles.
 
     Raises:
       UnsupportedOnTpu: the module returns a value of a type that jax does not know.
@@ -42,7 +42,8 @@ def export_module(
     def stand_in(*values: Any) -> Any:
         return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
 
-    # By default, jax.jit removes arguments that a function does not use, and `stand_in` uses none.
+    # keep_unused=True: by default, jax.jit removes arguments that a function does not use, and the
+    # placeholder function `stand_in` uses none.
     exported = jax.export.export(jax.jit(stand_in, keep_unused=True), platforms=(platform,))(
         *arguments
     )
@@ -54,7 +55,7 @@ def export_module(
 
 
 def _numpy_type(element: str) -> Any:
-    """Return the NumPy type of an MLIR element type such as "f32", "ui8" or "bf16"."""
+    """Convert an MLIR element type, such as "f32", "ui8" or "bf16", to a NumPy dtype."""
     import jax.numpy as jnp
 
     names = {

@@ -1,9 +1,10 @@
-"""Replaces the stateful random ops of a step by stateless ones, whose numbers a key determines.
+"""Replaces the stateful random ops of a training step by stateless ones, which XLA can compile.
 
-A stateful op, such as RandomUniform, keeps its state in the kernel, and XLA has no such state. A
-stateless op computes its numbers from a key, a counter and an algorithm. All random ops of a step
-get the key of the step; each op, and each call of a function with random ops, has a number of its
-own, so that no two ops draw the same numbers.
+A stateful op, such as RandomUniform, keeps its state in the kernel, which is not possible with XLA.
+A stateless op, such as StatelessRandomUniformV2, computes its random numbers from a key, a counter
+and the name of an algorithm. The key is an input of the step, and differs between steps and
+replicas. Each op gets another counter, and each call of a function with random ops another key, so
+that no two ops draw the same numbers.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,22 +20,24 @@ KEY = "tpuserve_key"
 RaiseUnsupported = Callable[[Any, str], None]
 """Takes a node and the name of its function ("" for the step) and raises UnsupportedOnTpu."""
 
-# Stateful op → the stateless op, and the name of the stateful op's attribute for the type of the
-# result.
+# Type of a stateful random op → (type of the stateless op that replaces it, name of the attribute
+# of the stateful op that holds the dtype of its output).
 _STATELESS = {
     "RandomUniform": ("StatelessRandomUniformV2", "dtype"),
     "RandomStandardNormal": ("StatelessRandomNormalV2", "dtype"),
     "TruncatedNormal": ("StatelessTruncatedNormalV2", "dtype"),
     "RandomUniformInt": ("StatelessRandomUniformIntV2", "Tout"),
 }
-# The random ops to refuse: XLA compiles them, but no stateless op that XLA compiles replaces them.
-# If XLA compiled them unchanged, they would draw the same numbers in each step.
+# Types of the random ops that cause an error. XLA could compile them, but they would draw the same
+# numbers in each step, and there is no stateless op that XLA can compile in their place.
 _WITHOUT_KEY = ("Multinomial", "ParameterizedTruncatedNormal", "RandomShuffle")
 _PHILOX = 1
-# The multiplier that spreads the seeds of ops, and the numbers of calls, over 64 bits: 2**64
-# divided by the golden ratio. It is odd, so that its multiples modulo 2**64 all differ.
+# Seeds of ops and numbers of calls are multiplied by this factor, so that they differ in many of 64
+# bits. It is 2**64 divided by the golden ratio, made odd, so that all its multiples modulo 2**64
+# differ.
 _STEP_OF_KEYS = 0x9E3779B97F4A7C15
-# The multiplier of a linear congruential generator modulo 2**64. Source: Knuth, MMIX.
+# A key is multiplied by this factor to get the keys of function calls. It is the multiplier of
+# Knuth's linear congruential generator MMIX, modulo 2**64.
 _FACTOR = 6364136223846793005
 _LOOPS = ("While", "StatelessWhile")
 
@@ -42,12 +45,12 @@ _LOOPS = ("While", "StatelessWhile")
 def make_stateless(graph: Any, refuse: RaiseUnsupported) -> bool:
     """Replace, in place, the stateful random ops of a graph and of the functions that it calls.
 
-    The replacements read the key from the tensor `KEY`, which the caller of the graph provides. In
-    a loop, the key changes with each iteration.
+    The new ops use the tensor named `KEY`, which must be an input when the graph is imported. In a
+    loop, the key changes with each iteration.
 
     Args:
       graph: a GraphDef.
-      refuse: called for a random op that has no replacement.
+      refuse: raises an error; it is called for a random op that cannot be replaced.
 
     Returns:
       Whether the graph has random ops.
@@ -65,10 +68,11 @@ def make_stateless(graph: Any, refuse: RaiseUnsupported) -> bool:
 
 
 def _functions_with_random_ops(graph: Any, functions: Any) -> set[str]:
-    """Return the functions that need the key.
+    """Return the names of the functions that need the key of the random ops as an argument.
 
-    They have a random op, call such a function, or are called by a node that also calls such a
-    function: the branches of a conditional have the same arguments.
+    These are functions that have a random op, and functions that call them. If one branch of a
+    conditional needs the key, the other branches get it too, because all branches must have the
+    same arguments.
     """
     bodies = [(function.node_def, {name}) for name, function in functions.items()]
     bodies.append((graph.node, set()))
@@ -105,9 +109,9 @@ def _rewrite_nodes(
     Args:
       nodes: the NodeDefs of the graph or of a function.
       function: the name of the function; "" for the graph.
-      with_key: the names of the functions that take the key.
-      numbers: yields the numbers of the ops and calls.
-      refuse: called for a random op that has no replacement.
+      with_key: the names of the functions that get the key as an argument.
+      numbers: yields a new number for each random op and each call.
+      refuse: raises an error; it is called for a random op that cannot be replaced.
 
     Returns:
       Whether any node was rewritten.
@@ -129,8 +133,9 @@ def _rewrite_nodes(
 
 def _replace_random_op(node: Any, number: int, scope: RewriteScope) -> None:
     op, type_attribute = _STATELESS[node.op]
-    # The op itself increases the first word of the counter for each block of numbers that it draws.
-    # The second word separates the numbers of this op from those of other ops.
+    # The counter has two 64-bit words. The op increases the first word with each block of numbers
+    # that it draws. The second word is different for each op, so that no two ops draw the same
+    # numbers.
     seeds = (node.attr["seed"].i << 32) ^ node.attr["seed2"].i
     word = (seeds * _STEP_OF_KEYS + number) % 2**64
     counter = _add_constant(node, "counter", [0, word], dtypes.UINT64, scope)
@@ -148,7 +153,13 @@ def _replace_random_op(node: Any, number: int, scope: RewriteScope) -> None:
 
 
 def _pass_key(node: Any, number: int, scope: RewriteScope) -> None:
-    """Pass a new key, as the last argument, to the function that a node calls."""
+    """Let a node pass a key to the functions that it calls, as their last argument.
+
+    Args:
+      node: the NodeDef, such as a call or a loop; changed in place.
+      number: makes the key different from those of other calls.
+      scope: the graph or function body that contains the node.
+    """
     key = _add_key(node.name, number, scope)
     inputs = [*data_inputs(node), key, *control_inputs(node)]
     del node.input[:]
@@ -161,7 +172,7 @@ def _pass_key(node: Any, number: int, scope: RewriteScope) -> None:
 
 
 def _return_next_key(body: Any) -> None:
-    """Let the body of a loop return the key of the next iteration as the last result."""
+    """Let the body of a loop return the key for the next iteration, as its last result."""
     scope = RewriteScope(body.node_def, in_function=True)
     key = _add_key(KEY, 1, scope)
     body.signature.output_arg.add(name=f"{KEY}_next", type=dtypes.UINT64)
@@ -169,12 +180,18 @@ def _return_next_key(body: Any) -> None:
 
 
 def _add_key(name: str, number: int, scope: RewriteScope) -> str:
-    """Add nodes that compute a new key from the key and a number; return the reference to it.
+    """Add nodes that compute a new key from the key of a graph or function and a number.
 
-    The new key is key * _FACTOR + number * _STEP_OF_KEYS, modulo 2**64.
+    The new key is key * _FACTOR + number * _STEP_OF_KEYS, modulo 2**64. Without the factor, call 2
+    inside of call 1 would get the same key as call 1 inside of call 2.
 
-    The factor makes the keys of nested calls differ: with sums alone, call 2 inside of call 1 would
-    get the same key as call 1 inside of call 2.
+    Args:
+      name: a prefix for the names of the nodes.
+      number: the number of the call that gets the new key.
+      scope: the graph or function body.
+
+    Returns:
+      The string by which inputs of nodes refer to the new key.
     """
     product = scope.add_node(f"{name}/{KEY}_product")
     product.op = "Mul"

@@ -1,8 +1,8 @@
-"""Orders the reads and the changes of a variable in a step.
+"""Orders the reads and updates of each variable in a training step: reads come first.
 
-TensorFlow gives a read and a change of a variable no order where neither depends on the other. A
-host_call that takes the global step is such a read. The emulated TPU, and in practice TensorFlow
-on a CPU, read first; XLA's bridge orders them by the names of the nodes.
+If a read and an update of a variable do not depend on each other, TensorFlow defines no order. An
+example is the read of the global step for a host_call. On a CPU, TensorFlow in practice reads
+first, but its XLA bridge orders them by the names of the nodes. Control inputs make both agree.
 """
 
 import re
@@ -14,17 +14,19 @@ from tpuserve.graph.graph_walk import skip_identities
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.node_rewriting import data_inputs
 
-# The ops that read a variable. Their first input is the variable's handle.
+# Types of the ops that read a variable. Their first input is the handle of the variable.
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-# The ops that change a variable. One of their inputs is the variable's handle.
+# Matches the types of the ops that update a variable. One of their inputs is its handle.
 _CHANGE = re.compile(r"(Assign(Add|Sub)?VariableOp|Resource(Sparse)?(Apply|Scatter)\w+)")
 
 
 def read_before_changes(nodes: Sequence[Any]) -> None:
-    """Let each change of a variable wait for the reads that do not depend on it, in place.
+    """Add control inputs, so that each update of a variable waits for reads of the variable.
+
+    Reads that depend on the update itself are excepted.
 
     Args:
-      nodes: the NodeDefs of a graph.
+      nodes: the NodeDefs of a graph; changed in place.
     """
     by_name = {node.name: node for node in nodes}
     reads: dict[str, list[str]] = defaultdict(list)
@@ -53,5 +55,10 @@ def _producers(node: Any) -> Iterator[str]:
 
 
 def _find_later(name: str, followers: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names of a node and of all nodes that depend on it."""
+    """Return the names of a node and of all nodes that depend on it.
+
+    Args:
+      name: name of the node.
+      followers: name of a node → names of the nodes that have it as a data or control input.
+    """
     return find_reachable([name], lambda reached: followers.get(reached, ()))

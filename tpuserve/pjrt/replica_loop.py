@@ -1,4 +1,7 @@
-"""The loop on each replica of a TPU program, whose body is a step."""
+"""Finds the loop in the graph of a TPU program, and analyses the arguments of its body.
+
+Each replica of a TPU runs this loop, in which one iteration is one training step.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,18 +22,20 @@ from tpuserve.tensorflow_internals import tensor_util
 
 @dataclass(frozen=True)
 class LoopArguments:
-    """The arguments of the body of a loop, by the names of their tensors.
+    """The arguments of the body of the loop, by what they mean.
+
+    The body is one training step. An argument is identified by the name of its tensor in the body.
 
     Attributes:
-      variables: for each argument that is the handle of a variable, the variable.
-      row_shardings: for each argument that is the handle of a variable whose rows are divided among
-        the replicas, the division.
-      counters: the arguments, int32 [], that count the finished steps of the loop.
-      counts: the arguments, int32 [], that hold the number of steps of the loop.
-      constants: the arguments that are constants outside of the loop → their values.
-      batch_rows: the arguments that are handles of variables with a row for each id of a batch; see
-        `tpuserve.graph.batch_rows`. The number of rows is unknown.
-      iterations: name of the host's tensor with the number of steps.
+      variables: argument that is the handle of a variable → the variable.
+      row_shardings: argument that is the handle of an embedding table whose rows are divided among
+        the replicas → the division.
+      counters: the arguments, int32 [], that count the finished steps.
+      counts: the arguments, int32 [], that hold the number of steps of the whole loop.
+      constants: argument that is a constant outside of the loop → its value.
+      batch_rows: the arguments that are handles of variables whose first dimension is the number of
+        embedding ids in a batch, which is unknown.
+      iterations: name of the tensor, outside of the loop, that holds the number of steps.
     """
 
     variables: dict[str, VariableSpec]
@@ -43,12 +48,12 @@ class LoopArguments:
 
     @classmethod
     def from_loop(cls, loop: Any, body: FunctionBody, graph: Any) -> "LoopArguments":
-        """Divide the arguments of a loop's body into variables, counters and constants.
+        """Find out what each argument of a loop's body means.
 
         Args:
           loop: the While node.
           body: the body of the loop.
-          graph: the GraphDef that has the node.
+          graph: the GraphDef that contains the node.
 
         Raises:
           UnsupportedOnTpu: the body reads a tensor from outside of the loop, or a variable has no
@@ -103,7 +108,7 @@ class LoopArguments:
 
 
 def find_loop(graph: Any) -> Any:
-    """Return the While node of the loop on the replicas of a TPU.
+    """Return the While node of the loop that each replica of a TPU runs.
 
     Args:
       graph: a GraphDef.
@@ -121,7 +126,7 @@ def find_loop(graph: Any) -> Any:
 
 
 def _count_replicas(loop: Any, graph: Any) -> int:
-    """Return the number of the replicas that a loop runs on."""
+    """Return the number of replicas that run a loop, from its TPUReplicateMetadata node."""
     cluster = loop.attr[CLUSTER_ATTRIBUTE].s
     (count,) = (
         node.attr["num_replicas"].i

@@ -1,9 +1,10 @@
-"""One step of one replica of a TPU program, as a function that jax can run on PJRT devices.
+"""Turns one training step of a TPU program into a function that jax can run on PJRT devices.
 
-A program for a TPU is a loop on each replica, a While op marked `_tpu_replicate`, whose body takes
-a batch from the infeed, computes, updates variables and sends tensors to the outfeed. The body is
-the step. This module turns the step into a pure function of arrays: the infeed and the variables
-become arguments, and the outfeed and the new values of variables become results.
+In a program for a TPU, each replica runs a loop: a While op with the attribute `_tpu_replicate`.
+The body of the loop is one step: it takes a batch from the infeed, computes, updates variables, and
+sends tensors to the outfeed. The new function is a pure function of arrays. The tensors from the
+infeed and the variables are its arguments, and the tensors for the outfeed and the new values of
+the variables are its results.
 """
 
 import dataclasses
@@ -38,38 +39,42 @@ from tpuserve.stablehlo.function_graphs import FunctionLibrary
 from tpuserve.stablehlo.module_generation import generate_stablehlo
 from tpuserve.tensorflow_internals import eager_context
 
-# The attributes by which TensorFlow places an op on a TPU, or with another op.
+# Prefixes of the names of attributes that place an op on a TPU or together with another op. They
+# are removed, because the step does not run in TensorFlow.
 _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot", "_class", "_xla_inferred")
-# The odd factors of run seed, step and replica, so that different values of these give different
-# keys. Source: the constants of xxHash64.
+# To compute the key of the random ops, the seed of the run, the number of the step and the index of
+# the replica are multiplied by these factors and added. Thereby each combination gets another key.
+# The factors are constants of xxHash64.
 _KEY_FACTORS = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
-# In the first line of a module in HLO's text: "{2}: (7, {}, may-alias)" says that result 2 is the
-# new value of argument 7.
+# Matches an entry in the first line of HLO text, such as "{2}: (7, {}, may-alias)". This entry says
+# that result 2 is the new value of argument 7.
 _ALIAS = re.compile(r"\{(?P<result>\d*)\}: \((?P<argument>\d+), ")
 
 
 class ReplicaStep:
-    """The step of one replica, found in the graph of a TPU program.
+    """The training step that each replica of a TPU program runs, as a function for jax.
 
-    The exported function takes the feeds, then the position, then the variables. The position is an
-    int64 array [seed of the run, number of the step, number of the step in its loop, number of
-    steps of the loop]. The function returns the results, then whether the step sends them, a
-    bool [], and then the new values of the changed variables. All replicas call the function with
-    the same variables, but each with its own rows of a variable whose rows are divided; the
-    collectives of the function communicate with the other replicas, and all replicas must run in
-    one `jax.shard_map`.
+    The arguments of the exported function are the tensors of a batch (`feeds`), the position, and
+    the variables. The position is an int64 array [seed of the run, number of the step, number of
+    the step in its loop, number of steps of the loop]. The results are the tensors for the host
+    (`results`), a bool [] which says whether the step sends them, and the new values of the
+    variables that the step changes.
+
+    All replicas call the function with the same variables; only of an embedding table that is
+    divided among the replicas, each replica passes its own rows. The collectives of the function
+    exchange data between the replicas, so all replicas must run in one `jax.shard_map`.
 
     Attributes:
       feeds: the tensors of one replica's batch, in the order of the infeed.
-      unknown_sizes: the dimensions of feeds whose sizes the graph leaves open, as pairs of the
-        index of a feed and a dimension. `feeds` has a size for each of these dimensions;
-        `with_sizes` sets other sizes.
+      unknown_sizes: the dimensions of `feeds` whose sizes are unknown in the graph, as pairs (index
+        of the tensor, dimension). `feeds` has assumed sizes for them; `with_sizes` sets others.
       results: the tensors that one replica sends to the host, in the order of the outfeed.
       variables: the variables that the step reads or changes.
-      batch_variables: indices of the variables with a row for each id of a batch; see
-        `tpuserve.graph.batch_rows`. `variables` has their shapes for the sizes of `feeds`.
-      row_shardings: index of a variable whose rows are divided among the replicas → the division.
-      iterations: name of the host's tensor with the number of steps of a run of the loop.
+      batch_variables: indices of the variables whose first dimension is the number of embedding ids
+        in a batch. `variables` has their shapes for the sizes of `feeds`.
+      row_shardings: index of an embedding table whose rows are divided among the replicas → the
+        division.
+      iterations: name of the tensor, outside of the loop, that holds the number of steps.
     """
 
     def __init__(
@@ -81,14 +86,14 @@ class ReplicaStep:
         """Find the step in a graph.
 
         Args:
-          graph: the GraphDef of a program for a TPU; it has one marked loop.
+          graph: the GraphDef of a program for a TPU; it has one loop with `_tpu_replicate`.
           line_of: takes a node as "node@function"; returns the line of user code that created the
             node, as "file:number", or None if it is unknown.
           sizes: a size for each of `unknown_sizes`; None for 1 in each.
 
         Raises:
-          UnsupportedOnTpu: the graph has no step, or the step has an op that PJRT devices cannot
-            run, such as an op of an outside compilation.
+          UnsupportedOnTpu: the graph has no such loop, or the step has an op that PJRT devices
+            cannot run, such as an outside-compiled op.
         """
         self._graph, self._line_of = graph, line_of
         loop = find_loop(graph)
@@ -144,7 +149,7 @@ class ReplicaStep:
         self._exported: dict[str, Any] = {}
 
     def with_sizes(self, sizes: Sequence[int]) -> "ReplicaStep":
-        """Return the step for feeds with other sizes, which XLA compiles separately.
+        """Return the same step for batches of other sizes, which XLA compiles separately.
 
         Args:
           sizes: a size for each of `unknown_sizes`.
@@ -161,22 +166,28 @@ class ReplicaStep:
         """The indices, in `variables`, of the variables that the step changes.
 
         Raises:
-          UnsupportedOnTpu: see `export`.
+          UnsupportedOnTpu: XLA cannot compile an op of the step.
         """
         return self._translated().changed
 
     @property
     def module(self) -> bytes:
-        """The function in StableHLO's portable form, before `export` converts its collectives.
+        """The function as a serialised StableHLO module, in StableHLO's portable form.
+
+        Its collectives still have the form that TensorFlow's XLA bridge writes, which jax cannot
+        run.
 
         Raises:
-          UnsupportedOnTpu: see `export`.
+          UnsupportedOnTpu: XLA cannot compile an op of the step.
         """
         return self._translated().serialized
 
     @property
     def variables_of_replica(self) -> tuple[VariableSpec, ...]:
-        """The variables as one replica has them: only its rows of a variable that is divided."""
+        """The variables with the shapes that they have on one replica.
+
+        A variable whose rows are divided among the replicas has fewer rows there.
+        """
         return tuple(
             dataclasses.replace(
                 spec, shape=(self.row_shardings[index].rows_per_replica, *(spec.shape or ())[1:])
@@ -195,7 +206,9 @@ class ReplicaStep:
         return [*feeds, _array_spec([4], tf.int64), *variables]
 
     def export(self, platform: str) -> Any:
-        """Return the step as a jax.export.Exported; see the class for arguments and results.
+        """Return the step as a jax.export.Exported.
+
+        The docstring of the class describes its arguments and results.
 
         Args:
           platform: the platform of the devices that will run the step, "tpu" or "cpu".
@@ -210,21 +223,22 @@ class ReplicaStep:
         return self._exported[platform]
 
     def _translated(self) -> "_Module":
-        """Translate the step to StableHLO, at the first call."""
+        """Return the step in StableHLO; the first call translates it, and later calls reuse it."""
         if self._module is None:
             specs = [
                 *(tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds),
                 tf.TensorSpec([4], tf.int64),
             ]
-            # Registering the functions renames them in the graph, so use a copy of the graph.
+            # `register_functions` renames the functions of a graph, so pass a copy.
             graph = type(self._nodes)()
             graph.CopyFrom(self._nodes)
             with eager_context.eager_mode():
                 values = [_without_value(variable) for variable in self.variables_of_replica]
 
                 def step(*arguments: Any) -> list[Any]:
-                    # tf.function would order the uses of a variable by the creation of the ops;
-                    # wrap_function keeps the order from `read_before_changes`.
+                    # Use wrap_function and not tf.function: tf.function would add control inputs
+                    # that order the uses of a variable by the creation of the ops. The step has
+                    # control inputs already.
                     imported = tf.compat.v1.wrap_function(
                         lambda *arguments: self._import_step(graph, arguments, values), specs
                     )
@@ -245,9 +259,15 @@ class ReplicaStep:
     def _import_step(
         self, graph: Any, arguments: Sequence[Any], variables: Sequence[Any]
     ) -> list[Any]:
-        """Import the step into the default graph; return its outputs.
+        """Import the step into the default graph.
 
-        These are the tensors that the step sends to the host, and whether it sends them.
+        Args:
+          graph: the GraphDef of the step.
+          arguments: the tensors of the batch, then the position.
+          variables: the tf.Variables.
+
+        Returns:
+          The tensors that the step sends to the host; and a bool [], whether it sends them.
         """
         *feeds, position = arguments
         input_map = dict(zip(self._feed_names, feeds, strict=True))
@@ -283,7 +303,11 @@ class ReplicaStep:
             return [*sent, tf.identity(is_sent)]
 
     def _infer_tensors(self) -> dict[str, AbstractTensor]:
-        """Infer types and shapes of the step's tensors, before its collectives are replaced."""
+        """Infer the types and shapes of all tensors of the step with TensorFlow's shape inference.
+
+        Returns:
+          Tensor name → type and shape.
+        """
         with tf.Graph().as_default() as graph:
             input_map: dict[str, Any] = {
                 name: tf.compat.v1.placeholder(feed.dtype, feed.shape)
@@ -319,7 +343,7 @@ class ReplicaStep:
             }
 
     def _set_batch_shapes(self, specs: dict[str, AbstractTensor]) -> None:
-        """Set the shapes of `batch_variables`: those of the tensors that the step assigns to them.
+        """Set the shapes of `batch_variables` to those of the tensors that are assigned to them.
 
         Args:
           specs: name of a tensor of the step → its type and shape.
@@ -340,7 +364,10 @@ class ReplicaStep:
         )
 
     def _drop_control_inputs(self) -> None:
-        """Remove the control inputs from arguments and from the infeed, which come first anyway."""
+        """Remove control inputs from arguments and infeed ops.
+
+        These are arguments of the new function, which are known before it runs, and no nodes.
+        """
         argument_names = {
             name.partition(":")[0] for name in (*self._feed_names, *self._body.inputs)
         }
@@ -352,7 +379,11 @@ class ReplicaStep:
             node.input.extend(remaining)
 
     def _check_ops(self) -> None:
-        """Check that the step has no op that only TensorFlow's own TPU runtime can run."""
+        """Check that the step has no op that only TensorFlow's own TPU runtime can run.
+
+        Raises:
+          UnsupportedOnTpu: there is such an op.
+        """
         functions = self._nodes.library.function
         bodies = ((function.signature.name, function.node_def) for function in functions)
         for name, nodes in (("", self._nodes.node), *bodies):
@@ -376,7 +407,7 @@ class ReplicaStep:
 
 @dataclass(frozen=True)
 class _Module:
-    """A step in StableHLO.
+    """A training step, translated to StableHLO.
 
     Attributes:
       serialized: the module in StableHLO's portable form.
@@ -388,7 +419,7 @@ class _Module:
 
 
 def _remove_uncalled_functions(graph: Any) -> None:
-    """Remove the functions that the nodes of a graph do not call, directly or indirectly."""
+    """Remove functions from a GraphDef that its nodes do not call, directly or indirectly."""
     functions = {function.signature.name: function for function in graph.library.function}
     reachable = [functions[name] for name in sorted(find_called_functions(graph.node, functions))]
     del graph.library.function[:]
@@ -433,7 +464,10 @@ def _without_value(variable: VariableSpec) -> Any:
 
 
 def _make_key(position: Any) -> Any:
-    """Return the key of a step, uint64 [1], for the seed of the run, the step and the replica."""
+    """Build the key of the random ops of a step, a tensor uint64 [1], in the default graph.
+
+    The key depends on the replica, and on the seed and the step number in `position`.
+    """
     graph = tf.compat.v1.GraphDef()
     graph.node.add(name=f"{randomness.KEY}_replica", op="XlaReplicaId")
     (replica,) = tf.import_graph_def(graph, return_elements=[f"{graph.node[0].name}:0"], name="")
@@ -446,12 +480,13 @@ def _make_key(position: Any) -> Any:
 
 
 def _changed(hlo: str, num_given: int, num_results: int) -> tuple[int, ...]:
-    """Return the indices of the variables that a module changes.
+    """Return the indices of the variables that a module changes, in the order of its results.
 
     Args:
-      hlo: the module as text, whose first line says which result replaces which argument.
+      hlo: the module as HLO text. Its first line says which result is the new value of which
+        argument.
       num_given: number of arguments before the variables.
-      num_results: number of results before the new values.
+      num_results: number of results before the new values of variables.
     """
     matches = _ALIAS.finditer(hlo.partition("\n")[0])
     changed = {int(match["result"] or 0): int(match["argument"]) - num_given for match in matches}

@@ -1,8 +1,7 @@
-"""Divides the rows of a variable among the replicas' devices, and finds rows on a device.
+"""Divides the rows of an embedding table among devices, and lets a step find them there.
 
-If the rows of a variable are divided (see `tpuserve.graph.row_sharding`), each device has an array
-of the rows of its replica. If these are fewer than the rows of other replicas, rows of zeros
-follow.
+Each replica runs on one device, which stores only the rows of its replica (a shard). All devices
+store the same number of rows: if a replica has fewer rows than others, rows of zeros follow.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from tpuserve.graph.row_sharding import RowSharding
 from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
 from tpuserve.pjrt.device_core import Array
 
-# The ops that take the handle of a variable and numbers of its rows.
+# Types of the ops whose inputs are the handle of a variable and numbers of its rows.
 _WITH_ROWS = ("ResourceGather", "ResourceScatterAdd", "ResourceScatterUpdate")
 _REPLICA = "tpuserve_replica"
 
@@ -24,12 +23,12 @@ Refuse = Callable[[Any, str, str], NoReturn]
 
 
 def take_shard(value: Array, sharding: RowSharding, replica: int) -> Array:
-    """Return the rows of a replica, with the padding.
+    """Return the rows of a variable that a replica stores, followed by padding rows of zeros.
 
     Args:
       value: the whole variable, [rows, ...].
       sharding: the division of the rows.
-      replica: number of the replica.
+      replica: index of the replica.
 
     Returns:
       An array [rows_per_replica, ...].
@@ -41,21 +40,29 @@ def take_shard(value: Array, sharding: RowSharding, replica: int) -> Array:
 
 
 def put_shard(value: Array, sharding: RowSharding, replica: int, shard: Array) -> None:
-    """Write the rows of a replica into the whole variable; the inverse of `take_shard`."""
+    """Copy the rows that a replica stores into the whole variable; the inverse of `take_shard`.
+
+    Args:
+      value: the whole variable, [rows, ...]; changed in place.
+      sharding: the division of the rows.
+      replica: index of the replica.
+      shard: the rows of the replica, with padding rows, which are not copied.
+    """
     rows = sharding.rows_of(replica)
     value[rows.start : rows.stop : rows.step] = shard[: len(rows)]
 
 
 def use_local_rows(graph: Any, shardings: Mapping[str, RowSharding], refuse: Refuse) -> None:
-    """Let the ops of a step find the rows of divided variables on the device, in place.
+    """Let the ops of a training step use the row numbers of the shard on their device.
 
-    A scatter to a row of another replica changes nothing, and a gather of such a row gives some row
-    of this replica.
+    The ops gather and scatter rows by their numbers in the whole variable. These numbers are
+    converted to positions in the shard. If another replica stores a row, a scatter to the row has
+    no effect, and a gather of the row returns an arbitrary row.
 
     Args:
-      graph: the GraphDef of the step.
+      graph: the GraphDef of the step; changed in place.
       shardings: name of the tensor that is the handle of a divided variable → the division.
-      refuse: called for an op that uses such a variable in another way than by its rows.
+      refuse: raises an error. It is called for an op that uses such a variable without row numbers.
     """
     by_name = {node.name: node for node in graph.node}
     local: dict[tuple[str, RowSharding], str] = {}
@@ -75,7 +82,7 @@ def use_local_rows(graph: Any, shardings: Mapping[str, RowSharding], refuse: Ref
 
 
 def _add_local_rows(graph: Any, rows: str, dtype: int, sharding: RowSharding, number: int) -> str:
-    """Add nodes that compute the positions of rows in the shard of the replica.
+    """Add nodes that convert row numbers of a whole variable to positions in a replica's shard.
 
     Args:
       graph: the GraphDef of the step.
@@ -85,8 +92,8 @@ def _add_local_rows(graph: Any, rows: str, dtype: int, sharding: RowSharding, nu
       number: makes the names of the nodes unique.
 
     Returns:
-      Name of the tensor with the positions. The position of a row of another replica is out of
-      range.
+      Name of the tensor with the positions. For a row that another replica stores, the position is
+      out of range.
     """
     import tensorflow as tf
 

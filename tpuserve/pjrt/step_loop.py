@@ -1,4 +1,4 @@
-"""Builds the function that one dispatch calls: a loop of steps on all replicas, compiled by jax.
+"""Builds a function for jax.jit that runs several training steps on all replicas, in a loop.
 
 This module does not import TensorFlow, so that a process without TensorFlow can compile the
 function.
@@ -18,14 +18,17 @@ AXIS = "replica"
 
 @dataclass(frozen=True)
 class StepLayout:
-    """The order of arguments and results of an exported step; see `ReplicaStep`.
+    """Describes the arguments and results of a training step that `ReplicaStep` has exported.
+
+    The arguments are the tensors of a batch, the position, and the variables. The results are the
+    tensors for the host, whether they are sent, and the new values of variables.
 
     Attributes:
       num_feeds: number of tensors of a batch.
       num_results: number of tensors that a replica sends to the host.
       changed: indices of the variables that the step changes.
-      checked: indices of the variables that are checked for finite values.
-      divided: indices of the variables of which each replica has its own rows.
+      checked: indices of the variables in which to look for NaN and infinity after the steps.
+      divided: indices of the variables whose rows are divided among the replicas.
     """
 
     num_feeds: int
@@ -36,7 +39,12 @@ class StepLayout:
 
     @classmethod
     def from_step(cls, step: "ReplicaStep", checked: Sequence[int] = ()) -> "StepLayout":
-        """Return the order of the arguments and the results of a step."""
+        """Return the description of a step.
+
+        Args:
+          step: the step.
+          checked: indices of the variables in which to look for NaN and infinity after the steps.
+        """
         return cls(
             len(step.feeds),
             len(step.results),
@@ -56,21 +64,26 @@ class StepLayout:
 def build_step_loop(
     exported: Any, layout: StepLayout, mesh: Any, capacity: int, *, gathers_results: bool = False
 ) -> Any:
-    """Return the jitted function that runs several steps on all replicas.
+    """Return a jitted function that runs several training steps on all replicas.
 
-    The function takes the variables; for each feed, an array of batches [replicas, capacity, ...];
-    the position of the first step (see `ReplicaStep`); and the number of steps. It returns the
-    variables; for each result, an array [replicas, capacity, ...]; whether each step sends its
-    results; and whether each checked variable has only finite values. A variable that is divided is
-    an array of the rows of all replicas, with their padding.
+    The arguments of the function are: the variables; for each tensor of a batch, an array with the
+    batches of all steps, [replicas, capacity, ...]; the position of the first step, as
+    `ReplicaStep` describes it; and the number of steps. The results are: the new variables; for
+    each tensor for the host, an array [replicas, capacity, ...]; whether each step sends its
+    tensors, bool [capacity]; and whether each checked variable has only finite values, bool
+    [checked variables].
+
+    A variable whose rows are divided among the replicas is an array of the rows of all replicas,
+    each followed by its padding rows.
 
     Args:
       exported: the step as a jax.export.Exported.
-      layout: the order of the step's arguments and results.
+      layout: describes the arguments and results of the step.
       mesh: a jax Mesh with the axis `AXIS` and a device for each replica.
-      capacity: the largest number of steps.
-      gathers_results: whether every device holds the results of all replicas afterwards, so that
-        each of several processes can read them. Otherwise a device holds those of its replica.
+      capacity: the largest number of steps in one call.
+      gathers_results: whether to copy the tensors for the host to all devices, so that each of
+        several processes can read those of all replicas. If False, each device has those of its
+        replica.
     """
     import jax.numpy as jnp
     from jax import lax
@@ -122,7 +135,8 @@ def build_step_loop(
     everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
     num_variables = len(exported.in_avals) - layout.num_feeds - 1
     of_variables = layout.variable_specs(num_variables)
-    # check_vma=False: jax cannot prove that all replicas compute equal values of the variables.
+    # check_vma=False: otherwise jax would raise an error, because it cannot prove that all replicas
+    # compute the same values of the variables.
     sharded = jax.shard_map(
         run_steps,
         mesh=mesh,

@@ -1,6 +1,6 @@
-"""Finds the tensors that a step sends to the host, and removes the ops that send them.
+"""Finds the tensors that a training step sends to the outfeed, and removes the ops that send them.
 
-A program of PJRT has no outfeed: the sent tensors become results of the step.
+A program on PJRT devices has no outfeed. The tensors become results of the step instead.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from tpuserve.pjrt.randomness import RaiseUnsupported
 
 @dataclass(frozen=True)
 class SentTensors:
-    """The tensors that a step sends.
+    """The tensors that a training step sends to the host.
 
     Attributes:
-      tensors: names of the tensors, in order.
-      condition: name of the tensor, bool [], that says whether the step sends; None if each step
-        sends.
-      sends_if: the value of the condition with which the step sends.
+      tensors: names of the tensors, in the order of the outfeed.
+      condition: name of the tensor, bool [], that decides whether a step sends the tensors; None if
+        all steps send them.
+      sends_if: the value of `condition` for which a step sends the tensors.
     """
 
     tensors: tuple[str, ...] = ()
@@ -30,11 +30,15 @@ class SentTensors:
 
 
 def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
-    """Remove from a step's graph, in place, the ops that send tensors to the host.
+    """Remove the outfeed ops from the graph of a training step, in place.
 
     Args:
-      graph: a GraphDef.
-      refuse: called for an op that sends in a loop, or more than once in a step.
+      graph: the GraphDef of the step.
+      refuse: raises an error. It is called for an outfeed op in a loop, and for a second outfeed op
+        in the step.
+
+    Returns:
+      The tensors that the removed ops send.
     """
     functions = {function.signature.name: function for function in graph.library.function}
     sent: SentTensors | None = None
@@ -64,10 +68,15 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
 def _remove_from_branches(
     node: Any, functions: Any, refuse: RaiseUnsupported
 ) -> SentTensors | None:
-    """Remove from a branch of an If the op that sends tensors to the host.
+    """Remove the outfeed op from a branch of an If, in place.
+
+    Args:
+      node: the If.
+      functions: function name → FunctionDef, with the branches.
+      refuse: raises an error. It is called if the op sends a tensor that the branch computes.
 
     Returns:
-      The tensors of the outer graph that the op sends; None if no branch sends.
+      The tensors that the op sends, by their names in the outer graph; None if there is no such op.
     """
     for branch, value in (("then_branch", True), ("else_branch", False)):
         name = node.attr[branch].func.name
@@ -83,15 +92,20 @@ def _remove_from_branches(
             sent = [_find_argument(reference, function) for reference in data_inputs(inner)]
             if not all(argument in by_name for argument in sent):
                 refuse(inner, name)
-            # Do not turn the data inputs into control inputs: they are arguments of the function,
-            # which are known before any of its nodes runs.
+            # The NoOp in place of the op need not wait for the data inputs: they are arguments of
+            # the function, and known before any of its nodes runs.
             _make_no_op(inner, [])
             return SentTensors(tuple(by_name[argument] for argument in sent), condition, value)
     return None
 
 
 def _find_argument(reference: str, function: Any) -> str:
-    """Follow Identity ops back from a tensor; return the name of the argument or node behind it."""
+    """Return the name of the argument or node whose value a tensor has, perhaps through Identities.
+
+    Args:
+      reference: the name of the tensor, as in the inputs of nodes.
+      function: the FunctionDef that contains the tensor.
+    """
     nodes = {inner.name: inner for inner in function.node_def}
     return skip_identities(reference, nodes).partition(":")[0]
 

@@ -1,4 +1,7 @@
-"""Runs the steps of all replicas on PJRT devices, several steps in each dispatch."""
+"""Runs training steps of all replicas on PJRT devices.
+
+A dispatch is one call of a compiled executable, which runs several steps without the host.
+"""
 
 import hashlib
 import importlib
@@ -19,25 +22,28 @@ from tpuserve.pjrt.row_shards import put_shard, take_shard
 from tpuserve.pjrt.step_loop import AXIS, StepLayout, build_step_loop
 from tpuserve.stablehlo.abstract_tensor import sizes_of
 
-# Part of each key in the cache. Increase it when `build_step_loop` changes.
+# Part of each key in the cache of executables. Change it when `build_step_loop` changes, so that
+# old executables are not found.
 _LOOP_VERSION = "step loop 3"
-# How many bytes the batches and the results of the steps of one dispatch may take on one device.
+# The largest size in bytes of the batches and results of one dispatch on one device.
 _MAX_BYTES = 2**26
-# The largest number of steps in a dispatch. More steps would save no more time, and would delay the
-# first result and the end after Ctrl-C.
+# The largest number of steps in a dispatch. With more steps, a step would not be faster, but the
+# first results would come later, and Ctrl-C would take longer to stop the program.
 _MAX_STEPS = 64
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """The results of a dispatch, as arrays that the devices may still be computing.
+    """The results of one dispatch, which runs several training steps.
+
+    The arrays are jax arrays that the devices may still be computing.
 
     Attributes:
       count: number of steps.
-      results: for each result of the step, an array [replicas, capacity, ...]; only the first
-        `count` entries of the second dimension are results.
-      is_sent: bool [capacity]: whether each step sends its results.
-      is_finite: bool [checked variables]: whether each has only finite values.
+      results: for each tensor that a step sends to the host, an array [replicas, capacity, ...]. Of
+        the second dimension, only the first `count` elements are valid.
+      is_sent: bool [capacity], whether each step sends its tensors.
+      is_finite: bool [checked variables], whether each variable has only finite values.
     """
 
     count: int
@@ -47,19 +53,19 @@ class Dispatch:
 
 
 class StepProgram:
-    """A loop over the steps of all replicas, with variables that stay on the devices.
+    """Runs training steps on all replicas, and keeps the variables on the devices in between.
 
     Each device runs one replica. A dispatch runs up to `max_steps` steps without the host. If the
-    devices belong to several processes, each process has such an object. All of them set the same
-    variables and dispatch the same steps, each with the batches of its own devices.
+    devices belong to several processes, each process has a StepProgram. All of them must set the
+    same variables and dispatch the same steps, but each passes the batches of its own devices.
 
-    Of a variable whose rows are divided among the replicas (see `ReplicaStep.row_shardings`), each
-    device holds the rows of its replica only.
+    The rows of an embedding table may be divided among the replicas (see
+    `ReplicaStep.row_shardings`). Each device then stores only the rows of its replica.
 
     Attributes:
-      step: the step of a replica.
-      max_steps: the largest number of steps of one dispatch.
-      local_replicas: the numbers of the replicas on the devices of this process.
+      step: the training step that each replica runs.
+      max_steps: the largest number of steps in one dispatch.
+      local_replicas: the indices of the replicas on the devices of this process.
     """
 
     def __init__(
@@ -72,11 +78,13 @@ class StepProgram:
         """Initialise the program; nothing is compiled yet.
 
         Args:
-          step: the step of a replica.
+          step: the training step that each replica runs.
           devices: a jax device for each replica, all of one platform; the devices of one process
             are adjacent.
-          checked: indices of the variables that are checked for finite values.
-          cache: the executables of earlier processes; None for a cache that stores nothing.
+          checked: indices of the variables in which to look for NaN and infinity after each
+            dispatch.
+          cache: stores executables on disk, so that later processes need not compile. None stores
+            none.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -91,14 +99,14 @@ class StepProgram:
         self._mesh = jax.sharding.Mesh(np.array(self._devices), (AXIS,))
         self._replicated = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec())
         self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(AXIS))
-        # Sizes of the dimensions that `step` leaves open → the step for these sizes.
+        # Sizes of the dimensions in `step.unknown_sizes` → the step for these sizes.
         self._steps: dict[tuple[int, ...], ReplicaStep] = {}
         self._executables: dict[tuple[int, ...], Any] = {}
-        # The sizes of the last batches, if the step has `batch_variables`.
+        # The sizes of the last batches, rounded up; only used if the step has `batch_variables`.
         self._sizes: tuple[int, ...] = ()
         if cache is None or jax.process_count() > 1:
-            # Use no cache if there are several processes: one process cannot read an executable for
-            # the devices of all processes.
+            # With several processes, do not cache executables: a process cannot load an executable
+            # for devices of other processes.
             cache = ExecutableCache(None)
         self._cache = cache
         self._variables: list[Any] = [None] * len(step.variables)
@@ -109,7 +117,7 @@ class StepProgram:
 
         Args:
           index: index of the variable.
-          value: the value; of a variable whose rows are divided, all rows.
+          value: the value. If the rows are divided among the replicas, it has all rows.
 
         Raises:
           DeviceMemoryExhausted: a device has too little memory for the variable.
@@ -124,11 +132,12 @@ class StepProgram:
             self._variables[index] = self._put(value, self._replicated)
 
     def set_shards(self, index: int, shards: Iterable[Array]) -> None:
-        """Copy the rows of a divided variable to the devices of this process.
+        """Copy a variable whose rows are divided among replicas to the devices of this process.
 
         Args:
           index: index of the variable.
-          shards: for each of `local_replicas` its rows; see `row_shards.take_shard`.
+          shards: for each of `local_replicas`, the rows of this replica, as `row_shards.take_shard`
+            returns them.
 
         Raises:
           DeviceMemoryExhausted: a device has too little memory for its rows.
@@ -140,7 +149,8 @@ class StepProgram:
         rows, *rest = sizes_of(spec.shape)
         num_bytes = math.prod((rows, *rest)) * spec.dtype.size
         with self._explaining_memory(index, num_bytes):
-            # Copy one shard after the other: the host need not have a second copy of all rows.
+            # Take the shards from the iterator one after the other, so that the host need not have
+            # all of them in memory at once.
             arrays = [
                 jax.device_put(shard, self._devices[replica])
                 for replica, shard in zip(self.local_replicas, shards, strict=True)
@@ -151,7 +161,16 @@ class StepProgram:
 
     @contextmanager
     def _explaining_memory(self, index: int, num_bytes: int) -> Iterator[None]:
-        """Convert jax's errors while `num_bytes` of a variable are copied to each device."""
+        """Convert errors of jax inside a with block that copies a variable to the devices.
+
+        Args:
+          index: index of the variable.
+          num_bytes: the number of bytes that are copied to each device, for the error message.
+
+        Raises:
+          DeviceMemoryExhausted: a device has too little memory.
+          TpuRunError: a device reports another error.
+        """
         jax: Any = importlib.import_module("jax")
 
         try:
@@ -172,7 +191,11 @@ class StepProgram:
     def get_variables(self, indices: Sequence[int]) -> list[Array]:
         """Return the values of variables.
 
-        All devices of a divided variable must belong to this process; see `get_shards`.
+        If the rows of a variable are divided among the replicas, all devices must belong to this
+        process. Otherwise use `get_shards`.
+
+        Args:
+          indices: indices of the variables.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -185,7 +208,11 @@ class StepProgram:
         return [values[index] for index in indices]
 
     def get_shards(self, index: int) -> Iterator[Array]:
-        """Yield, for each of `local_replicas`, its rows of a divided variable."""
+        """Yield, for each of `local_replicas`, the rows of a variable that its device stores.
+
+        Args:
+          index: index of a variable whose rows are divided among the replicas.
+        """
         on_device = {
             shard.device: shard.data for shard in self._variables[index].addressable_shards
         }
@@ -201,23 +228,25 @@ class StepProgram:
         return value
 
     def make_batches(self, count: int, sizes: Sequence[int] = ()) -> list[Array]:
-        """Return the arrays for the batches of a dispatch.
+        """Return arrays to be filled with the batches of a dispatch.
 
         Args:
           count: number of steps, at most `max_steps`.
-          sizes: the sizes that the step leaves open, see `ReplicaStep.unknown_sizes`. They are
-            rounded up to powers of two, so that few executables serve all sizes.
+          sizes: the sizes of the dimensions in `ReplicaStep.unknown_sizes`. They are rounded up to
+            powers of two, so that few executables are sufficient for all sizes.
 
         Returns:
-          For each feed of the step an array [replicas, capacity, ...]. The caller writes the batch
-          of step k for replica r to entry [r, k]; r counts the replicas of this process. A batch
-          may be smaller in the dimensions of `sizes`: the array is filled before with -1, which is
-          no row of a table, if its elements are integers, else with 0.
+          For each tensor of a batch, an array [local replicas, capacity, ...]. The caller writes
+          the batch of step k for the r-th of `local_replicas` to element [r, k]. The batch may be
+          smaller in the dimensions of `sizes`. An array with such a dimension is filled with
+          padding beforehand: -1, which is no row number of an embedding table, for signed integers,
+          and 0 for other types.
         """
         leading = (len(self.local_replicas), round_up_capacity(count))
         rounded = tuple(round_up_capacity(size) for size in sizes)
         if self.step.batch_variables:
-            # Let no size shrink: these variables may still have the rows of an earlier batch.
+            # Never use a smaller size than for earlier batches: the variables in `batch_variables`
+            # still hold data of the last batch, and cannot become smaller.
             rounded = tuple(map(max, rounded, self._sizes or rounded))
             self._sizes = rounded
         step = self._step_for(rounded)
@@ -246,15 +275,17 @@ class StepProgram:
         done: int,
         iterations: int,
     ) -> Dispatch:
-        """Run steps on all replicas.
+        """Run several training steps on all replicas.
 
         Args:
-          batches: the result of `make_batches`, filled.
-          count: number of steps, at most that for which the batches were made.
-          seed: the seed of the run's random numbers.
-          step: number of the first of these steps in the training; random numbers depend on it.
-          done: number of steps that earlier dispatches of the same loop have run.
-          iterations: number of steps of the loop.
+          batches: the arrays from `make_batches`, filled with batches.
+          count: number of steps, at most the `count` that was passed to `make_batches`.
+          seed: the seed of the random numbers of the whole run.
+          step: number of the first step, counted from the start of the training. Random numbers
+            depend on it.
+          done: number of steps that earlier dispatches of the same loop have run. One loop of
+            `iterations` steps may take several dispatches.
+          iterations: number of steps of the whole loop.
 
         Raises:
           TpuRunError: a device reports an error, such as too little memory.
@@ -277,9 +308,9 @@ class StepProgram:
             variables, results, is_sent, is_finite = self._executables[key](*arguments)
             self._variables = list(variables)
             if self._devices[0].platform == "cpu":
-                # CPU devices share the threads of the process. If several dispatches ran at once,
-                # their collectives could occupy all threads, and wait forever for devices that no
-                # thread is left for.
+                # CPU devices share the threads of the process. With several dispatches at once,
+                # collectives that wait for other devices could occupy all threads, so that these
+                # devices never get a thread. Wait for the end of each dispatch.
                 jax.block_until_ready(variables)
         except jax.errors.JaxRuntimeError as error:
             text = (str(error).splitlines() or [type(error).__name__])[0]
@@ -290,7 +321,11 @@ class StepProgram:
         return Dispatch(count, results, is_sent, is_finite)
 
     def _pad_batch_variables(self, step: ReplicaStep) -> None:
-        """Pad the variables that have a row for each id of a batch to their shapes in a step."""
+        """Pad the variables whose first dimension is the number of embedding ids in a batch.
+
+        Args:
+          step: the step to run next, which has the padded shapes of the variables.
+        """
         for index in step.batch_variables:
             rows, *_ = sizes_of(step.variables[index].shape)
             if len(self._variables[index]) < rows:
@@ -298,7 +333,12 @@ class StepProgram:
                 self._variables[index] = self._put(pad_rows(value, rows), self._replicated)
 
     def _put(self, value: Array, sharding: Any) -> Any:
-        """Copy this process's part of an array to its devices; return the array of all devices."""
+        """Copy an array to the devices of this process; return the jax array of all processes.
+
+        Args:
+          value: the part of the array for the devices of this process.
+          sharding: the jax Sharding of the whole array.
+        """
         jax: Any = importlib.import_module("jax")
 
         if self._is_local:
@@ -306,11 +346,18 @@ class StepProgram:
         return jax.make_array_from_process_local_data(sharding, np.asarray(value))
 
     def _compile(self, step: ReplicaStep, capacity: int, arguments: tuple[Any, ...]) -> Any:
-        """Compile the loop for a capacity, or find its executable in the cache."""
+        """Compile the loop over training steps, or load its executable from the cache.
+
+        Args:
+          step: the training step.
+          capacity: the largest number of steps in one call.
+          arguments: the arguments of the call for which it is compiled.
+        """
         platform = self._devices[0].platform
         exported, layout = step.export(platform), StepLayout.from_step(step, self._checked)
         if not self._is_local:
-            # An executable for the devices of several processes is not stored.
+            # With devices of several processes, executables are not cached. jax compiles at the
+            # first call.
             return build_step_loop(exported, layout, self._mesh, capacity, gathers_results=True)
         module = hashlib.sha256(exported.mlir_module_serialized).hexdigest()
         content = (_LOOP_VERSION, module, repr(layout), repr(capacity), repr(self._device_ids()))
@@ -327,9 +374,10 @@ class StepProgram:
 
 
 def find_max_steps(step: ReplicaStep) -> int:
-    """Return the largest number of steps of a dispatch, a power of two up to `_MAX_STEPS`.
+    """Return the largest number of training steps in one dispatch.
 
-    The batches and results of these steps take at most `_MAX_BYTES`, unless one step takes more.
+    It is a power of two up to `_MAX_STEPS`, such that the batches and results of the steps take at
+    most `_MAX_BYTES` on a device. It is 1 if even one step takes more.
     """
     num_bytes = sum(
         math.prod(sizes_of(tensor.shape)) * tensor.dtype.size
@@ -342,8 +390,9 @@ def find_max_steps(step: ReplicaStep) -> int:
 
 
 def round_up_capacity(count: int) -> int:
-    """Return the smallest power of two that is not less than a number of steps.
+    """Round a number of steps, or another size, up to a power of two.
 
-    So a loop of any length runs with few executables, which take long to compile.
+    XLA compiles an executable for each of these numbers, which takes long. With powers of two,
+    there are few of them.
     """
     return 1 << max(count - 1, 0).bit_length()
