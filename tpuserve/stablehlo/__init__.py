@@ -1,1 +1,1 @@
-"""Translation of the XLA clusters of a lowered graph to StableHLO modules."""
+"""Translates functions that XLA compiles as a whole (XLA clusters) to StableHLO modules."""

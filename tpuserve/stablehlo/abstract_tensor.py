@@ -1,4 +1,4 @@
-"""Abstract tensors: the type, shape and variable of a tensor, known without running the graph."""
+"""Defines `AbstractTensor`: what is known of a tensor before the graph runs, such as its shape."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,13 @@ Shape = tuple[int | None, ...] | None
 
 @dataclass(frozen=True)
 class VariableSpec:
-    """The name, type and shape of a variable that a resource handle refers to.
+    """Describes a variable of a graph by its name, dtype and shape.
 
     Attributes:
-      name: Name that is unique in the graph.
-      dtype: Type of the elements.
-      shape: Size of each dimension, None if unknown; or None for an unknown rank.
+      name: The name, which is unique in the graph.
+      dtype: The tf.DType of the elements.
+      shape: A size, or None if it is unknown, for each dimension. None instead of a tuple means
+        that the rank is unknown.
     """
 
     name: str
@@ -33,9 +34,10 @@ class AbstractTensor:
     """The properties of a tensor that are known without running the graph.
 
     Attributes:
-      dtype: Type of the elements.
-      shape: Size of each dimension, None if unknown; or None for an unknown rank.
-      variable: The variable, if the tensor is the resource handle of a variable; else None.
+      dtype: The tf.DType of the elements.
+      shape: A size, or None if it is unknown, for each dimension. None instead of a tuple means
+        that the rank is unknown.
+      variable: If the tensor is the resource handle of a variable, the variable; else None.
     """
 
     dtype: Any
@@ -43,9 +45,9 @@ class AbstractTensor:
     variable: VariableSpec | None = None
 
     def refine(self, shape: Shape) -> "AbstractTensor":
-        """Return this tensor with its unknown dimensions taken from `shape`.
+        """Return a copy in which the sizes in `shape` replace unknown sizes.
 
-        A `shape` of another rank changes nothing.
+        If `shape` has another rank, return the tensor unchanged.
         """
         if shape is None or (self.shape is not None and len(self.shape) != len(shape)):
             return self
@@ -56,20 +58,23 @@ class AbstractTensor:
         return AbstractTensor(self.dtype, merged, self.variable)
 
     def with_rows(self, count: int) -> "AbstractTensor":
-        """Return this tensor with a first dimension of `count`; a scalar is returned unchanged."""
+        """Return a copy whose first dimension, the batch, has the size `count`.
+
+        A scalar, or a tensor of unknown rank, is returned unchanged.
+        """
         if not self.shape:
             return self
         return AbstractTensor(self.dtype, (count, *self.shape[1:]), self.variable)
 
 
 def describe_tensor(tensor: Any) -> AbstractTensor:
-    """Return what is known of a tensor of a tf.Graph, as an abstract tensor."""
+    """Return the AbstractTensor that describes a tensor of a tf.Graph."""
     shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
     return AbstractTensor(tensor.dtype, shape, _find_variable(tensor))
 
 
 def make_placeholder(argument: AbstractTensor) -> Any:
-    """Create a placeholder with the properties of an abstract tensor, in the default graph."""
+    """Create a placeholder in the default graph with the properties of an AbstractTensor."""
     placeholder = tf.compat.v1.placeholder(argument.dtype, argument.shape)
     if argument.variable is not None:
         handle_data = cpp_shape_inference_pb2.CppShapeInferenceResult.HandleData(is_set=True)
@@ -85,9 +90,10 @@ def make_placeholder(argument: AbstractTensor) -> Any:
 def merge(
     first: Sequence[AbstractTensor], second: Sequence[AbstractTensor]
 ) -> list[AbstractTensor]:
-    """Merge two lists of abstract tensors, such as the results of two branches, pair by pair.
+    """Merge the results of two branches, or the inputs and results of a loop's body.
 
-    A merged tensor keeps the dimensions on which the pair agrees; the others become unknown.
+    The i-th tensor of the result describes both the i-th tensor of `first` and that of `second`.
+    Sizes that differ between the two become unknown.
     """
     return [
         tensor
@@ -98,26 +104,30 @@ def merge(
 
 
 def sizes_of(shape: Shape) -> tuple[int, ...]:
-    """Return the sizes of a shape, with 0 for an unknown one; () for an unknown rank."""
+    """Return a shape with 0 in place of unknown sizes; () if the rank is unknown."""
     return tuple(size or 0 for size in shape or ())
 
 
 def shape_from_proto(shape: Any) -> Shape:
-    """Convert a TensorShapeProto to a tuple, None for unknown sizes; None for an unknown rank."""
+    """Convert a TensorShapeProto to a tuple of sizes, in which None stands for an unknown size.
+
+    Returns:
+      None instead of a tuple if the rank is unknown.
+    """
     if shape.unknown_rank:
         return None
     return tuple(None if dimension.size < 0 else dimension.size for dimension in shape.dim)
 
 
 def _merge_shapes(first: Shape, second: Shape) -> Shape:
-    """Return a shape of the dimensions on which two shapes agree; the others become unknown."""
+    """Return a shape that fits two shapes: sizes that differ between them become unknown."""
     if first is None or second is None or len(first) != len(second):
         return None
     return tuple(size if size == other else None for size, other in zip(first, second, strict=True))
 
 
 def _find_variable(tensor: Any) -> VariableSpec | None:
-    """Return the variable if a tensor is the resource handle of a variable, else None."""
+    """Return the variable to which a tensor is a resource handle; None for any other tensor."""
     if tensor.dtype != tf.resource:
         return None
     while tensor.op.type == "Identity":

@@ -1,4 +1,8 @@
-"""Lets TensorFlow's XLA bridge on a CPU translate XlaCallModule ops for another platform."""
+"""Lets TensorFlow's XLA bridge on a CPU translate XlaCallModule ops for another platform.
+
+An XlaCallModule op, such as one that jax2tf writes, contains a StableHLO module for one or more
+platforms.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,19 +10,20 @@ from typing import Any
 from tpuserve.graph.attributes import attribute_value
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
 
-# The platform on which TensorFlow's XLA bridge, which translates to StableHLO, runs.
+# The platform for which TensorFlow's XLA bridge translates XlaCallModule ops to StableHLO.
 _TRANSLATED_ON = b"CPU"
 
 
 def find_refusals(graph: Any, platform: str) -> dict[str, str]:
-    """Return the functions that call a module which does not run on a platform.
+    """Find the functions that contain an XlaCallModule which does not run on a platform.
 
     Args:
       graph: a GraphDef with its function library.
       platform: "CPU" or "TPU".
 
     Returns:
-      Function name → why the module does not run there, and what to do.
+      Function name → why the module does not run on the platform and what the user can do, as the
+      text of an error message.
     """
     refusals = {}
     for function, node in _call_modules(graph):
@@ -29,18 +34,18 @@ def find_refusals(graph: Any, platform: str) -> dict[str, str]:
 
 
 def retarget_modules(graph: Any, platform: str) -> Any:
-    """Make TensorFlow's bridge for the CPU translate the modules of a graph for a platform.
+    """Let TensorFlow's XLA bridge translate the XlaCallModule ops of a graph for a platform.
 
-    A module may hold code for several platforms. It selects the code by the index of a platform in
-    the attribute `platforms`, and the bridge always passes the index of "CPU". Therefore this
-    function exchanges "CPU" and the platform in the attribute.
+    The module in such an op may contain code for several platforms. The index of a platform in the
+    attribute `platforms` selects the code, and the bridge on a CPU always uses the index of "CPU".
+    Therefore this function exchanges "CPU" and the other platform in the attribute.
 
     Args:
       graph: a GraphDef with its function library; it is not changed.
       platform: "CPU" or "TPU".
 
     Returns:
-      The graph, or a changed copy.
+      The graph itself if nothing must be changed; else a changed copy.
     """
     target = platform.encode()
     if target == _TRANSLATED_ON or not any(_call_modules(graph)):
@@ -55,7 +60,7 @@ def retarget_modules(graph: Any, platform: str) -> Any:
 
 
 def _call_modules(graph: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each XlaCallModule node of the functions of a graph, with the function's name."""
+    """Yield (name of the function, node) for each XlaCallModule in the functions of a graph."""
     for function in graph.library.function:
         for node in function.node_def:
             if node.op == CALL_MODULE:

@@ -1,7 +1,8 @@
-"""Finds the XLA clusters that a signature runs, with their input shapes at one batch size.
+"""Finds the XLA clusters that a signature runs, and the shapes of their arguments.
 
-Nothing runs and no variable is read: TensorFlow's shape inference propagates the shapes of the
-signature's inputs through the lowered graph, from one function call to the next.
+An XLA cluster is a function that XLA compiles as a whole. The graph has no TPU ops. Nothing runs
+and no variable is read: for one batch size, TensorFlow's shape inference propagates the shapes of
+the signature's inputs through the graph and the functions that it calls.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +29,11 @@ _BATCH = "BatchFunction"
 
 @dataclass(frozen=True)
 class XlaCluster:
-    """A function that XLA compiles as a whole, and the types and shapes of one call's arguments.
+    """A function that XLA compiles as a whole, with the types and shapes of its arguments.
 
     Attributes:
-      function: Name of the function in the lowered graph, the graph without TPU ops.
-      arguments: The abstract tensor of each argument.
+      function: Name of the function.
+      arguments: The type and shape of each argument.
     """
 
     function: str
@@ -40,18 +41,19 @@ class XlaCluster:
 
 
 class ClusterFinder:
-    """Propagates shapes through a lowered graph and collects the XLA clusters on the way.
+    """Propagates shapes through a graph, and collects the XLA clusters that it calls.
 
     Attributes:
-      clusters: The clusters, in the order in which they run.
-      paddings: One sentence for each BatchFunction op that pads the batch to an allowed size.
+      clusters: The calls of functions that XLA compiles, in the order in which they run.
+      paddings: For each BatchFunction op that pads the batch to an allowed size, a sentence for the
+        user.
     """
 
     def __init__(self, graph: GraphDef) -> None:
-        """Prepare to trace a graph; see `trace`.
+        """Import the functions of a graph, so that `trace` can propagate shapes through them.
 
         Args:
-          graph: A lowered graph (a graph without TPU ops), with its function library.
+          graph: A GraphDef without TPU ops, with its function library.
         """
         self._nodes = graph.node
         self._functions = FunctionLibrary(graph)
@@ -61,13 +63,13 @@ class ClusterFinder:
     def trace(
         self, feeds: Mapping[str, AbstractTensor], fetches: Sequence[str]
     ) -> list[AbstractTensor]:
-        """Infer the types and shapes of fetched tensors of the main graph.
+        """Infer the types and shapes of tensors of the main graph, and collect XLA clusters.
 
-        The clusters that the fetches depend on are added to `clusters`.
+        The clusters that these tensors depend on are added to `clusters`.
 
         Args:
-          feeds: Name of a fed tensor, such as "x:0" → its abstract tensor.
-          fetches: Names of tensors.
+          feeds: Name of an input of the signature, such as "x:0" → its type and shape.
+          fetches: Names of the tensors to infer, such as the outputs of the signature.
 
         Raises:
           InvalidInput: The graph does not accept inputs of these shapes, or the inputs have more
@@ -82,13 +84,14 @@ class ClusterFinder:
         fetches: Sequence[str],
         control_outputs: Sequence[str],
     ) -> list[AbstractTensor]:
-        """Propagate shapes through the main graph or through the body of one called function.
+        """Propagate shapes through the main graph or the body of a function.
 
         Args:
-          nodes: The nodes of the graph.
-          feeds: Name of a tensor whose type and shape are given → its abstract tensor.
-          fetches: Names of the tensors to return.
-          control_outputs: Names of nodes that run for their side effects.
+          nodes: The NodeDefs of the graph or body.
+          feeds: Name of an input tensor → its type and shape.
+          fetches: Names of the tensors whose types and shapes are returned.
+          control_outputs: Names of nodes that run for their side effects. The XLA clusters that
+            they depend on are collected too.
         """
         scope = _GraphScope(nodes, self._functions, feeds)
         roots = [*(_producer(tensor) for tensor in fetches), *control_outputs]
@@ -100,8 +103,12 @@ class ClusterFinder:
     def _trace_call(self, node: NodeDef, inputs: Sequence[AbstractTensor]) -> list[AbstractTensor]:
         """Propagate shapes through the functions that a node calls.
 
+        Args:
+          node: The NodeDef of a function call, a loop, a conditional or a BatchFunction.
+          inputs: The types and shapes of its inputs.
+
         Returns:
-          The abstract tensors of the node's outputs.
+          The types and shapes of its outputs.
         """
         if node.op in FUNCTION_CALLS:
             is_cluster = attribute_value(node, MUST_COMPILE).b
@@ -123,7 +130,7 @@ class ClusterFinder:
     def _trace_batch_function(
         self, node: NodeDef, inputs: Sequence[AbstractTensor]
     ) -> list[AbstractTensor]:
-        """Propagate shapes through a BatchFunction op, which pads a batch to an allowed size."""
+        """Propagate shapes through a BatchFunction op, which may pad a batch to an allowed size."""
         function = node.attr["f"].func.name
         count = len(node.attr["Tin"].list.type)
         rows = next((tensor.shape[0] for tensor in inputs[:count] if tensor.shape), None)
@@ -147,14 +154,20 @@ class ClusterFinder:
     def _trace_function(
         self, name: str, inputs: Sequence[AbstractTensor], *, is_cluster: bool = False
     ) -> list[AbstractTensor]:
-        """Propagate shapes through a function's body, and return its results.
+        """Propagate shapes through the body of a function.
 
-        If XLA compiles the function (`is_cluster`), add the call to `clusters`.
+        Args:
+          name: Name of the function.
+          inputs: The types and shapes of its arguments.
+          is_cluster: Whether XLA compiles the function, so that the call is added to `clusters`.
+
+        Returns:
+          The types and shapes of its results.
         """
         body = self._functions.body(name)
-        # If a dimension is unknown at the call, take the dimension from the function's definition.
-        # The definition may know more, for example the shape of an argument that is the result of a
-        # table lookup.
+        # If a dimension is unknown at the call, take it from the shapes that are recorded in the
+        # FunctionDef. For example, TensorFlow infers no shape for the result of a table lookup, but
+        # the shape may be recorded there.
         refined = [tensor.refine(shape) for tensor, shape in zip(inputs, body.shapes, strict=True)]
         if is_cluster:
             self.clusters.append(XlaCluster(name, tuple(refined)))
@@ -163,7 +176,7 @@ class ClusterFinder:
 
 
 class _GraphScope:
-    """The nodes of a graph or function body, and the abstract tensors that are known so far."""
+    """The nodes of a graph or function body, and the tensors whose shapes are known so far."""
 
     def __init__(
         self,
@@ -180,19 +193,19 @@ class _GraphScope:
         """Yield the nodes that call functions, each after those that it depends on.
 
         Args:
-          roots: Names of nodes; only what these nodes depend on is yielded.
+          roots: Names of nodes. Only these nodes and nodes that they depend on are yielded.
         """
         for name in _topological_order(self._nodes, roots, self._boundary):
             if self._nodes[name].op in (*FUNCTION_CALLS, *_BRANCHES, *_LOOPS, _BATCH):
                 yield self._nodes[name]
 
     def set_outputs(self, node: str, outputs: Sequence[AbstractTensor]) -> None:
-        """Set the abstract tensors of the outputs of a node that calls a function."""
+        """Record the types and shapes of the outputs of a node that calls a function."""
         self._boundary.add(node)
         self._known.update({f"{node}:{index}": tensor for index, tensor in enumerate(outputs)})
 
     def lookup(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """Return the abstract tensors of the named tensors; infer those that are not yet known."""
+        """Return the types and shapes of named tensors; infer those that are not known yet."""
         names = [_full_name(tensor) for tensor in tensors]
         unknown = [name for name in names if name not in self._known]
         known = dict(self._known)
@@ -201,10 +214,14 @@ class _GraphScope:
         return [known[name] for name in names]
 
     def _infer(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """Infer the abstract tensors of the named tensors from the known ones.
+        """Infer the types and shapes of tensors from those of tensors that are known.
 
-        TensorFlow infers the shapes when the nodes between known and named tensors are imported
-        into a new graph, in which placeholders replace the known tensors.
+        The nodes on which the tensors depend are imported into a new tf.Graph, in which
+        placeholders replace the tensors with known shapes. TensorFlow infers the shapes during the
+        import.
+
+        Args:
+          tensors: Names of the tensors.
         """
         graph_def = self._functions.new_graph_def()
         inputs_used: dict[str, AbstractTensor] = {}
@@ -246,11 +263,19 @@ class _GraphScope:
     def _find_forwarded(
         self, placeholders: Mapping[str, Any], tensor: Any
     ) -> AbstractTensor | None:
-        """Return the known abstract tensor that an imported tensor forwards unchanged, or None.
+        """Find the known tensor that an imported tensor forwards unchanged.
 
-        The imported tensor is either a placeholder of `placeholders`, which replaces a known
-        tensor, or the output of Identity ops after such a placeholder. None means that other ops
-        compute it.
+        The AbstractTensor of a known tensor has more properties than TensorFlow infers, such as the
+        variable to which a handle refers.
+
+        Args:
+          placeholders: Name of a known tensor → the placeholder that replaces it in the new
+            tf.Graph.
+          tensor: The tensor in the new tf.Graph.
+
+        Returns:
+          The properties of the known tensor. None if `tensor` is not the output of such a
+          placeholder, or of Identity ops after it.
         """
         while tensor.op.type == "Identity":
             tensor = tensor.op.inputs[0]
@@ -263,12 +288,12 @@ class _GraphScope:
 def _topological_order(
     nodes: Mapping[str, NodeDef], roots: Sequence[str], boundary: "set[str]"
 ) -> list[str]:
-    """Return the names of the roots and of the nodes they depend on, each after its inputs.
+    """Return the names of some nodes and of all nodes that they depend on, each after its inputs.
 
     Args:
-      nodes: Name → node.
+      nodes: Name → NodeDef.
       roots: Names of the nodes to start from.
-      boundary: Names of the nodes at which the search stops: their inputs are left out.
+      boundary: Names of nodes whose inputs are not followed.
     """
     order: dict[str, None] = {}
     visited: set[str] = set()
@@ -288,10 +313,10 @@ def _topological_order(
 
 
 def _producer(tensor: str) -> str:
-    """Return the name of the node that a reference names: "x" for "x:0" or "^x"."""
+    """Return the name of the node in a tensor name or control input: "x" for "x:0" or "^x"."""
     return tensor.lstrip("^").partition(":")[0]
 
 
 def _full_name(tensor: str) -> str:
-    """Return a tensor's name with the output index: "x:0" for "x" or "x:0"."""
+    """Return the name of a tensor with its output index: "x:0" for "x" or "x:0"."""
     return tensor if ":" in tensor else f"{tensor}:0"

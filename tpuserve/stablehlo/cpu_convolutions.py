@@ -1,9 +1,9 @@
 """Transposes the convolutions of a StableHLO module to the dimension order that is fast on CPUs.
 
-XLA has fast kernels on a CPU for convolutions whose batch dimension is first and whose feature
-dimension is last. It transposes the operands of other convolutions, such as gradients of filters,
-but only outside of loops: its pass ConvCanonicalization visits the entry computation alone. A
-training step is the body of a loop, where a gradient took 15 times as long.
+On a CPU, XLA has fast kernels for convolutions whose batch dimension is first and whose feature
+dimension is last. For other convolutions, such as gradients of filters, XLA's pass
+ConvCanonicalization transposes the operands, but only outside of loops. A training step is the body
+of a loop. Without the fast kernels, the gradient of a filter took 15 times as long there.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from typing import Any
 from tpuserve.stablehlo import jax_internals
 
 _DIMENSIONS = "dimension_numbers"
-# The attributes of a convolution that do not depend on the order of its dimensions.
+# Names of the attributes of a convolution that do not depend on the order of its dimensions. They
+# are copied to the new convolution.
 _OTHERS = (
     "window_strides",
     "padding",
@@ -26,10 +27,10 @@ _OTHERS = (
 
 
 def transpose_convolutions(module: Any) -> None:
-    """Transpose the operands and results of the convolutions of an MLIR module, in place.
+    """Transpose the operands and results of all convolutions in an MLIR module, in place.
 
-    Afterwards, all inputs and outputs are [batch, spatial dimensions, features], and all filters
-    are [spatial dimensions, input features, output features].
+    Afterwards, each convolution has inputs and outputs of shape [batch, spatial dimensions,
+    features], and a filter of shape [spatial dimensions, input features, output features].
     """
     from jaxlib.mlir import ir
 
@@ -86,7 +87,12 @@ def _transpose(convolution: Any) -> None:
 
 
 def _permute(value: Any, permutation: Sequence[int]) -> Any:
-    """Return a tensor whose dimension i is the dimension `permutation[i]` of `value`."""
+    """Add an op that transposes a tensor; return its result.
+
+    Args:
+      value: the MLIR value. It is returned itself if the permutation changes nothing.
+      permutation: dimension i of the result is dimension `permutation[i]` of `value`.
+    """
     from jaxlib.mlir import ir
 
     if list(permutation) == list(range(len(permutation))):

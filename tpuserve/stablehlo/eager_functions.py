@@ -1,4 +1,4 @@
-"""Temporary registration of a graph's functions with TensorFlow's eager runtime."""
+"""Registers the functions of a graph with TensorFlow's eager runtime for a limited time."""
 
 import itertools
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ _numbers = itertools.count()
 
 @contextmanager
 def register_functions(graph: GraphDef) -> Iterator[None]:
-    """Register a graph's functions with TensorFlow's eager runtime, inside of a with block.
+    """Register the functions of a graph with TensorFlow's eager runtime during a with block.
 
-    When a tf.function imports a graph, the functions that the graph calls, such as loop bodies, do
-    not become part of the tf.function; the eager runtime must know them. Function names are unique
-    within a graph only, so the functions of the graph are first renamed, in place, to names that
-    are unique in the process.
+    If a tf.function imports the graph, the functions that the graph calls, such as bodies of loops,
+    do not become part of the tf.function. The eager runtime must have them when it compiles the
+    tf.function. It has functions of several graphs, so their names must be unique in the process.
+    The functions of the graph are therefore renamed, in place.
 
     Args:
-      graph: The graph that is imported and traced inside the with block.
+      graph: The GraphDef that the with block imports.
     """
     number = next(_numbers)
     names = [function.signature.name for function in graph.library.function]

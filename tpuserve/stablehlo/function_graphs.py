@@ -1,4 +1,4 @@
-"""The functions of a lowered graph (a graph without TPU ops), each converted to a graph."""
+"""Converts the functions of a GraphDef to graphs, so that they can be imported by themselves."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +18,14 @@ from tpuserve.tensorflow_internals import function_def_to_graph_def
 
 @dataclass(frozen=True)
 class FunctionBody:
-    """The body of a function as a graph.
+    """The body of a function, converted to the nodes of a graph.
 
     Attributes:
-      nodes: The nodes, whose inputs are named as in a GraphDef ("node:0") and not as in a
+      nodes: The NodeDefs. Their inputs are names as in a GraphDef ("node:0") and not as in a
         FunctionDef ("node:output:0").
-      inputs: Tensor names of the arguments; each is the output of a placeholder.
-      shapes: Shape of each argument, as far as it was known when the function was traced.
-      outputs: Tensor names of the results.
+      inputs: For each argument, the name of its tensor, which a placeholder produces.
+      shapes: For each argument, the shape that was known when the function was traced.
+      outputs: For each result, the name of its tensor.
       control_outputs: Names of the nodes that run for their side effects, sorted.
     """
 
@@ -37,10 +37,10 @@ class FunctionBody:
 
 
 class FunctionLibrary:
-    """The functions of a lowered graph.
+    """The functions of a GraphDef without TPU ops.
 
     Attributes:
-      library: TensorFlow's FunctionDefLibrary.
+      library: The FunctionDefLibrary of the GraphDef.
     """
 
     def __init__(self, graph: GraphDef) -> None:
@@ -49,21 +49,22 @@ class FunctionLibrary:
         self._by_name: Mapping[str, FunctionDef] = {
             function.signature.name: function for function in graph.library.function
         }
-        # Import the functions into a graph of their own. `body` makes it the default graph,
-        # because TensorFlow looks up called functions there when it converts a function to a graph.
+        # Import all functions into a tf.Graph. When TensorFlow converts a function to a graph, it
+        # looks up the functions that are called in the default graph, so `body` makes this tf.Graph
+        # the default.
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.import_graph_def(self.new_graph_def(), name="")
 
     def new_graph_def(self) -> Any:
-        """Return a new GraphDef that has the functions and no nodes."""
+        """Return a new GraphDef without nodes whose library has all functions."""
         graph_def = GraphDef()
         graph_def.library.CopyFrom(self.library)
         graph_def.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
         return graph_def
 
     def body(self, name: str) -> FunctionBody:
-        """Return the body of a function as a graph."""
+        """Return the body of the function with a name, converted to the nodes of a graph."""
         function = self._by_name[name]
         with self._graph.as_default():
             graph_def, tensor_names = function_def_to_graph_def(function)
@@ -71,8 +72,8 @@ class FunctionLibrary:
         return FunctionBody(
             nodes=graph_def.node,
             inputs=[f"{argument.name}:0" for argument in arguments],
-            # Read the shapes from the first nodes of the graph, which are the placeholders of the
-            # arguments.
+            # The first nodes of the graph are placeholders for the arguments. Read the shapes from
+            # them.
             shapes=[
                 shape_from_proto(node.attr["shape"].shape) if "shape" in node.attr else None
                 for node, _ in zip(graph_def.node, arguments, strict=False)
@@ -82,7 +83,10 @@ class FunctionLibrary:
         )
 
     def reachable(self, name: str) -> list[str]:
-        """Return the names of a function and all functions that it calls, in calling order."""
+        """Return the name of a function, and those of all functions that it calls, even indirectly.
+
+        The names are in the order in which a breadth-first search finds the calls.
+        """
         names: dict[str, None] = {}
         pending = deque([name])
         while pending:
@@ -95,10 +99,11 @@ class FunctionLibrary:
         return list(names)
 
     def serialize_normalized(self, name: str) -> bytes:
-        """Serialise a function and everything that it calls, with normalised function names.
+        """Serialise a function and all functions that it calls, with normalised function names.
 
-        Function names contain numbers that differ from one export of a model to the next. They
-        are replaced by numbers in the order of the first call, which is the same in every export.
+        Function names contain numbers that differ between exports of the same model. They are
+        replaced by names that are the same in each export, so that the serialised bytes can
+        identify the function.
         """
         new_names = {
             function_name: f"function_{number}"
@@ -108,8 +113,8 @@ class FunctionLibrary:
         graph.library.function.extend(self._by_name[function_name] for function_name in new_names)
         rename_functions(graph, new_names)
         for function in graph.library.function:
-            # Remove the empty attributes that TensorFlow has added to the arguments when it
-            # imported the function.
+            # TensorFlow may have added empty entries for the arguments when it imported the
+            # function. Remove them, so that the bytes are always the same.
             for index in [
                 index for index, attributes in function.arg_attr.items() if not attributes.attr
             ]:

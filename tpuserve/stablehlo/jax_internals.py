@@ -1,8 +1,7 @@
-"""The parts of jax and jaxlib outside their public API that compilation uses, and a check of them.
+"""Wraps the parts of jax and jaxlib that are not public but are needed to compile StableHLO.
 
-Only worker processes call these functions: jax is imported on first use, and not in the process
-that holds TensorFlow. pyproject.toml bounds the versions of jax. `find_missing_parts` checks that
-the installed version has all the parts.
+pyproject.toml limits the versions of jax, and `find_missing_parts` checks that the installed
+version has all of these parts. jax is imported only when a function is called.
 """
 
 import importlib
@@ -12,7 +11,7 @@ from typing import Any
 
 from tpuserve.errors import UnsupportedOnTpu
 
-# Module of jax or jaxlib → the names of its attributes that this module uses.
+# Python module of jax or jaxlib → names of its attributes that are used and not public.
 _PARTS: Mapping[str, Sequence[str]] = {
     "jax.experimental.topologies": ("get_topology_desc",),
     "jax.interpreters.mlir": ("make_ir_context",),
@@ -43,12 +42,12 @@ _PARTS: Mapping[str, Sequence[str]] = {
     "jaxlib.xla_client": ("CompileOptions", "DeviceList"),
 }
 
-# The first bytes of a module in StableHLO's portable form, which is MLIR's bytecode.
+# The first bytes of each module in StableHLO's portable form, which is MLIR bytecode.
 _PORTABLE_FORM = b"ML\xefR"
 
 
 def find_missing_parts() -> list[str]:
-    """Return the names, such as "jaxlib.xla_client.DeviceList", that the installed jax lacks."""
+    """Return the names of parts that the installed jax lacks, such as "jaxlib.mlir.ir.Module"."""
     missing = []
     for module_name, attributes in _PARTS.items():
         try:
@@ -71,17 +70,21 @@ def describe_versions() -> str:
 
 
 def topology_devices(topology: str) -> Any:
-    """Return jax's device objects for a TPU topology; the machine itself needs no TPU."""
+    """Return jax's device objects for a TPU topology, to compile for it on a machine without TPU.
+
+    Args:
+      topology: the name of the topology, such as "v5e:2x2".
+    """
     from jax.experimental import topologies
 
     return topologies.get_topology_desc(topology, platform="tpu").devices
 
 
 def parse_stablehlo(module: bytes) -> Any:
-    """Parse a StableHLO module of TensorFlow into an MLIR module that has StableHLO ops only.
+    """Parse a StableHLO module that TensorFlow has written; return it as an MLIR module.
 
-    Each module gets its own MLIR context, because modules in the same context cannot be compiled
-    at the same time.
+    Ops that are not StableHLO ops are replaced. Each module gets its own MLIR context, because
+    modules in the same context cannot be compiled at the same time.
 
     Args:
       module: the module in StableHLO's portable form, or as text.
@@ -112,9 +115,8 @@ def parse_stablehlo(module: bytes) -> Any:
 def rename_module(module: Any, name: str) -> None:
     """Set the name of an MLIR module.
 
-    A name of our own makes the module independent of the process: TensorFlow's XLA bridge numbers
-    modules in the order of its calls, so that the same function would get another name in each
-    call.
+    TensorFlow's XLA bridge numbers the modules of a process, and the number is a part of the name.
+    With a fixed name, the module of a function is the same in each process.
     """
     from jaxlib.mlir import ir
 
@@ -123,11 +125,11 @@ def rename_module(module: Any, name: str) -> None:
 
 
 def _replace_mhlo(module: Any) -> None:
-    """In an MLIR module, replace the ops that TensorFlow writes and StableHLO lacks.
+    """Replace the ops in an MLIR module that TensorFlow writes and StableHLO does not have.
 
     TensorFlow's XLA bridge adds an mhlo.copy for each variable that a loop or a branch reads. The
-    op is replaced by its operand. An mhlo.erf is replaced by the custom call that XLA reads as the
-    same function.
+    op is replaced by its operand. An mhlo.erf is replaced by a custom call, which XLA compiles to
+    the same function.
     """
     from jaxlib.mlir import ir
 
@@ -153,7 +155,10 @@ def _replace_mhlo(module: Any) -> None:
 
 
 def find_operations(module: Any, predicate: Callable[[Any], bool]) -> list[Any]:
-    """Return the operations of an MLIR module and its regions for which `predicate` is true."""
+    """Return the operations of an MLIR module for which `predicate` is true.
+
+    Operations in nested regions, such as bodies of loops, are included.
+    """
     from jaxlib.mlir import ir
 
     operations = []

@@ -1,24 +1,24 @@
-"""Writes a computation as a StableHLO module, by TensorFlow's XLA bridge."""
+"""Serialises a tf.function as a StableHLO module, by means of TensorFlow's XLA bridge."""
 
 from collections.abc import Callable
 
-# TensorFlow's message if it has translated a module and cannot write the module's portable form.
+# A part of TensorFlow's error message if a module cannot be written in StableHLO's portable form,
+# although the translation succeeded.
 _NOT_SERIALISED = "failed to serialize module"
 
 
 def generate_stablehlo(generate: Callable[..., bytes | str]) -> bytes:
-    """Return a computation as a StableHLO module, for `jax_internals.parse_stablehlo`.
+    """Return a tf.function as a StableHLO module, to be read by `jax_internals.parse_stablehlo`.
 
     Args:
-      generate: the result of `experimental_get_compiler_ir` of a tf.function.
+      generate: the result of `experimental_get_compiler_ir` of the tf.function.
 
     Returns:
-      The portable form of the module, or its text where TensorFlow cannot write the portable form.
-      TensorFlow cannot write the portable form of some modules that have an op of another dialect,
-      such as mhlo.erf.
+      The module in StableHLO's portable form. TensorFlow cannot write this form if the module has
+      an op of another MLIR dialect, such as mhlo.erf. In this case, the module as text.
 
     Raises:
-      ValueError, TypeError, tf.errors.OpError: the computation has an op that XLA cannot compile.
+      ValueError, TypeError, tf.errors.OpError: the tf.function has an op that XLA cannot compile.
     """
     try:
         module = generate(stage="stablehlo_serialized")

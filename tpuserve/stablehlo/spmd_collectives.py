@@ -1,9 +1,9 @@
-"""Converts the collectives of a StableHLO module from several replicas to one SPMD program.
+"""Converts the collective ops in a StableHLO module of TensorFlow to the form that jax needs.
 
 jax runs a program on several devices as one replica with a partition for each device (SPMD).
-TensorFlow's XLA bridge translates for several replicas with one partition each, and has no kernels
-for some collectives. Custom calls ("markers") stand for these collectives until this module
-replaces them.
+TensorFlow's XLA bridge, in contrast, writes programs for several replicas of one partition each. It
+also cannot translate some collectives. In the module, custom calls (markers) stand for these, until
+`convert_collectives` replaces them.
 """
 
 import itertools
@@ -24,7 +24,14 @@ _CUSTOM_CALL = "stablehlo.custom_call"
 def all_to_all_config(
     split_dimension: int, concat_dimension: int, split_count: int, groups: Sequence[Sequence[int]]
 ) -> str:
-    """Return the backend_config of a custom call that stands for an all-to-all."""
+    """Return the backend_config of a custom call that stands for an all-to-all.
+
+    Args:
+      split_dimension: the dimension along which the tensor of each replica is split.
+      concat_dimension: the dimension along which the received slices are concatenated.
+      split_count: the number of slices.
+      groups: the indices of the replicas in each group.
+    """
     return f"{split_dimension};{concat_dimension};{split_count};{_dense(groups)}"
 
 
@@ -32,7 +39,7 @@ def permute_config(pairs: Sequence[Sequence[int]]) -> str:
     """Return the backend_config of a custom call that stands for a collective permute.
 
     Args:
-      pairs: the numbers of the source and the target of each transfer.
+      pairs: pairs of replica indices: (source, target) of each transfer.
     """
     return _dense(pairs)
 
@@ -40,9 +47,9 @@ def permute_config(pairs: Sequence[Sequence[int]]) -> str:
 def convert_collectives(module: Any) -> None:
     """Convert the collectives of an MLIR module from replicas to partitions, in place.
 
-    Reductions get a channel between devices, the custom calls of `all_to_all_config` and
-    `permute_config` become the collectives that they stand for, and the number of the replica
-    becomes the number of the partition.
+    A reduction gets a channel handle, so that it runs across partitions. A custom call with the
+    backend_config of `all_to_all_config` or `permute_config` is replaced by the collective that it
+    stands for. A replica_id op is replaced by a partition_id op.
     """
     from jaxlib.mlir import ir
 
@@ -52,7 +59,7 @@ def convert_collectives(module: Any) -> None:
             if operation.name == _REPLICA_ID:
                 _replace(operation, "stablehlo.partition_id", [], {})
                 continue
-            # The type 1 of StableHLO's channel handles is a channel from device to device.
+            # In a channel handle of StableHLO, type 1 means a channel from device to device.
             channel = ir.Attribute.parse(
                 f"#stablehlo.channel_handle<handle = {next(channels)}, type = 1>"
             )

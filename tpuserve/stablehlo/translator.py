@@ -1,4 +1,4 @@
-"""Translates XLA clusters of a lowered graph to StableHLO with TensorFlow's XLA bridge."""
+"""Translates XLA clusters, functions that XLA compiles as a whole, to StableHLO modules."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ from tpuserve.stablehlo.function_graphs import FunctionBody, FunctionLibrary
 from tpuserve.stablehlo.module_generation import generate_stablehlo
 from tpuserve.tensorflow_internals import eager_context
 
-# Part of each fingerprint. Increase it when the translation changes, so that results of the old
-# translation are no longer found in the cache.
+# Part of each fingerprint. Increase it when the translation changes, so that executables from
+# earlier translations are not found in the cache.
 _TRANSLATION_VERSION = 2
 
 
 class StableHloTranslator:
-    """Translates the XLA clusters of one lowered graph to StableHLO modules.
+    """Translates the XLA clusters of a graph to StableHLO modules with TensorFlow's XLA bridge.
 
-    Variables become arguments of a module, never constants. They are created without values,
-    because TensorFlow's XLA bridge needs only their shapes, and once for all clusters.
+    The variables that a cluster uses become arguments of its module, and not constants. The bridge
+    needs only their shapes, so they are created without memory for values, once for all clusters.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class StableHloTranslator:
         *,
         platform: str = "CPU",
     ) -> None:
-        """Prepare the translation of a graph's clusters.
+        """Prepare the translation of a graph's XLA clusters.
 
         Args:
-          graph: A lowered graph with its function library.
+          graph: A GraphDef without TPU ops, with its function library.
           line_of: Takes a node as "node@function"; returns the line of user code that created the
             node, as "file:number", or None if it is unknown.
-          platform: The platform, "CPU" or "TPU", that XlaCallModule ops are translated for. The
+          platform: The platform for which XlaCallModule ops are translated: "CPU" or "TPU". The
             translation of all other ops is the same for both.
         """
         self._line_of = line_of
@@ -50,10 +50,13 @@ class StableHloTranslator:
         self._variables: dict[VariableSpec, Any] = {}
 
     def translate(self, cluster: XlaCluster) -> bytes:
-        """Translate a cluster; return its module, serialised in StableHLO's portable form.
+        """Translate a cluster to a StableHLO module.
 
         Args:
           cluster: A cluster whose arguments have fully known shapes.
+
+        Returns:
+          The serialised module, as `generate_stablehlo` returns it.
 
         Raises:
           UnsupportedOnTpu: TensorFlow's XLA bridge cannot translate an op, which the message names.
@@ -75,7 +78,8 @@ class StableHloTranslator:
             if argument.variable is None
         ]
         with eager_context.eager_mode():
-            # Create the variables first: if a tf.function creates variables, it is traced twice.
+            # Create the variables before the tf.function, because a tf.function that creates
+            # variables is traced twice.
             for argument in cluster.arguments:
                 if argument.variable is not None:
                     self._create_variable(argument.variable)
@@ -92,14 +96,15 @@ class StableHloTranslator:
     def num_results(self, cluster: XlaCluster) -> int:
         """Return the number of results of a cluster's function.
 
-        The module of a cluster that assigns to variables has further results, their new values.
+        If the function assigns to variables, its StableHLO module has more results: their new
+        values.
         """
         return len(self._functions.body(cluster.function).outputs)
 
     def fingerprint(self, cluster: XlaCluster) -> str:
-        """Return a hash that identifies the module of a cluster, without translating the cluster.
+        """Return a hash that identifies the module of a cluster, without a translation.
 
-        The hash is the same for every export of the same model.
+        It is a key for caches, and is the same for each export of the same model.
         """
         version = f"{_TRANSLATION_VERSION} {tf.__version__} {cluster.arguments}"
         digest = hashlib.sha256(version.encode())
@@ -112,9 +117,9 @@ class StableHloTranslator:
         """Import the body of a cluster's function into the default graph.
 
         Args:
-          graph_def: The nodes of the body without its placeholders, and the function library.
-          body: The body of the cluster's function.
-          cluster: The cluster.
+          graph_def: A GraphDef with the nodes of the body, without placeholders, and the functions.
+          body: The body, for the names of its inputs and outputs.
+          cluster: The cluster, which defines which arguments are variables.
           tensors: Tensors of the default graph for the arguments that are not variables, in order.
 
         Returns:
@@ -138,7 +143,7 @@ class StableHloTranslator:
             return [tf.identity(output) for output in imported[:count]]
 
     def _create_variable(self, spec: VariableSpec) -> None:
-        """Create the tf.Variable of a spec once, with zeros that take no memory."""
+        """Create a tf.Variable for a spec, unless there is one; its value takes no memory."""
         if spec not in self._variables:
             assert spec.shape is not None
             shape = tuple(size or 0 for size in spec.shape)

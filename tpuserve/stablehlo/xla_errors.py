@@ -1,4 +1,4 @@
-"""Parses XLA's error messages about ops that it cannot compile."""
+"""Parses the error messages of TensorFlow's XLA bridge about ops that XLA cannot compile."""
 
 import re
 from collections.abc import Callable
@@ -8,17 +8,18 @@ from typing import TypeAlias
 LineOf: TypeAlias = Callable[[str], str | None]
 """Takes a node as "node@function"; returns the line of user code that created the node."""
 
-# The beginning of XLA's message about unsupported ops, and a pattern that matches each op in it:
+# The beginning of XLA's error message about unsupported ops. An example of the whole message is
 # "Detected unsupported operations when trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No
-# registered 'AsString' OpKernel for XLA_CPU_JIT devices compatible with node {{node spelled}}..."
+# registered 'AsString' OpKernel for XLA_CPU_JIT devices compatible with node {{node spelled}}...".
 UNSUPPORTED = "Detected unsupported operations when trying to compile graph"
-# A node of a function that the computation calls is preceded by "{{function_node NAME}}".
+# Matches each op in XLA's error message about unsupported ops, such as "AsString (No registered ...
+# node {{node spelled}}". If the node is in a called function, "{{function_node NAME}}" precedes it.
 _OP = re.compile(
     r"(?P<op>\w+) \([^{}]*?\bnode (?:\{\{function_node [^{}]+\}\})?\{\{node (?P<node>[^{}]+)\}\}"
 )
 
-# Matches messages such as "Input 1 to node `shaped` with op Reshape must be a compile-time
-# constant."
+# Matches error messages about an input that XLA must know when it compiles, such as "Input 1 to
+# node `shaped` with op Reshape must be a compile-time constant."
 _CONSTANT = re.compile(
     r"Input (?P<input>\d+) to node [`'](?P<node>[^`']+)[`'] with op (?P<op>\w+) must be a "
     r"compile-time constant"
@@ -32,8 +33,8 @@ class UnsupportedOp:
     Attributes:
       op: the op type.
       node: the name of the node in the graph.
-      input_number: the position of the input that must be a compile-time constant and is not;
-        None if XLA does not support the op at all.
+      input_number: the index of the input that must be a compile-time constant and is not; None if
+        XLA does not support the op at all.
     """
 
     op: str
@@ -42,19 +43,20 @@ class UnsupportedOp:
 
 
 def unknown_line(node: str) -> str | None:
-    """Return None: the line that created the node is unknown."""
+    """Return None, as a `LineOf` for graphs whose nodes have no known lines of user code."""
     return None
 
 
 def describe_error(error: Exception, function: str, line_of: LineOf) -> str:
-    """Describe the ops that an error of TensorFlow's XLA bridge names.
-
-    If the error names no op, return its first line.
+    """Describe an error of TensorFlow's XLA bridge in one line, for an error message.
 
     Args:
       error: the error.
       function: the name of the function that was translated.
-      line_of: finds the line of user code that created a node.
+      line_of: returns the line of user code that created a node.
+
+    Returns:
+      The ops that the error names, with the reasons. If it names none, its first line.
     """
     text = getattr(error, "message", None) or str(error)
     ops = [*find_unsupported_ops(text), *find_nonconstant_inputs(text)]
@@ -75,8 +77,8 @@ def _describe_op(op: UnsupportedOp, function: str, line_of: LineOf) -> str:
 def find_unsupported_ops(message: str) -> tuple[UnsupportedOp, ...]:
     """Return the ops that XLA does not support according to an error message, each once.
 
-    The result is empty for a message about another error. It may be incomplete: XLA stops at the
-    first unsupported op of a computation.
+    The message may not name all such ops, because XLA stops at the first one in a computation. For
+    a message about another error, return an empty tuple.
     """
     if UNSUPPORTED not in message:
         return ()
@@ -86,7 +88,12 @@ def find_unsupported_ops(message: str) -> tuple[UnsupportedOp, ...]:
 
 
 def find_nonconstant_inputs(message: str) -> tuple[UnsupportedOp, ...]:
-    """Return the ops that XLA refused because an input is not a compile-time constant."""
+    """Return the ops that need a compile-time constant as an input, but got another tensor.
+
+    Args:
+      message: the error message of TensorFlow's XLA bridge. If it is about another error, the
+        result is empty.
+    """
     return tuple(
         UnsupportedOp(match["op"], match["node"], int(match["input"]))
         for match in _CONSTANT.finditer(message)

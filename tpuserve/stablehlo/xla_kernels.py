@@ -1,4 +1,4 @@
-"""Looks up in TensorFlow's kernel registry which ops XLA can compile."""
+"""Finds the ops that XLA can compile, by a look at TensorFlow's registry of kernels."""
 
 import functools
 from collections import defaultdict
@@ -13,9 +13,9 @@ _XLA_DEVICE = "XLA_CPU_JIT"
 
 
 def has_xla_kernel(node: Any) -> bool:
-    """Return whether XLA has a kernel for the op of a NodeDef with the node's types.
+    """Return whether XLA has a kernel for the op of a NodeDef and the dtypes in its attributes.
 
-    The result is False for a node whose op is the name of a function that the node calls.
+    For a node whose op type is the name of a function, return False.
     """
     return any(
         all(_satisfies(node, constraint) for constraint in kernel.constraint)
@@ -24,7 +24,12 @@ def has_xla_kernel(node: Any) -> bool:
 
 
 def _satisfies(node: Any, constraint: Any) -> bool:
-    """Return whether the node's dtype attribute has a type that a kernel's constraint allows."""
+    """Return whether the dtype attribute of a node fulfils a constraint of a kernel.
+
+    Args:
+      node: the NodeDef.
+      constraint: an AttrConstraint of a KernelDef: the name of an attribute and its allowed dtypes.
+    """
     allowed = constraint.allowed_values.list.type
     if constraint.name not in node.attr or not allowed:
         return True
@@ -36,9 +41,9 @@ def _satisfies(node: Any, constraint: Any) -> bool:
 @functools.cache
 def _xla_kernels() -> Mapping[str, list[Any]]:
     """Return op type → the KernelDefs of the XLA kernels for that op."""
-    # Compile a small function before reading the registry, because TensorFlow registers XLA's
-    # kernels at the first compilation. Call it eagerly: inside of a graph, the call would only add
-    # an op and compile nothing.
+    # TensorFlow registers XLA's kernels when it first compiles a function with XLA. Compile a small
+    # function before reading the registry. Use eager mode, because inside of a graph, the call
+    # would only add an op.
     with eager_context.eager_mode():
         tf.function(lambda: tf.zeros([]), jit_compile=True)()
     by_op = defaultdict(list)
