@@ -33,7 +33,7 @@ _LIBRARY_PREFIXES = tuple(
     f"{directory}{os.sep}"
     for directory in (
         *(_REPOSITORY / package for package in ("tpuserve", "trainer", "server")),
-        # The standard library and the site-packages of the environment.
+        # The directories of Python's standard library and of installed packages.
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
         Path(tf.__file__).parent.parent,
     )
@@ -42,10 +42,10 @@ _LIBRARY_PREFIXES = tuple(
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of user code.
+    """A line of user code that created a node.
 
     Attributes:
-      file: Path of the file, relative to the working directory if it is below that.
+      file: Path of the file; relative to the working directory if the file is inside of it.
       number: Line number, from 1.
       function: Name of the function that contains the line.
     """
@@ -205,6 +205,6 @@ def _find_user_line(operation: Any) -> SourceLine | None:
 
 
 def _shorten_path(file: str) -> str:
-    """Return a path relative to the working directory; unchanged if it is outside of that."""
+    """Return a path relative to the working directory; unchanged if it is not inside of it."""
     relative = os.path.relpath(file)
     return file if relative.startswith(os.pardir) else relative

@@ -20,7 +20,8 @@ def extract_tensors(spec: Any) -> dict[str, Any]:
 
     Raises:
       ExportError: An export output is not a PredictOutput, ClassificationOutput or
-        RegressionOutput, or the spec has a scaffold whose ops would be on the TPU.
+        RegressionOutput; or the spec's scaffold has a saver or init op, which would be in the TPU
+        computation.
     """
     _check_scaffold(getattr(spec, "scaffold", None))
     outputs = {
@@ -52,7 +53,15 @@ def _get_export_outputs(spec: Any) -> Mapping[str, Any]:
 
 
 def _constructor_arguments(name: str, output: Any) -> dict[str, Any]:
-    """Return the tensors of an export output as keyword arguments of its constructor."""
+    """Return the tensors of an export output, by the parameter names of its constructor.
+
+    Args:
+      name: Name of the export output, for the error message.
+      output: The export output, such as a PredictOutput.
+
+    Raises:
+      ExportError: The export output has another type than those of TensorFlow.
+    """
     if isinstance(output, PredictOutput):
         return {"outputs": dict(output.outputs)}
     if isinstance(output, ClassificationOutput):

@@ -17,8 +17,8 @@ import tensorflow as tf
 from tpuserve import tensorflow_internals
 from tpuserve.tensorflow_internals import ResourceVariable
 
-# The size in bytes of the smallest constant that becomes a variable. A smaller constant costs less
-# than a variable.
+# The size in bytes of the smallest constant that becomes a variable. For a smaller constant, a
+# variable would cost more time than it saves.
 LEAST_BYTES = 1 << 20
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class _Variables:
 
     @property
     def num_bytes(self) -> list[int]:
-        """The size of each variable, in bytes."""
+        """The size in bytes of each variable, for a log message."""
         return [_num_bytes(constant.shape, constant.dtype) for constant in self._by_value.values()]
 
     def is_large(self, shape: Any, dtype: Any) -> bool:
@@ -72,7 +72,7 @@ _active: ContextVar[_Variables | None] = ContextVar("_active", default=None)
 
 @contextmanager
 def lifting(least_bytes: int = LEAST_BYTES) -> Iterator[None]:
-    """Enable `lift_constants` inside a with block.
+    """Enable `lift_constants`, which replaces large constants by variables, inside a with block.
 
     Args:
       least_bytes: The size of the smallest constant that becomes a variable.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 def find_reachable(
     start: Iterable[str], neighbours: Callable[[str], Iterable[str] | None]
 ) -> set[str]:
-    """Return the names of all nodes that can be reached from some nodes, which are included.
+    """Return the names of some nodes, and of all nodes that can be reached from them.
 
     Args:
       start: names of the nodes where the traversal begins.

@@ -63,7 +63,7 @@ def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
 
 
 def is_lowered(graph: Any) -> bool:
-    """Return whether `build_and_lower` has added a TPU computation to a graph."""
+    """Return whether a tf.Graph contains a TPU computation that `build_and_lower` has added."""
     return any(
         node.op == "Identity" and node.attr["_gradient_op_type"].s == _GRADIENT.encode()
         for node in graph.as_graph_def().node

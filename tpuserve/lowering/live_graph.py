@@ -69,7 +69,10 @@ def lower_in_place(
 
 
 def _core_queues(graph: Any) -> dict[str, Any]:
-    """Return the FIFOQueueV2 nodes by which the lowering has replaced infeeds and outfeeds.
+    """Return the FIFOQueueV2 nodes of a graph in which queues have replaced infeeds and outfeeds.
+
+    Args:
+      graph: the GraphDef.
 
     Returns:
       Value of the attribute `shared_name` → NodeDef.

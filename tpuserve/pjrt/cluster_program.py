@@ -1,4 +1,4 @@
-"""Runs the XLA clusters of a served model, functions that XLA compiles, on PJRT devices."""
+"""Runs XLA clusters, functions of a served model that XLA compiles as a whole, on PJRT devices."""
 
 import threading
 from collections.abc import Mapping, Sequence

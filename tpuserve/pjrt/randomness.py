@@ -32,11 +32,13 @@ _STATELESS = {
 # numbers in each step, and there is no stateless op that XLA can compile in their place.
 _WITHOUT_KEY = ("Multinomial", "ParameterizedTruncatedNormal", "RandomShuffle")
 _PHILOX = 1
-# Seeds of ops and numbers of calls are multiplied by this factor, so that they differ in many of 64
-# bits. It is 2**64 divided by the golden ratio, made odd, so that all its multiples modulo 2**64
-# differ.
+# A random op gets a counter that is computed from its seeds, and a function call a key that is
+# computed from the number of the call. The seeds or the number are multiplied by this factor, to
+# spread them over 64 bits. It is 2**64 divided by the golden ratio, and odd, so that all its
+# multiples modulo 2**64 differ.
 _STEP_OF_KEYS = 0x9E3779B97F4A7C15
-# A key is multiplied by this factor to get the keys of function calls. It is the multiplier of
+# The key of the random ops in a called function is computed from the caller's key, which is
+# multiplied by this factor. It is the multiplier of
 # Knuth's linear congruential generator MMIX, modulo 2**64.
 _FACTOR = 6364136223846793005
 _LOOPS = ("While", "StatelessWhile")

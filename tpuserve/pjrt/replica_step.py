@@ -158,7 +158,7 @@ class ReplicaStep:
 
     @property
     def sends_always(self) -> bool:
-        """Whether each step sends its results; False if a condition of the step decides."""
+        """Whether each step sends its results to the host, and not only on a condition."""
         return self._sent.condition is None
 
     @property

@@ -54,7 +54,11 @@ class StepLayout:
         )
 
     def variable_specs(self, count: int) -> tuple[Any, ...]:
-        """Return the jax PartitionSpec of each of the first `count` variables."""
+        """Return the jax PartitionSpec, divided by replica or replicated, of each variable.
+
+        Args:
+          count: the number of variables.
+        """
         jax: Any = importlib.import_module("jax")
 
         axes = ((AXIS,) if index in self.divided else () for index in range(count))

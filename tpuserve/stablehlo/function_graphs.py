@@ -124,6 +124,9 @@ class FunctionLibrary:
 
 
 def _called_functions_sorted(node: NodeDef) -> Iterator[str]:
-    """Yield the names of the functions that a node calls, in the order of the attribute names."""
+    """Yield the names of the functions that a node calls, always in the same order.
+
+    The order is that of the names of the attributes, because protobuf maps have no fixed order.
+    """
     for attribute in sorted(node.attr):
         yield from called_functions(NodeDef(attr={attribute: node.attr[attribute]}))

@@ -11,7 +11,8 @@ from typing import Any
 
 from tpuserve.errors import UnsupportedOnTpu
 
-# Python module of jax or jaxlib → names of its attributes that are used and not public.
+# Python module of jax or jaxlib → names of the non-public attributes that this module uses.
+# `find_missing_parts` checks that they exist.
 _PARTS: Mapping[str, Sequence[str]] = {
     "jax.experimental.topologies": ("get_topology_desc",),
     "jax.interpreters.mlir": ("make_ir_context",),
@@ -173,7 +174,7 @@ def find_operations(module: Any, predicate: Callable[[Any], bool]) -> list[Any]:
 
 
 def compile_module(module: Any, device: Any) -> tuple[Mapping[str, float], Any]:
-    """Compile an MLIR module for one device.
+    """Compile an MLIR module for one jax device, to find its cost and the memory that it needs.
 
     Returns:
       XLA's cost analysis, as a mapping from property to value, and XLA's memory statistics.

@@ -55,11 +55,11 @@ def convert(
       out: The directory to write: a new or an empty one.
       tags: Tags of the metagraph to convert.
       signatures: Names of the signatures to convert; None for all. The others run on the host.
-      function: Alias of a function, of tf.saved_model.SaveOptions(function_aliases=...). The calls
-        of this function run on the TPU, and everything else on the host. None puts the largest
-        part of each signature that XLA compiles on the TPU.
+      function: Alias of a function, which tf.saved_model.SaveOptions(function_aliases=...) set when
+        the model was saved. The calls of this function run on the TPU, and all other ops on the
+        host. None puts the largest part of each signature that XLA can compile on the TPU.
       whole: Whether to raise an ExportError if a part of a signature would run on the host.
-      batch_config: How to batch requests in front of the TPU; None for no batching in the graph.
+      batch_config: How to batch requests before the TPU; None for no batching in the graph.
       bfloat16: Whether the TPU computes in bfloat16. Inputs, outputs and variables stay float32.
       keep_float32: Regular expressions: a node whose name matches one computes in float32.
       warm_up: The requests that a server runs before the model is available; True for one request

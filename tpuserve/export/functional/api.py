@@ -42,13 +42,15 @@ def export(
     {serve} holds the model unchanged. In the metagraph {serve, tpu} the whole function runs on the
     TPU, except for parts that it wraps in `tf.compat.v1.tpu.outside_compilation`.
 
-    A function with a parameter `use_tpu` places its parts itself, with `tpuserve.export.on_tpu` or
-    `inference_on_tpu`. `use_tpu` is True for the TPU metagraph and False for the CPU metagraph. A
-    vocabulary, for example, can stay on the host.
+    A function with a parameter `use_tpu` itself chooses which of its ops run on the TPU: it calls
+    `tpuserve.export.on_tpu` or `tpuserve.export.inference_on_tpu` for these. Its other ops, such as
+    the lookup in a vocabulary, run on the host. `use_tpu` is True for the TPU metagraph and False
+    for the CPU metagraph.
 
-    A function is called with one keyword argument for each input, by alias. It returns a tensor,
-    which gets the alias "output", or a dict of alias → tensor. A Keras model is called for
-    inference, with its inputs in the structure that it declares; its outputs keep their names.
+    The name of an input or output in a signature is called its alias. A function is called with one
+    keyword argument for each input, whose name is the alias. It returns a dict of alias → tensor,
+    or a single tensor, whose alias is "output". A Keras model is called for inference, with its
+    inputs in the structure that it declares. The names of its outputs become the aliases.
 
     Example:
       tpuserve.export.export(
@@ -57,15 +59,15 @@ def export(
 
     Args:
       model: A function, tf.function or concrete function; a tf.Module or other object with
-        `__call__`; a Keras model or layer of tf_keras or of Keras 3. If every signature has its
-        own function: any object that owns the resources of the functions, or None.
+        `__call__`; or a Keras model or layer of tf_keras or Keras 3. If each signature has its own
+        function: an object that owns the tables and other resources of the functions, or None.
       signatures: Alias → tf.TensorSpec, for the single signature serving_default; or signature
         name → such a mapping; or signature name → (function, such a mapping). With None, the inputs
         are those of a Keras model, or of a tf.function with an input signature. A path is taken as
         `export_dir_base`, and the inputs are found as with None: export(model, "/models/resnet").
       export_dir_base: Directory of the version directories; created if missing.
-      batch_config: How the TPU metagraph batches requests in front of the TPU. The first dimension
-        of all inputs and outputs must be the batch. None means no batching in the graph.
+      batch_config: How the TPU metagraph batches requests before the TPU. The first dimension of
+        all inputs and outputs must be the batch. None means no batching in the graph.
       to_cpu: Whether to write the metagraph {serve}.
       to_tpu: Whether to write the metagraph {serve, tpu}.
       assets_extra: Path below assets.extra/ → file to copy there.
@@ -78,8 +80,8 @@ def export(
 
     Raises:
       ExportError: The model cannot be exported: it is not callable, returns something that is not
-        a tensor, uses a resource without an owner, has strings on the TPU, or holds more constants
-        than a file can; or the directory cannot be written.
+        a tensor, uses a table or resource that was not found in any object, has strings on the TPU,
+        or has more constants than fit into a file; or the directory cannot be written.
       InvalidSetting, InvalidType: An argument has an invalid value or type.
     """
     if isinstance(signatures, (str, bytes, os.PathLike)) and not export_dir_base:
@@ -120,7 +122,17 @@ def _trace_functions(
     to_cpu: bool,
     to_tpu: bool,
 ) -> dict[TagSet, dict[str, Any]]:
-    """Trace all signatures' functions; return tag set → signature name → concrete function."""
+    """Trace the functions of all signatures for the CPU metagraph and the TPU metagraph.
+
+    Args:
+      signatures: The signatures.
+      batch_config: How to batch requests before the TPU; None for no batching.
+      to_cpu: Whether to return the functions for the CPU metagraph.
+      to_tpu: Whether to trace the functions for the TPU metagraph.
+
+    Returns:
+      Tag set of the metagraph → signature name → concrete function.
+    """
     # Trace the CPU functions even if `to_cpu` is False: a function that creates its variables in
     # its first call must create them outside of any TPU computation.
     cpu = {signature.name: placement.trace_for_cpu(signature) for signature in signatures}

@@ -19,7 +19,7 @@ class FunctionModel(CallableModel):
     """A model to export that is any callable except a Keras model, such as a tf.function."""
 
     def __init__(self, function: Any, title: str) -> None:
-        """Wrap a callable.
+        """Wrap a callable of the user, and find out its parameters.
 
         Args:
           function: The callable from the user.
@@ -160,7 +160,7 @@ def _has_source(function: Any) -> bool:
 
 
 def _get_parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
-    """Return the parameters of a function; None for C functions without a signature."""
+    """Return the parameters of a function; None for a function in C that has no signature."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -99,7 +99,11 @@ class KerasModel(CallableModel):
         return tf.nest.pack_sequence_as(self._inputs, ordered)
 
     def _inference_arguments(self) -> dict[str, bool]:
-        """Return {"training": False}, or {} if the layer's `call` has no parameter `training`."""
+        """Return the keyword arguments by which the model or layer is called for inference.
+
+        Returns:
+          {"training": False}; {} if the layer's `call` has no parameter `training`.
+        """
         takes_training = getattr(self.function, "_call_has_training_arg", None)
         if takes_training is None:
             takes_training = getattr(self.function, "_expects_training_arg", True)

@@ -142,7 +142,12 @@ def _call_on_tpu(signature: ExportSignature, inputs: Any) -> Any:
 
 
 def _check_open_batch(signature: ExportSignature) -> None:
-    """Check that the first dimension of each input is None, so that requests can be batched."""
+    """Check that the first dimension of each input is None, so that requests can be batched.
+
+    Raises:
+      InvalidSetting: The size of a first dimension is fixed, an input is a scalar, or there are no
+        inputs.
+    """
     if not signature.specs:
         raise InvalidSetting(
             f"batch_config is set, and signature {signature.name!r} has no inputs. Leave "

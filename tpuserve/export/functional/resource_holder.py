@@ -114,7 +114,10 @@ def _objects_of_function(function: FunctionType) -> Iterator[Any]:
 
 
 def _names_in_code(code: CodeType) -> Iterator[str]:
-    """Yield the global and attribute names in a code object and in the code nested in it."""
+    """Yield the names of globals and attributes that a code object and nested ones use.
+
+    They serve to find the global variables to which a function refers.
+    """
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

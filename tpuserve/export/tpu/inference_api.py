@@ -49,18 +49,19 @@ def inference_on_tpu(
       computation: Takes the inputs and returns a tensor or a nest of tensors, [rows, ...] each.
       inputs_to_tpu: A list of tensors, [rows, ...], which are the arguments of the computation; or
         any other nest of tensors, which is its only argument.
-      num_batch_threads: See `BatchConfig`.
-      max_batch_size: See `BatchConfig`.
-      batch_timeout_micros: See `BatchConfig`.
-      allowed_batch_sizes: See `BatchConfig`.
-      max_enqueued_batches: See `BatchConfig`.
+      num_batch_threads: Number of batches that run in parallel.
+      max_batch_size: Largest number of rows in a batch; a request with more rows is refused.
+      batch_timeout_micros: The longest time that a batch waits for more rows, in microseconds.
+      allowed_batch_sizes: Numbers of rows to which batches are padded, in increasing order; the
+        last one is max_batch_size. None or an empty list means no padding.
+      max_enqueued_batches: Largest number of waiting batches; further requests are refused.
 
     Returns:
       The result of the computation, as tensors of the default graph. A single tensor is returned
       as a list of one tensor, like the result of `tf.compat.v1.tpu.rewrite`.
 
     Raises:
-      InvalidSetting: See `BatchConfig`.
+      InvalidSetting: A number is too small, or allowed_batch_sizes is not increasing.
       ExportError: An input is sparse, an input or output is a scalar, an output is not a tensor,
         or the whole model is on the TPU already.
     """
@@ -85,7 +86,7 @@ def call_computation(
     computation: Callable[[Any], Any],
     batch_config: BatchConfig | None = None,
 ) -> list[Any]:
-    """Run a computation that calls `tpu.rewrite` itself.
+    """Run a computation on the TPU that calls `tpu.rewrite` itself, with or without batching.
 
     Each call runs on one core; successive calls run on successive cores.
 
@@ -93,13 +94,14 @@ def call_computation(
       computation_inputs: A nest of tensors.
       computation: Takes a nest like `computation_inputs`, and returns the result of
         `tf.compat.v1.tpu.rewrite`.
-      batch_config: How to batch in front of the computation; None for no batching.
+      batch_config: How to batch requests before the computation; None for no batching.
 
     Returns:
       The outputs of the computation, flattened.
 
     Raises:
-      ExportError: The computation does not call `tpu.rewrite`; or see `inference_on_tpu`.
+      ExportError: The computation does not call `tpu.rewrite`, or is inside of another TPU
+        computation; or with batching, an input is sparse, or an input or output is a scalar.
     """
 
     def call(inputs: Any) -> list[Any]:
@@ -130,7 +132,7 @@ def model_fn_inference_on_tpu(
     params: Any = None,
     batch_config: BatchConfig | None = None,
 ) -> Any:
-    """Call a model_fn in mode PREDICT so that its whole computation runs on the TPU.
+    """Call a model_fn in mode PREDICT, so that the whole model runs on the TPU.
 
     Example:
       def tpu_model_fn(features, labels, mode, params):
@@ -141,21 +143,22 @@ def model_fn_inference_on_tpu(
 
     Args:
       model_fn: Takes features and, if it has parameters of these names, labels, mode, config and
-        params; returns a spec of mode PREDICT.
+        params; returns an EstimatorSpec of mode PREDICT.
       features: Passed to `model_fn`.
       labels: Passed to `model_fn`.
       config: Passed to `model_fn`.
       params: Passed to `model_fn`.
-      batch_config: How to batch in front of the computation; None for no batching. It must be None
-        if a feature is sparse.
+      batch_config: How to batch requests before the computation; None for no batching. It must be
+        None if a feature is sparse.
 
     Returns:
-      The spec, with predictions and export outputs that are results of the TPU computation.
+      A copy of the EstimatorSpec, whose predictions and export outputs are results of the TPU
+      computation.
 
     Raises:
-      ExportError: An export output cannot be exported for a TPU; or see `inference_on_tpu`.
-      InvalidType: A BatchConfig is passed for another argument, or something else is passed for
-        `batch_config`.
+      ExportError: An export output has a type that cannot be exported for a TPU, the whole model is
+        on the TPU already, or with batching, a feature is sparse or an output is a scalar.
+      InvalidType: `batch_config` is not a BatchConfig, or another argument is one.
     """
     _check_batch_config(batch_config, labels=labels, config=config, params=params)
     specs: list[Any] = []

@@ -94,15 +94,15 @@ def has_invariant_predicate(
 def must_split(
     node: Node, graph: GraphIR, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Return whether a node is a loop or branch with parts that run differently.
+    """Return whether a node is a loop or branch that updates a variable once for all replicas.
 
-    Such a node updates a variable, which must happen once for all replicas, and also has results
-    that differ between replicas, which each replica must compute. The lowering replaces it by one
-    loop or branch that does both.
+    It is one if it updates a variable, and has results that differ between replicas: the update
+    must run once for all replicas, and the ops for the results must run on each replica. The
+    lowering replaces the node by one loop or branch that does both.
 
-    Two such kinds of nodes are excluded. If a node contains an op for all replicas together, such
-    as a collective, the lowering replaces the node anyway. If replicas may disagree on the
-    condition, one loop or branch cannot do the work of all of them.
+    The result is False in two cases. If the node contains a collective or another op for all
+    replicas together, the lowering replaces the node anyway. If replicas may disagree on the
+    condition, one loop or branch cannot do the work of all replicas.
 
     Args:
       node: any node of the graph.

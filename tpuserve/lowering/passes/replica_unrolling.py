@@ -193,7 +193,7 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = [Value(name, index) for name in names]
 
     def _emit_joint(self, node: Node, controls: list[str]) -> None:
-        """Add a loop or branch that does the work of all replicas.
+        """Add a loop or branch that does the work of all replicas to the new graph.
 
         Args:
           node: the loop or branch in the graph of one replica.
@@ -267,14 +267,17 @@ class _ReplicaUnroller:
     def _emit_cluster(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value], before: list[str]
     ) -> list[str]:
-        """Turn a cluster into a function, and add the calls of it; return the names of the calls.
+        """Turn a cluster of nodes into a function, and add the calls of it.
 
         Args:
-          cluster: the cluster.
+          cluster: the cluster, whose nodes run together, compiled by XLA if possible.
           closure: the nodes of the function: those of the cluster, and others that it computes
             again.
           live_out: the node outputs of the cluster that are used outside of it.
           before: names of nodes in the new graph that must run before the calls.
+
+        Returns:
+          The names of the calls.
         """
         members = {node.name for node in cluster.nodes}
         controls = [
@@ -436,8 +439,8 @@ class _ReplicaUnroller:
         Args:
           names: the names of the control inputs in the original graph.
         """
-        # If a node is not in `self._graph`, it is outside of the TPU computation, and exists in the
-        # new graph under the same name.
+        # A control input may come from a node outside of the TPU computation. Such a node has the
+        # same name in the new graph.
         return [
             awaited
             for name in names

@@ -160,9 +160,12 @@ class UnrolledGraph:
 
 
 def _set_attribute(attribute: Any, name: str, value: Any) -> None:
-    """Set an AttrValue to a list of DataTypes, to a DataType or to an integer.
+    """Set an attribute of a new node to a list of DataTypes, to a DataType or to an integer.
 
-    An integer `value` is a DataType if the attribute's name is "T", "Tidx" or "dtype".
+    Args:
+      attribute: the AttrValue; changed in place.
+      name: the name of the attribute. If it is "T", "Tidx" or "dtype", an integer is a DataType.
+      value: a list of DataType enum values, or an integer.
     """
     if isinstance(value, list):
         attribute.list.type.extend(value)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def is_constant(node: "NodeDef") -> bool:
-    """Return whether a node is a constant."""
+    """Return whether a node is a Const."""
     return op_spec(node.op).kind is OpKind.CONSTANT
 
 
@@ -24,7 +24,7 @@ def is_loop(node: "NodeDef") -> bool:
 
 
 def is_branch(node: "NodeDef") -> bool:
-    """Return whether a node is an If or Case: its first input selects the function to call."""
+    """Return whether a node is a conditional: an If or a Case, or a stateless form of these."""
     return op_spec(node.op).kind is OpKind.BRANCH
 
 

@@ -69,7 +69,7 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True)
 class SignatureShapes:
-    """The shapes of the node outputs of a signature, inferred for two batch sizes and for none.
+    """The shapes of a signature's node outputs, for two batch sizes and an unknown batch size.
 
     A size that equals the batch size both times is taken as the size of the batch dimension.
 
@@ -118,7 +118,7 @@ class SignatureShapes:
 def infer_all(
     nodes: Mapping[str, Node], feeds: Mapping[Value, Any], library: Any
 ) -> SignatureShapes:
-    """Infer the shapes of a signature's node outputs for two batch sizes and for none.
+    """Infer the shapes of a signature's node outputs for two batch sizes and an unknown one.
 
     Args:
       nodes: Name → node, for all nodes that the signature needs.

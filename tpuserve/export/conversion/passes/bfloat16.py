@@ -31,7 +31,7 @@ _FLOAT32_OPS = frozenset(
         """,
     )
 )
-# Op → type attributes that stay float32. U is the type of the scale, offset, mean and variance of a
+# Op type → names of the type attributes that stay float32. U is the type of the scale, offset, mean and variance of a
 # batch normalisation.
 _FLOAT32_ATTRIBUTES = {
     "FusedBatchNormV2": frozenset({"U"}),
