@@ -36,9 +36,10 @@ class Node:
     """A node of a `GraphIR`. Its inputs are `Value`s, while those of a NodeDef are strings.
 
     Attributes:
-      name: the name, which is unique in the graph. definition: a NodeDef with the op type,
-      attributes and device of the node. Its fields `name` and `input` are ignored. inputs: the data
-      inputs: outputs of other nodes, or arguments of the function.
+      name: the name, which is unique in the graph.
+      definition: a NodeDef with the op type, attributes and device of the node. Its fields `name`
+        and `input` are ignored.
+      inputs: the data inputs: outputs of other nodes, or arguments of the function.
       controls: names of the nodes that must run before this node.
     """
 
@@ -59,8 +60,9 @@ class GraphIR:
 
     Attributes:
       nodes: name → node, in topological order.
-      arguments: for a function, argument name → DataType enum value. external_values: for a part of
-      a graph, output of a node outside of the part that its nodes use → DataType enum value.
+      arguments: for a function, argument name → DataType enum value.
+      external_values: for a part of a graph, output of a node outside of the part that its nodes
+        use → DataType enum value.
       results: the node outputs or arguments that the function or part returns, in order.
       control_outputs: names of nodes that must run even if no result depends on them.
     """

@@ -27,7 +27,7 @@ InvarianceRule: TypeAlias = Callable[[Node, Mapping[str, Node], int], bool]
 
 
 class OpKind(Enum):
-    """The categories of ops. The lowering derives from its category whether an op has side effects."""
+    """The categories of ops, from which the lowering derives the side effects of an op."""
 
     COMPUTATION = auto()
     """An op that the table does not list. TensorFlow's op registry says whether it has effects;

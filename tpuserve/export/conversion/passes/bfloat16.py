@@ -31,8 +31,8 @@ _FLOAT32_OPS = frozenset(
         """,
     )
 )
-# Op type → names of the type attributes that stay float32. U is the type of the scale, offset, mean and variance of a
-# batch normalisation.
+# Op type → names of the type attributes that stay float32. U is the type of the scale, offset, mean
+# and variance of a batch normalisation.
 _FLOAT32_ATTRIBUTES = {
     "FusedBatchNormV2": frozenset({"U"}),
     "FusedBatchNormV3": frozenset({"U"}),
