@@ -15,8 +15,9 @@ _previous_setting = True
 def without_deprecations() -> Iterator[None]:
     """Suppress TensorFlow's deprecation warnings inside a with block.
 
-    TensorFlow's own `deprecation.silence` is not used, because it may leave the warnings suppressed
-    for ever: after an error in its with block, or after two threads use it at the same time.
+    TensorFlow's own `deprecation.silence` is not used, because it may suppress the warnings
+    permanently: after an error in its with block, or after two threads have used it at the same
+    time.
     """
     global _active_blocks, _previous_setting
     with _lock:

@@ -218,7 +218,7 @@ def _make_record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes
 
 
 def _parse_example(serialized: bytes) -> Any:
-    """Parse a serialised tf.Example; return an empty tf.Example if the bytes are none."""
+    """Parse a serialised tf.Example; return an empty tf.Example if the bytes cannot be parsed."""
     try:
         return tf.train.Example.FromString(serialized)
     except DecodeError:

@@ -90,10 +90,11 @@ def lower(
 def _keep_functional_control_flow(
     reachable: set[str], functions: "Mapping[str, FunctionDef]"
 ) -> None:
-    """Let XLA compile If and While ops: remove an attribute that TensorFlow would act on.
+    """Remove an attribute of If and While ops with which XLA could not compile them.
 
-    TensorFlow sets the attribute on ops that were traced outside of a TPU computation. It replaces
-    ops with the attribute by Enter, Switch and Merge, which XLA cannot compile.
+    TensorFlow sets the attribute on If and While ops that it traces outside of a TPU computation.
+    Before it runs a graph, it replaces ops with the attribute by Enter, Switch and Merge, which XLA
+    cannot compile.
 
     Args:
       reachable: names of the functions that the graph calls.

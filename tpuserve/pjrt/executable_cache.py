@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 class ExecutableCache:
     """A cache directory with one file for each compiled XLA executable.
 
-    Several processes may use the directory at once. To load a file can run code that is in the
+    Several processes may use the directory at once. Code in a file can run when a process loads the
     file, so a directory to which other users can write is not used.
     """
 

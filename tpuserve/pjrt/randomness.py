@@ -3,8 +3,8 @@
 A stateful op, such as RandomUniform, keeps its state in the kernel, which is not possible with XLA.
 A stateless op, such as StatelessRandomUniformV2, computes its random numbers from a key, a counter
 and the name of an algorithm. The key is an input of the step, and differs between steps and
-replicas. Each op gets another counter, and each call of a function with random ops another key, so
-that no two ops draw the same numbers.
+replicas. Each op gets a different counter, and each call of a function with random ops a different
+key, so that no two ops draw the same numbers.
 """
 
 from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ _CHANGE = re.compile(r"(Assign(Add|Sub)?VariableOp|Resource(Sparse)?(Apply|Scatt
 
 
 def read_before_changes(nodes: Sequence[Any]) -> None:
-    """Add control inputs, so that each update of a variable waits for reads of the variable.
+    """Add control inputs, so that each update of a variable waits for the reads of it.
 
     Reads that depend on the update itself are excepted.
 

@@ -60,8 +60,8 @@ class ReplicaStep:
     (`results`), a bool [] which says whether the step sends them, and the new values of the
     variables that the step changes.
 
-    All replicas call the function with the same variables; only of an embedding table that is
-    divided among the replicas, each replica passes its own rows. The collectives of the function
+    All replicas pass the same variables. The exception is an embedding table whose rows are divided
+    among the replicas: each replica passes its own rows. The collectives of the function
     exchange data between the replicas, so all replicas must run in one `jax.shard_map`.
 
     Attributes:
@@ -366,7 +366,8 @@ class ReplicaStep:
     def _drop_control_inputs(self) -> None:
         """Remove control inputs from arguments and infeed ops.
 
-        These are arguments of the new function, which are known before it runs, and no nodes.
+        The arguments and the tensors of the infeed become arguments of the new function. They are
+        known before it runs, and no node produces them.
         """
         argument_names = {
             name.partition(":")[0] for name in (*self._feed_names, *self._body.inputs)

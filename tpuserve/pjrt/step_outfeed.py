@@ -100,7 +100,7 @@ def _remove_from_branches(
 
 
 def _find_argument(reference: str, function: Any) -> str:
-    """Return the name of the argument or node whose value a tensor has, perhaps through Identities.
+    """Follow Identity nodes from a tensor back to an argument or node; return the name of that.
 
     Args:
       reference: the name of the tensor, as in the inputs of nodes.

@@ -36,7 +36,8 @@ _MAX_STEPS = 64
 class Dispatch:
     """The results of one dispatch, which runs several training steps.
 
-    The arrays are jax arrays that the devices may still be computing.
+    The arrays are jax arrays that the devices may still be computing. The capacity is `count`
+    rounded up to a power of two.
 
     Attributes:
       count: number of steps.
@@ -236,7 +237,8 @@ class StepProgram:
             powers of two, so that few executables are sufficient for all sizes.
 
         Returns:
-          For each tensor of a batch, an array [local replicas, capacity, ...]. The caller writes
+          For each tensor of a batch, an array [local replicas, capacity, ...]. The capacity is
+          `count` rounded up to a power of two. The caller writes
           the batch of step k for the r-th of `local_replicas` to element [r, k]. The batch may be
           smaller in the dimensions of `sizes`. An array with such a dimension is filled with
           padding beforehand: -1, which is no row number of an embedding table, for signed integers,

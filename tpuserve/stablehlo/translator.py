@@ -102,9 +102,10 @@ class StableHloTranslator:
         return len(self._functions.body(cluster.function).outputs)
 
     def fingerprint(self, cluster: XlaCluster) -> str:
-        """Return a hash that identifies the module of a cluster, without a translation.
+        """Return a hash that identifies the StableHLO module of a cluster, as a key for caches.
 
-        It is a key for caches, and is the same for each export of the same model.
+        The cluster is not translated for it. The hash is the same for each export of the same
+        model.
         """
         version = f"{_TRANSLATION_VERSION} {tf.__version__} {cluster.arguments}"
         digest = hashlib.sha256(version.encode())

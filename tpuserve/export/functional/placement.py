@@ -74,7 +74,7 @@ def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any
 
 
 def _trace_self_placed(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
-    """Trace a model with `use_tpu` True, so that it puts its own choice of ops on the TPU.
+    """Trace a model that itself chooses its ops for the TPU, with `use_tpu` True.
 
     Logs a warning if the model puts no op on the TPU.
     """

@@ -58,8 +58,8 @@ class BatchConfig:
                 f"allowed_batch_sizes is {list(sizes)}. Give each size once, in increasing order: "
                 f"{sorted(set(sizes))}."
             )
-        # TensorFlow's BatchFunction requires this too: see
-        # tensorflow/core/kernels/batch_kernels.cc.
+        # TensorFlow's BatchFunction requires that the last allowed size is the largest batch size:
+        # see tensorflow/core/kernels/batch_kernels.cc.
         if sizes and sizes[-1] != self.max_batch_size:
             raise InvalidSetting(
                 f"allowed_batch_sizes ends with {sizes[-1]}, and max_batch_size is "

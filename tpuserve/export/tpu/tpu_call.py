@@ -47,8 +47,8 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
     def rewrite() -> Any:
         results = tf.compat.v1.tpu.rewrite(flat_computation)
-        # For a computation without results, tpu.rewrite returns an operation, which is not a
-        # result.
+        # For a computation without results, tpu.rewrite returns an operation. It is not a result,
+        # so return an empty list.
         return [] if isinstance(results, tf.Operation) else results
 
     computed = iter(partitioned_call(rewrite))

@@ -121,7 +121,7 @@ def _has_strings(operation: Any) -> bool:
 
 
 def _is_result(tensor: Any) -> bool:
-    """Return whether a tensor is a result of the TPU computation: whether ops outside use it."""
+    """Return whether a tensor of a TPU computation is used outside of the computation."""
     is_output = any(output is tensor for output in getattr(tensor.graph, "outputs", ()))
     return is_output or any(
         CLUSTER_ATTRIBUTE not in consumer.node_def.attr for consumer in tensor.consumers()

@@ -41,10 +41,10 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
     gradients are complete together. Control inputs of pure nodes, which have no side effects, order
     nothing. But they would split a computation into many clusters, which XLA compiles separately.
 
-    If a control input comes from a pure node, control inputs from the nodes with side effects on
-    which the pure node depends replace it. If a pure node has a control input, the nodes that use
-    an output of the pure node get the control input instead. This matters because TensorFlow often
-    gives the control input of an update to the constant that the update adds.
+    A control input that comes from a pure node is replaced by control inputs from those nodes with
+    side effects on which the pure node depends. A control input of a pure node is moved to the
+    nodes that use its outputs. This matters because TensorFlow often gives the control input of an
+    update to the constant that the update adds.
     """
     # Node name → names of the nodes that replace the node as a control input: the node itself if it
     # has a side effect, else the nodes with side effects that it depends on.

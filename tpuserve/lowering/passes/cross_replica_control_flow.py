@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     # The type of a callable that turns a function that one replica calls into a function that does
     # the work of all replicas. Its parameters are: the name of the function; for each argument,
-    # whether it is the same on all replicas; the same for each result. It returns the name of the
-    # new function.
+    # whether it is the same on all replicas; and for each result, whether it is. It returns the
+    # name of the new function.
     UnrollFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 

@@ -33,7 +33,7 @@ class ReplicaContext:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether the replicas run on several devices, only one of which has a given variable."""
+        """Whether the replicas run on different devices; each variable is on only one of them."""
         return len(set(self.devices)) > 1
 
     def device(self, replica: int) -> str:

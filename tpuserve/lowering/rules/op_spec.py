@@ -102,7 +102,8 @@ def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) ->
 def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
     """Return whether there is only one replica.
 
-    This is the `OpSpec.invariance` of an op whose outputs differ between replicas.
+    This is the `OpSpec.invariance` of an op whose outputs differ between replicas, so that they are
+    the same on all replicas only if there is a single one.
     """
     return num_replicas == 1
 

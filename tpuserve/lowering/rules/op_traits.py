@@ -39,7 +39,7 @@ def branch_functions(node: "NodeDef") -> list[Any]:
 
 
 def is_on_host(node: "NodeDef") -> bool:
-    """Return whether a node is outside-compiled: the host runs it, although it is on the TPU."""
+    """Return whether a node is outside-compiled, so that the host runs it and not the TPU."""
     return HOST_ATTRIBUTE in node.attr
 
 

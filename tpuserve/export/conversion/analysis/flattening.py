@@ -51,7 +51,7 @@ class FlatGraph:
 def flatten(
     graph: GraphIR, fetches: Iterable[Value], library: "Library", tracked: Collection[str] = ()
 ) -> FlatGraph:
-    """Replace the function calls that fetched values depend on by the nodes of the functions.
+    """Replace function calls in a graph by the nodes of the called functions.
 
     Args:
       graph: The main graph.

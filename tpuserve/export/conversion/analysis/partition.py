@@ -24,7 +24,7 @@ _HEAVY, _LIGHT = 1000, 1
 def find_tpu_nodes(
     graph: GraphIR, names: Collection[str], host_only: Collection[str], library: "Library"
 ) -> set[str]:
-    """Choose the nodes that run on the TPU, so that it does as much of the work as possible.
+    """Choose the nodes to run on the TPU, so that the TPU does as much of the work as possible.
 
     All nodes on the TPU become one computation, so no result of the TPU may go to the host and
     return to the TPU. A node that only the host can run therefore runs either before the TPU, as do

@@ -171,7 +171,7 @@ def _is_shape(
     fed: Collection[Value],
     types: Mapping[Value, int],
 ) -> bool:
-    """Return whether the host can compute a node output of the TPU again, as part of a shape.
+    """Return whether the host can compute a node output of the TPU itself, because it is a shape.
 
     It can if a few ops of the types in `_SHAPE_OPS` compute the value from tensors that the host
     has. The host then need not wait for the TPU.
