@@ -40,10 +40,10 @@ _NAMING_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG"
 
 
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Finds the workers of the TPU that a program names, or means this machine if none is named.
+    """Finds the workers of the TPU that a program names; without a name, selects this machine.
 
     Programs create the resolver whether or not they use a TPU. Therefore no name, "" and "local"
-    all mean this machine. The resolver's master() then returns "", and its ClusterSpec is empty.
+    all select this machine. The resolver's master() then returns "", and its ClusterSpec is empty.
     TPUEstimator finds out whether this machine has a TPU, real or emulated.
     """
 

@@ -1,4 +1,4 @@
-"""tf.contrib.eager: functions that TensorFlow 2 still has, under the names that they had here."""
+"""tf.contrib.eager: functions of TensorFlow 2, under the names that they had in tf.contrib."""
 
 from tensorflow import (
     GradientTape,

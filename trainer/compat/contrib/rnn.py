@@ -1,4 +1,4 @@
-"""tf.contrib.rnn: those of its RNN cells and loops that TensorFlow 2 has in tf.compat.v1.nn."""
+"""tf.contrib.rnn: the RNN cells and loops that TensorFlow 2 still has, in tf.compat.v1.nn."""
 
 from tensorflow.compat.v1.nn import static_bidirectional_rnn, static_rnn, static_state_saving_rnn
 from tensorflow.compat.v1.nn.rnn_cell import (

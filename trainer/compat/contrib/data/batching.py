@@ -1,4 +1,4 @@
-"""Functions that return transformations for `Dataset.apply`, for batches and checks of shapes."""
+"""Transformations for `Dataset.apply` that batch a dataset's elements or check their shapes."""
 
 from collections.abc import Callable
 from typing import Any

@@ -24,8 +24,8 @@ def xavier_initializer(
     networks", 2010.
 
     Args:
-      uniform: whether to draw from a uniform distribution, else from a normal distribution
-        truncated at two standard deviations.
+      uniform: True draws from a uniform distribution; False draws from a normal distribution that
+        is truncated at two standard deviations.
       seed: seed of the random numbers.
       dtype: float dtype of the values if the caller of the initializer passes none.
     """
@@ -47,9 +47,9 @@ def variance_scaling_initializer(
       factor: factor of the variance.
       mode: the meaning of n: "FAN_IN" for the inputs of a unit, "FAN_OUT" for its outputs,
         "FAN_AVG" for their mean.
-      uniform: whether to draw from a uniform distribution, else from a normal distribution
-        truncated at two standard deviations. The latter is drawn with 1.3 times the variance, to
-        make up for the truncation.
+      uniform: True draws from a uniform distribution; False draws from a normal distribution that
+        is truncated at two standard deviations. Its variance before the truncation is
+        1.3 * factor / n, to make up for the truncation.
       seed: seed of the random numbers.
       dtype: float dtype of the values if the caller of the initializer passes none.
 
@@ -75,7 +75,7 @@ def variance_scaling_initializer(
 
 
 def _fan(shape: list[int], mode: str) -> float:
-    """Return n, by which `variance_scaling_initializer` divides the variance, for a variable.
+    """Return the divisor n of the variance, factor / n, in `variance_scaling_initializer`.
 
     Args:
       shape: shape of the variable, [kernel ..., inputs, outputs].

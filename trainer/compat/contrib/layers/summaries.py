@@ -42,7 +42,7 @@ def summarize_activation(op: Any) -> Any:
 def summarize_tensors(
     tensors: Iterable[Any], summarizer: Callable[[Any], Any] = summarize_tensor
 ) -> list[Any]:
-    """Call a function for each tensor that adds a summary of the tensor; return the summaries."""
+    """Add a summary of each tensor by calling `summarizer`, and return the summaries."""
     return [summarizer(tensor) for tensor in tensors]
 
 

@@ -1,4 +1,4 @@
-"""tf.contrib.slim.dataset_data_provider: tensors of a graph for the items of a dataset's records.
+"""tf.contrib.slim.dataset_data_provider: reads records, and provides their items as tensors.
 
 An item is what a decoder builds from a record, such as the image or the label.
 """

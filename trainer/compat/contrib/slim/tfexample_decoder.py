@@ -134,7 +134,7 @@ class Tensor(ItemHandler):
 
 
 class LookupTensor(Tensor):
-    """Builds a tensor of the values that a lookup table has for a feature's values."""
+    """Builds a tensor by looking up each element of a feature in a lookup table."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class LookupTensor(Tensor):
         super().__init__(tensor_key, shape_keys, shape, default_value)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """Return the table's values for the feature."""
+        """Return the dense feature with each element replaced by its value in the table."""
         return self._table.lookup(super().tensors_to_item(keys_to_tensors))
 
 

@@ -290,9 +290,9 @@ def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], paddin
 
 
 def _stride_one_scope(padding: str) -> Any:
-    """Return an arg_scope that makes 1 the default stride of layers, and `padding` the default.
+    """Return an arg_scope for convolution and pooling layers that sets two default arguments.
 
-    The scope is for convolution and pooling layers.
+    The default stride is 1 pixel, and the default padding is `padding`.
     """
     windowed_layers = [layers.conv2d, layers.max_pool2d, layers.avg_pool2d]
     return arg_scope(windowed_layers, stride=1, padding=padding)

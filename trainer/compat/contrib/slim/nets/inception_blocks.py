@@ -18,8 +18,8 @@ class LayerSpec:
       kernel: height and width of the kernel in pixels.
       filters: number of filters of a convolution; 0 for a pooling layer.
       stride: stride of the kernel in pixels.
-      padding: "VALID" or "SAME"; "" for the default of the part of the network: "VALID" in the
-        first layers, "SAME" in the blocks.
+      padding: "VALID" or "SAME"; "" for the default, which is "VALID" in the layers before the
+        first block, and "SAME" in the blocks.
     """
 
     name: str
@@ -97,7 +97,8 @@ def _inception_b(filters: int) -> Any:
     In two branches, 1x7 and 7x1 convolutions replace 7x7 convolutions.
 
     Args:
-      filters: number of filters of all layers of these branches except the last.
+      filters: number of filters of each layer in these two branches; the last layer of each branch
+        has 192 filters instead.
     """
     return (
         (_FIRST,),
