@@ -1,4 +1,4 @@
-"""Finds advice for users on TensorFlow's errors about ops that the CPU or a TPU cannot run."""
+"""Provides advice for users whose program runs an op that the CPU or a TPU cannot run."""
 
 import re
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Runs a program in several processes of this machine, each of which stands for a host.
 
-This is the option --processes of `tpuserve run`.
+The module implements the option --processes of `tpuserve run`.
 """
 
 import json
@@ -134,7 +134,7 @@ def make_cluster_environments(processes: int, topology: str) -> list[dict[str, s
 def _wait(processes: Sequence["subprocess.Popen[bytes]"]) -> int:
     """Wait until all processes have ended, and return the exit status for this process.
 
-    If a process fails, the processes that then do not end by themselves are killed.
+    If a process fails, the other processes get 30 seconds to end, and are then terminated.
 
     Returns:
       0, or the status of the first process that failed.

@@ -40,9 +40,9 @@ def run_program(
 ) -> NoReturn:
     """Run a program and exit with the program's status.
 
-    sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`. Only the
-    tracebacks of errors about ops that a TPU cannot run are not printed, because users would
-    overlook the message below a long traceback.
+    sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`, with one
+    exception: an error about ops that a TPU cannot run is printed without its traceback, because
+    users would overlook the message below a long traceback.
 
     Args:
       program: the program to run.

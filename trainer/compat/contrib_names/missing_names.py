@@ -35,7 +35,7 @@ def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
 
 
 def _is_alias_prefix(path: str) -> bool:
-    """Return whether a path below tf.contrib is that of a supplied module or of a parent of one.
+    """Return whether a path below tf.contrib is a supplied module, or a parent package of one.
 
     Args:
       path: a dotted path, such as "tpu.python".

@@ -53,9 +53,9 @@ _DATA_MODULES = (
     "writers",
 )
 
-# Each key is a module of tf.contrib. Each value lists modules inside of it, by their paths below
-# it, which defined its names in TensorFlow 1. The module of the same name in
-# `trainer.compat.contrib` replaces all of them. The path "" is the module itself.
+# Maps a module of tf.contrib, such as "eager", to the inner modules that defined the module's names
+# in TensorFlow 1, such as "python.tfe" for tensorflow.contrib.eager.python.tfe. The same module
+# replaces them all, here `trainer.compat.contrib.eager`. The path "" is the outer module itself.
 _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "cluster_resolver": (
         "python.training.cluster_resolver",
@@ -156,9 +156,9 @@ MODULE_ALIASES: Mapping[str, str] = {
 }
 
 # Maps the path of a package below tensorflow.contrib to a module whose public names the package has
-# too. If the package also contains a module with one of these names, the attribute of the package
-# is not that module. For example, the attribute framework.python.ops.arg_scope is the function; the
-# module arg_scope can only be imported by its full path.
+# too. If a submodule of the package has one of these names, the attribute of the package is still
+# the public name. For example, the attribute framework.python.ops.arg_scope is the function; the
+# submodule arg_scope can only be imported by its full path.
 PACKAGE_EXPORTS: Mapping[str, str] = {
     "framework.python.framework": f"{_CONTRIB}.framework",
     "framework.python.ops": f"{_CONTRIB}.framework",

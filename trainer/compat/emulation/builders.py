@@ -73,7 +73,7 @@ def _build_lowered(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
 
 
 def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Build an op of the host for infeed or outfeed, and replace it by ops that the CPU can run.
+    """Build an infeed or outfeed op of a TPU host, and replace it by ops that the CPU can run.
 
     Raises:
       TpuNotFound: the emulated TPU has several hosts.

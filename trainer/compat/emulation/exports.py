@@ -1,6 +1,6 @@
-"""Prevents exports, for a real TPU, of graphs that were built for an emulated TPU.
+"""Makes an export for a real TPU fail if the graph was built for an emulated TPU.
 
-The TPU ops of these graphs have been replaced by ops for the CPU.
+The TPU ops of such a graph have been replaced by ops for the CPU.
 """
 
 import functools

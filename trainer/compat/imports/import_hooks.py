@@ -32,9 +32,9 @@ _OUR_CONTRIB = "trainer.compat.contrib"
 _TPU = "tensorflow.python.tpu."
 _ESTIMATOR_TPU = tuple(f"{root}.tpu" for root in estimator_aliases.ROOTS)
 _ROOTS = ("tensorflow", "tensorflow_estimator")
-# Subpackages of tensorflow that are the same for programs of TensorFlow 1 and 2, and whose modules
-# Python imports. For a program of TensorFlow 1, other modules such as tensorflow.train are looked
-# up as attributes of `TensorFlow1Proxy`.
+# Subpackages of tensorflow that are the same for programs for TensorFlow 1 and 2, so that Python
+# imports their modules as usual. For a program for TensorFlow 1, other modules such as
+# tensorflow.train are looked up as attributes of `TensorFlow1Proxy`.
 _REAL_PACKAGES = ("compat", "contrib", "core", "python")
 
 
@@ -205,7 +205,8 @@ class _AliasPackage(LazyModule):
         Args:
           name: the name under which the package is imported.
           display_name: the name of the package in error messages.
-          targets: name of a submodule → import target "module:".
+          targets: name of a submodule → the submodule's full name followed by ":", which is an
+            import target of `LazyModule`.
           exporter: the name of a module whose public names the package has too; None for none.
         """
         names = importlib.import_module(exporter).__all__ if exporter is not None else ()

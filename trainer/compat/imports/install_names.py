@@ -34,8 +34,9 @@ def register_estimator_modules() -> None:
 
 
 def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
-    """Add tf.estimator, tf.contrib and the embedding parameters to TensorFlow's own modules.
+    """Add tf.estimator, tf.contrib and other removed symbols to TensorFlow's own modules.
 
+    The other symbols are the classes for the optimization parameters of TPU embedding tables.
     TensorFlow must be imported, and `register_estimator_modules` must have been called.
 
     Args:
@@ -69,9 +70,10 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
 
 
 def supply_moved_names() -> None:
-    """Add names to tensorflow.python.framework.ops that TensorFlow 2 has moved to other modules.
+    """Restore names that TensorFlow 2 has moved out of tensorflow.python.framework.ops.
 
-    Programs for TensorFlow 1 import these names from this module. TensorFlow must be imported.
+    Programs for TensorFlow 1 import names such as Tensor from this module. TensorFlow must be
+    imported before this call.
     """
     from trainer.tensorflow_internals import ops
 
@@ -88,9 +90,10 @@ def supply_moved_names() -> None:
 
 
 def enable_tf1() -> TensorFlow1Proxy:
-    """Switch TensorFlow to version 1's behaviour, and return the module for TensorFlow 1 programs.
+    """Switch TensorFlow to version 1's behaviour, and return a stand-in for the module tensorflow.
 
-    The module has the symbols of both TensorFlow versions. TensorFlow must be imported.
+    Programs for TensorFlow 1 get the stand-in, which has the symbols of both TensorFlow versions,
+    when they import tensorflow. TensorFlow must be imported before this call.
     """
     from trainer.tensorflow_internals import deprecation
 
@@ -103,7 +106,7 @@ def enable_tf1() -> TensorFlow1Proxy:
 def make_tf1_proxy() -> TensorFlow1Proxy:
     """Return a module with the symbols of TensorFlow 1, but leave TensorFlow's behaviour unchanged.
 
-    TensorFlow must be imported.
+    TensorFlow must be imported before this call.
     """
     from trainer.tensorflow_internals import module_wrapper, pywrap_tensorflow
 

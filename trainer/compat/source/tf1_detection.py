@@ -126,7 +126,7 @@ def _find_in_files(
     """Return the first place that a search finds in some files or in the files that they import.
 
     Args:
-      unread: the files to start with; the function empties and fills the list.
+      unread: the files to start with. The function uses the list as its queue of files.
       directories: the directories in which the modules of absolute imports are looked up.
       is_own: function that returns whether to search an imported file too.
       place: the directory to which the paths in messages are relative.
