@@ -66,8 +66,8 @@ def find_references(
       source: the parsed file.
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
       directories: the directories with the program's own modules.
-      unreached_lines: the numbers of the lines that the program does not run. If such lines and
-        other lines use a name that does not exist, the name has a finding for each of the two.
+      unreached_lines: the numbers of the lines that the program does not run. A missing name that
+        is used both in these lines and in other lines gets two findings, one for each group.
 
     Returns:
       The findings, ordered by the first line that uses the name.

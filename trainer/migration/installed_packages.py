@@ -40,7 +40,9 @@ def find_packages(
     unreached: Sequence[Collection[int]],
     directories: Sequence[Path],
 ) -> tuple[InstalledPackage, ...]:
-    """Find the installed packages of a program that get TensorFlow 1's names or use missing names.
+    """Find the installed packages that get TensorFlow 1's names or that use missing names.
+
+    Only packages that the program imports are searched.
 
     Args:
       source_files: the files of the program.
@@ -130,12 +132,12 @@ def _uses_tensorflow(file: Path) -> bool:
 
 
 def _examine(package: str, files: Sequence[Path]) -> InstalledPackage:
-    """Check the names in those files of an installed package that a program uses.
+    """Find out whether a package gets TensorFlow 1's names, and which missing names it uses.
 
     Args:
       package: the name of the package.
-      files: the files that the program imports. The files of the package that they import are
-        checked too.
+      files: the files of the package that the program imports. The search also covers the files
+        of the package that these files import.
     """
     seen: set[Path] = set()
     evidence = [tf1_detection.find_package_evidence(package, file, seen) for file in files]

@@ -1,4 +1,4 @@
-"""Finds calls of functions and classes of tpuserve that fail, such as for an unknown argument."""
+"""Finds calls that fail because a tpuserve function or class does not accept the arguments."""
 
 import ast
 from collections.abc import Iterator
@@ -84,8 +84,8 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
             return _function_arguments(statement)
     is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
     if not is_dataclass or not all(_has_no_fields(base, module) for base in node.bases):
-        # Return None for unknown arguments: a base class, which may be in another file, defines
-        # them.
+        # Return None, which means unknown arguments: a base class defines them, possibly in another
+        # file.
         return None
     fields = [
         statement.target.id

@@ -24,7 +24,7 @@ def public_names(module: str) -> tuple[str, ...] | None:
 
 @functools.cache
 def find_definition(module: str, name: str) -> tuple[str, str]:
-    """Find the module that defines a name which a module of tpuserve may only import.
+    """Find the module that defines a name of a tpuserve module, which may only import the name.
 
     Args:
       module: the full name of the module that has the name.

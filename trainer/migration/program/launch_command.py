@@ -108,8 +108,8 @@ def find_v1_method(sources: Sequence[SourceFile]) -> V1MethodCall | None:
 
 
 def _is_method(node: ast.Attribute) -> bool:
-    # Exclude functions of a module, such as tf.compat.v1.data.make_one_shot_iterator(dataset),
-    # which also exist if TensorFlow 1's behaviour is not enabled.
+    # Do not count a function of a module as a dataset's method: functions such as
+    # tf.compat.v1.data.make_one_shot_iterator exist even without TensorFlow 1's behaviour.
     return not (isinstance(node.value, ast.Attribute) and node.value.attr == "data")
 
 

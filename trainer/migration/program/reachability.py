@@ -134,10 +134,10 @@ def _evaluate_bool(
     names: Mapping[str, str],
     flags: Mapping[str, ProgramFlag],
 ) -> bool:
-    """Compute `a and b` or `a or b`, for which one operand may decide if the other is unknown.
+    """Compute `a and b` or `a or b`; one operand may decide the result if the other is unknown.
 
     Args:
-      is_and: whether the operator is `and`, else `or`.
+      is_and: True for the operator `and`, False for `or`.
       values: the syntax nodes of the operands.
       names: see `_evaluate`.
       flags: see `_evaluate`.
@@ -246,7 +246,7 @@ def _lines_of_unused_functions(
 def _find_functions(tree: ast.Module) -> Iterator[tuple[_Function, str]]:
     """Yield (function, name) for each function, and (method, name of the class) for each method.
 
-    The name is that by which the program must refer to use the function. Functions and classes with
+    Code that uses the function or method must contain this name. Functions and classes with
     decorators are left out, because a decorator may register them for use without their names.
     """
     for statement in _statements_of_module(tree.body):
