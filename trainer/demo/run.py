@@ -133,8 +133,7 @@ class _Demo:
         """Serve the CPU and the TPU metagraph, and compare their predictions for the digits.
 
         Raises:
-          DemoFailed: the predictions of the two metagraphs differ, or those over REST and over
-            gRPC.
+          DemoFailed: the predictions differ between the two metagraphs, or between REST and gRPC.
         """
         with self._step("5/5 serve") as report:
             predictions = _query_servers(base_path, _to_features(served_digits.images))
