@@ -51,8 +51,8 @@ class EvalGraph:
         backend does not count batches.
       steps_per_run: the number of steps that one `session.run` makes: an int, or an int32 tensor of
         shape [].
-      limit_steps_per_run: function that takes the largest number of steps that one `session.run`
-        may make.
+      limit_steps_per_run: function that sets the largest number of steps that one `session.run`
+        makes; its argument is this number.
     """
 
     metrics: EvalMetrics
@@ -110,7 +110,8 @@ class ExecutionBackend(Protocol):
           checkpoint: the checkpoint that the variables will be restored from; None for initial
             values.
           plan: decides how many training steps each `session.run` makes.
-          compile_step: whether XLA compiles the step off the TPU; see `RunConfig.compile_step`.
+          compile_step: whether XLA compiles the step on the CPU; ignored on a TPU. See
+            `RunConfig.compile_step`.
         """
 
     def build_eval_graph(

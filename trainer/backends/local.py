@@ -216,8 +216,8 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     """Create the backend of a process that is a task of the cluster in TF_CONFIG.
 
     Returns:
-      The backend. None for an evaluation or prediction whose session target in the config is not
-      the TensorFlow server of this task: it runs at this target, as outside of a cluster.
+      The backend. None for an evaluation or prediction if the config names another session target
+      than the TensorFlow server of this task. It then runs at that target, as without a cluster.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn

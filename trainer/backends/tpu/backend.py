@@ -144,7 +144,7 @@ class TpuBackend:
     def _recorded(self, program: TPUModelProgram) -> TPUModelProgram:
         """Return a copy of the program whose model_fn records which source line creates each op.
 
-        Errors of XLA name only ops. `run_scope` adds the recorded lines to them.
+        XLA's errors name only ops. `run_scope` adds the recorded source lines to these errors.
         """
         model_fn = self._source_locations.recording(program.model_fn)
         return dataclasses.replace(program, model_fn=model_fn)

@@ -62,7 +62,8 @@ def note_call(mode: str, input_fn: Callable[..., Any]) -> None:
 def is_served_by_workers(token: bytes) -> bool:
     """Return whether the workers of a cluster can find the Python function of a token.
 
-    They can if the function was registered in the context `_named`, and not by TensorFlow alone.
+    They can if the token comes from the context `_named`. In another process, a token that
+    TensorFlow has chosen may stand for another function.
     """
     return token.startswith(f"{_PREFIX}{_SEPARATOR}".encode())
 
@@ -111,8 +112,8 @@ def serve_functions(
     def get(token: str, default: Any = None) -> Any:
         if not is_served_by_workers(token.encode()):
             return get_known(token, default)
-        # Look the token up without the lock first. Otherwise an op that input_fn runs while this
-        # thread holds the lock would wait forever.
+        # Look the token up first without the lock, which a thread holds while it calls input_fn. An
+        # op that input_fn runs must not wait for this lock, because input_fn waits for the op.
         function = get_known(token)
         if function is None:
             run, index = map(int, token.split(_SEPARATOR, 3)[1:3])

@@ -1,7 +1,7 @@
 """Copies a graph without its TPU ops, for a session over several TensorFlow servers.
 
-Such a session assigns a device to every op of its graph, even to an op that never runs. An emulated
-TPU is no device for a TPU op, so the graph must not contain TPU ops.
+Such a session assigns a device to every op of its graph, even to an op that never runs. Servers
+that emulate a TPU have no device for TPU ops, so the graph must not contain TPU ops.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,8 +31,8 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
       The new tf.Graph.
 
     Raises:
-      InvalidSetting: an op on another process calls a Python function that only the leader has, the
-        process that builds the graph.
+      InvalidSetting: an op on another process calls a Python function that only the leader has. The
+        leader is the process that builds the graph.
     """
     definition = graph.as_graph_def()
     functions = {function.signature.name: function for function in definition.library.function}

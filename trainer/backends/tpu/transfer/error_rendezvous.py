@@ -14,7 +14,7 @@ logger = logging.getLogger("tensorflow.trainer")
 class ErrorKind(IntEnum):
     """The role of an error in a failed run.
 
-    If several errors occur, the one with the smallest value is raised.
+    If several errors occur, an error of the kind with the smallest value is raised.
 
     Attributes:
       CAUSE: the error that made the run fail.

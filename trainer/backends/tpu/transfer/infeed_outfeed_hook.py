@@ -200,8 +200,8 @@ class _Worker:
     Attributes:
       name: name of the thread.
       session: the session that the thread runs ops in.
-      is_over: event that the hook sets when the session has ended. A thread that sleeps waits for
-        this event.
+      is_over: event that the hook sets when the session has ended. The thread waits for this event
+        instead of calling time.sleep, so that the end of the session wakes the thread.
       is_finishing: whether the thread is to end after the loops in its queue.
       is_new: True until the thread has processed its first loop.
     """

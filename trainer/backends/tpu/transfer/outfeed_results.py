@@ -211,8 +211,8 @@ class PaddedOutfeedReceiver:
             on.
           has_full_batches: whether the batch of each replica is either without padding or all
             padding. The host's ops for a step without padding can then have static shapes.
-          has_only_full_steps: whether the batches of all replicas in a step are either without
-            padding or all padding.
+          has_only_full_steps: whether no step mixes replicas whose batch is without padding and
+            replicas whose batch is all padding.
         """
         # With the input mode BROADCAST all replicas receive the same batch, so use only the values
         # of the first replica.
