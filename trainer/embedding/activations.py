@@ -25,7 +25,10 @@ class GradientCapture:
     """
 
     def __init__(self) -> None:
-        """Create the anchor variable in the default graph, or in the graph around a step."""
+        """Create the anchor variable in the default graph.
+
+        If this is the graph of a function, such as a loop's body, create it in the outermost graph.
+        """
         with tf.init_scope():
             self._anchor = tf.compat.v1.Variable(
                 [0.0],

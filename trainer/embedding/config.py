@@ -233,8 +233,8 @@ class Table:
     """An embedding table that an EmbeddingConfigSpec describes.
 
     Attributes:
-      name: name of the table; also the name of its variable if `table_to_config_dict`, and no
-        feature column, describes the table.
+      name: name of the table. The table's variable has the same name, unless a feature column
+        describes the table.
       config: the settings of the table.
       parameters: the optimizer of the table.
       features: names of the features that are looked up in the table, sorted.

@@ -213,11 +213,12 @@ def sparse_ids(
 def sequence_lengths(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[str, Any]:
     """Return the lengths of the sequences of each sequence feature.
 
-    The name of the lengths is that of the feature and a suffix; their type is int32 [batch size].
-
     Args:
       features: the features, as input_fn returns them.
       config: the tables and the names of the features that hold ids.
+
+    Returns:
+      The name of a sequence feature with a suffix → its lengths, int32 [batch size].
     """
     return {
         f"{name}{_LENGTH_SUFFIX}": _sequence_lengths(features[name], feature.max_sequence_length)

@@ -79,8 +79,8 @@ class EmbeddingModel:
             )
         config = build_config(self._spec, only_table_columns=True)
         if not config.tables and (replicas is None or ids.is_padded_for_core(features)):
-            # Call model_fn with unchanged features: all columns are tensor_core_feature_columns,
-            # whose lookups are a part of the model.
+            # Call model_fn with unchanged features, because the model itself looks up all ids: all
+            # columns are tensor_core_feature_columns.
             return model_fn(features)
         if replicas is not None:
             if config.columns or not config.tables:
@@ -143,10 +143,10 @@ def _call_with_activations(
 
 
 def _call_for_inference(model_fn: Callable[[Any], Any], features: Any) -> Any:
-    """Call model_fn in the TPU computation of an export whose tables feature columns describe.
+    """Call model_fn in the TPU computation of an export, with the ids in the features.
 
-    The feature columns of model_fn look ids up on the host, as TensorFlow's inference context
-    makes them do.
+    model_fn looks the ids up with feature columns. Inside TensorFlow's TPU inference context, TPU
+    feature columns place their lookups on the host.
     """
     graph = tf.compat.v1.get_default_graph()
     inference = tpu._TPUInferenceContext(graph.unique_name("inference"), check_ops=False)

@@ -149,8 +149,8 @@ class FtrlParameters(OptimizationParameters):
     """The parameters of FTRL ("follow the regularized leader").
 
     Attributes:
-      learning_rate_power: the exponent of the accumulated squared gradients, in the factor by which
-        they scale the learning rate; at most 0.
+      learning_rate_power: a number p, at most 0. The learning rate is multiplied by the p-th power
+        of the accumulated squared gradients.
       initial_accumulator_value: the initial value of the accumulated squares; at least 0.
       initial_linear_value: the initial value of the linear term; always 0.
       l1_regularization_strength: the factor of the L1 penalty; at least 0.
