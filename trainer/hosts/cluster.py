@@ -162,7 +162,7 @@ def _request_stop(hosts: ClusterHosts) -> None:
     try:
         task_queue.send(hosts.leader, _STOP_REQUESTS, _tasks(hosts).index(hosts.own))
     except tf.errors.OpError as error:
-        # Ignore the error. Either the leader has ended, or it receives a SIGTERM itself.
+        # Ignore that the leader does not answer: it has ended, or it receives a SIGTERM itself.
         logger.warning("%s does not note the SIGTERM: %s", hosts.leader, error.message)
 
 
@@ -235,7 +235,7 @@ def _signal_end(hosts: ClusterHosts) -> None:
         try:
             task_queue.send(task, _END_SIGNALS, 0)
         except tf.errors.OpError as error:
-            # Ignore the error, so that the remaining processes still receive the signal.
+            # Ignore that a process does not answer, so that the others still receive the signal.
             logger.warning("%s does not note the end of the program: %s", task, error.message)
 
 

@@ -117,11 +117,12 @@ class HostGroup:
         """Exchange values among all hosts; return the values in the order of the hosts.
 
         Args:
-          name: a description of the value, which must be the same on all hosts.
+          name: a description of the value. All hosts must pass the same description.
           value: this host's value, which JSON can represent.
 
         Raises:
-          HostsDiffer: another host has passed another name, so it runs another part of the program.
+          HostsDiffer: another host has passed another `name`, so it runs another part of the
+            program.
         """
         if self.size == 1 or self._nesting:
             return [value] * self.size
@@ -147,11 +148,11 @@ class HostGroup:
         """Send host 0's value to all hosts, and return it; all hosts must call this method.
 
         Args:
-          name: a description of the value, which must be the same on all hosts.
+          name: a description of the value. All hosts must pass the same description.
           value: host 0's value, which JSON can represent; ignored on other hosts.
 
         Raises:
-          HostsDiffer: another host has passed another name.
+          HostsDiffer: another host has passed another `name`.
         """
         return self.gather(name, value if self.is_first else None)[0]
 
@@ -159,10 +160,10 @@ class HostGroup:
         """Wait until all hosts have called this method (a barrier).
 
         Args:
-          name: a description of the barrier, which must be the same on all hosts.
+          name: a description of the barrier. All hosts must pass the same description.
 
         Raises:
-          HostsDiffer: another host has passed another name.
+          HostsDiffer: another host has passed another `name`.
         """
         self.gather(name, None)
 
@@ -173,7 +174,7 @@ class HostGroup:
         communicate, and each returns at once.
 
         Args:
-          name: a description of what the function does, which must be the same on all hosts.
+          name: a description of what the function does. All hosts must pass the same description.
           function: the function, which returns a value that JSON can represent.
 
         Raises:
@@ -211,10 +212,10 @@ class HostGroup:
         return len(self._served) - 1
 
     def call_others(self, number: int, value: Any) -> None:
-        """Let all other hosts call a method that they have registered; only host 0 may do so.
+        """Let all other hosts call a method that they have registered with `serve_calls`.
 
-        Each host calls the method in the thread that next waits in a collective method, such as
-        `gather`. Host 0 does not wait until the methods have returned.
+        Only host 0 may use this function. Each other host calls the method in the thread that next
+        waits in a collective method, such as `gather`. Host 0 does not wait for the results.
 
         Args:
           number: the result of `serve_calls`, which is the same on all hosts.
@@ -232,9 +233,9 @@ class HostGroup:
     def needing_all(self) -> Iterator[None]:
         """Return a context in which a computation on the devices needs all hosts.
 
-        If a host is lost in the context, the process ends at once. An error in the context is
-        raised only after a few seconds. A lost host may be its cause, and the devices may notice
-        the loss before the connection to the host ends; then the process ends with a clear message.
+        If a host is lost in the context, the process ends at once with a clear message. An error in
+        the context is raised only after a few seconds, because its cause may be the loss of a host
+        that the connection has not reported yet.
         """
         with self._changed:
             self._needed_since = time.monotonic()
@@ -356,7 +357,7 @@ class HostGroup:
                 _try_to_send(connection, kind="beat")
 
     def _watch(self) -> None:
-        """Wait until a host is lost that this process needs, then end the process.
+        """Wait until a host that this process needs is lost; then end the process.
 
         This method runs in a thread.
         """

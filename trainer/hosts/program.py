@@ -13,7 +13,7 @@ from trainer.hosts.group import HostGroup, current_group, set_current_group
 
 
 def runs_on_several_hosts(config: RunConfig) -> bool:
-    """Return whether several hosts with PJRT devices train together, if a run uses the TPU.
+    """Return whether a run on the TPU uses the PJRT devices of several hosts.
 
     Args:
       config: names the hosts of the run.

@@ -1,4 +1,7 @@
-"""Records that another process of the cluster has asked this process to end its training."""
+"""A flag that is set when another process of a cluster asks this process to end training.
+
+The other process asks for this after it has received a SIGTERM.
+"""
 
 import threading
 
@@ -14,5 +17,5 @@ def request_stop() -> None:
 
 
 def is_stop_requested() -> bool:
-    """Return whether `request_stop` has been called, because another process must end."""
+    """Return whether `request_stop` has been called in this process."""
     return _is_requested.is_set()

@@ -18,7 +18,7 @@ def send(task: Task, name: str, number: int) -> None:
     Args:
       task: the task of the other process.
       name: the name of the queue.
-      number: the number, of 32 bits.
+      number: the number, an int32.
 
     Raises:
       tf.errors.OpError: the process does not answer.

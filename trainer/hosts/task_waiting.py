@@ -85,7 +85,7 @@ def call_while_reachable(
     """Call a function, but stop waiting for it if a task is lost for too long.
 
     The function itself may wait for the tasks without a limit, like TensorFlow's creation of a
-    session. It runs in a thread, which goes on if this function raises an error.
+    session. So it is called in a thread, which continues if `call_while_reachable` stops waiting.
 
     Args:
       function: the function to call; its result is returned.
