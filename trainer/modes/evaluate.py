@@ -64,14 +64,12 @@ def evaluate(
             _set_scaffold(hook, eval_graph.spec.scaffold)
         user_hooks = [*hooks, *(eval_graph.spec.evaluation_hooks or ())]
         if user_hooks:
-            # Make one step per session.run, even on a TPU, because hooks of the user or of model_fn
-            # expect to be called after each step.
+            # Make one step per session.run, because the user's hooks expect a call after each step.
             eval_graph.limit_steps_per_run(1)
         update = eval_step.count_steps(
             eval_graph.metrics.update, eval_graph.steps_per_run, user_hooks
         )
-        # Read the metrics' values in a hook that runs at the end of the session, after the last
-        # update.
+        # Read the metrics in a hook at the end of the session, after their last update.
         final = tf.compat.v1.train.FinalOpsHook(
             {**eval_graph.metrics.values, checkpoints.GLOBAL_STEP: global_step}
         )

@@ -134,7 +134,8 @@ def _run_loops(
       session: the MonitoredSession.
       loop: has the train_op.
       start: determines the last step.
-      hooks: the hooks of the session. A CompiledStepHook may ask to go on after an error.
+      hooks: the hooks of the session. If one is a CompiledStepHook, it decides whether training
+        continues after an error.
     """
     compiled_step_hooks = [hook for hook in hooks if isinstance(hook, CompiledStepHook)]
     while not (session.should_stop() or start.is_over):
