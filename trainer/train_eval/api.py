@@ -69,8 +69,8 @@ def train_and_evaluate(
         for spec, delay in zip(specs, delays, strict=True)
     ]
     if role == tf_config.PS:
-        # Let SIGTERM end a parameter server at once: it has no checkpoint to save, which is the
-        # task of the chief.
+        # Let SIGTERM end a parameter server at once. It has no checkpoint to save, because only the
+        # chief saves checkpoints.
         distributed.run_parameter_server(estimator.config)
         return None
     with graceful_shutdown.sigterm_watcher():
@@ -135,12 +135,12 @@ def _train_and_evaluate_locally(
 
 
 def _results(evaluators: Sequence[CheckpointEvaluator], *, is_one: bool) -> tuple[Any, Any]:
-    """Return the result of train_and_evaluate, the metrics and the exporters' results.
+    """Return the result of train_and_evaluate: (the metrics, the exporters' results).
 
     Args:
       evaluators: the evaluators, which have evaluated the last checkpoint.
-      is_one: whether the user has passed a single EvalSpec. If so, the result is that of the only
-        evaluator. Otherwise it is two dicts by the names of the EvalSpecs.
+      is_one: whether the user has passed a single EvalSpec. If not, both elements of the result are
+        dicts, whose keys are the names of the EvalSpecs.
     """
     if is_one:
         return evaluators[0].metrics, evaluators[0].export_results

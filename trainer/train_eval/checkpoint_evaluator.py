@@ -99,7 +99,7 @@ class CheckpointEvaluator:
         return is_new
 
     def _evaluate(self, checkpoint: str) -> None:
-        """Evaluate a checkpoint, store the metrics and the time of the next evaluation."""
+        """Evaluate a checkpoint; store its metrics and the time when the next evaluation is due."""
         start = self._clock()
         self.metrics = dict(
             self._estimator.evaluate(
