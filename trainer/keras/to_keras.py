@@ -18,10 +18,10 @@ logger = logging.getLogger("tensorflow.trainer")
 def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
     """Copy the weights and the optimizer's state of a checkpoint into the estimator's Keras model.
 
-    The result is the model that the user passed to `model_to_tpu_estimator`, or that this function
-    loaded. After the copy, model.fit continues as if it had run all steps itself. If the optimizer
-    keeps moving averages of the weights (use_ema), the averages replace the weights, as at the end
-    of model.fit.
+    The result is the model that the user passed to `model_to_tpu_estimator`, or the model that
+    `model_to_tpu_estimator` loaded. After the copy, model.fit continues as if it had run all steps
+    itself. If the optimizer keeps moving averages of the weights (use_ema), the averages replace
+    the weights, as at the end of model.fit.
 
     Args:
       estimator: the result of `model_to_tpu_estimator` or of its method `with_options`.

@@ -190,9 +190,9 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
             f"program with TensorFlow 1 behaviour. Save the model by model.save('model.h5'), or "
             f"run the program with --no-tf1."
         )
-    # In a program without eager execution, let tf_keras load the model into the default graph, as
-    # it does outside of this function. A .keras file is an exception: tf_keras can only load it
-    # eagerly.
+    # If the program has disabled eager execution, load a model of tf_keras into the default graph,
+    # as tf_keras.models.load_model does in such a program. Load any other model eagerly, also one
+    # of a .keras file, which tf_keras can load only eagerly.
     builds_graph_model = (
         adapter.has_graph_mode
         and not is_zip
@@ -224,7 +224,7 @@ def _find_adapter_of_file(path: str) -> KerasAdapter:
       path: a .keras or .h5 file, or the directory of a SavedModel.
 
     Raises:
-      InvalidSetting: the file does not exist, or it does not contain a version of Keras.
+      InvalidSetting: the file does not exist, or does not contain a Keras model.
     """
     file = Path(path)
     if file.is_dir():

@@ -43,7 +43,10 @@ def explain_batch_error(
 
 
 def _original_error(error: BaseException) -> BaseException:
-    """Return the original error if AutoGraph has replaced it by one with a long message."""
+    """Return the error that AutoGraph has replaced by one with a long message.
+
+    If AutoGraph has not replaced an error, `error` is returned.
+    """
     while hasattr(error.__context__, "ag_error_metadata"):
         assert error.__context__ is not None
         error = error.__context__

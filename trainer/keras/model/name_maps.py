@@ -97,7 +97,7 @@ class NameMaps:
           export has only the default signature.
 
         Raises:
-          MissingKey: the map names an output that the model does not have.
+          MissingKey: the option export_outputs names an output that the model does not have.
         """
         if not self.outputs:
             return None

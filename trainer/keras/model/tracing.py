@@ -129,7 +129,7 @@ def _map_inputs(
 ) -> dict[str, Any]:
     """Map the placeholders of a traced function to tensors of the graph that imports the function.
 
-    The arguments are those of `inline_traced_graph`, and the graph.
+    The arguments are those of `inline_traced_graph`, and the graph that imports the function.
 
     Returns:
       Name of a placeholder's tensor → an argument, the handle of a variable, or a constant with

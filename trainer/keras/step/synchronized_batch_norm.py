@@ -12,11 +12,11 @@ from trainer.model import patching
 
 @contextmanager
 def synchronize_moments(replicas: int) -> Iterator[None]:
-    """Let batch normalization with synchronized=True use the batches of all replicas in a context.
+    """Return a context in which batch normalization can use the batches of all replicas.
 
-    Such a layer calls the method all_reduce of tf.distribute's replica context. Without a
-    tf.distribute strategy, TensorFlow has a default replica context, for one replica. Inside this
-    function's context, its method all_reduce is replaced by a sum over the replicas of the TPU.
+    A layer with synchronized=True calls the method all_reduce of tf.distribute's replica context.
+    Without a tf.distribute strategy, this is TensorFlow's default replica context, which has one
+    replica. This function replaces the method by a sum over the replicas of the TPU.
 
     Args:
       replicas: the number of replicas.

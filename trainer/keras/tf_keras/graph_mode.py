@@ -91,9 +91,10 @@ def copy_back(clone: Any, model: Any) -> None:
 
 
 def _unsupported_options(model: Any) -> Iterator[tuple[str, str]]:
-    """Find the options of a model with which it cannot be cloned.
+    """Find the options that make it impossible to clone a model.
 
-    The results have the form of those of `KerasAdapter.unsupported_options`.
+    Yields:
+      (a key of `UNSUPPORTED_OPTIONS`, name of the object that has the option; '' for the model).
     """
     if not getattr(model, "optimizer", None):
         yield "not compiled", ""
