@@ -120,6 +120,7 @@ def run(
     settings: Settings,
     load: Load | None = None,
     ignored: Sequence[str] = (),
+    variables: Sequence[str] = (),
     signals: StopSignals | None = None,
 ) -> None:
     """Serve until a signal arrives, and return once everything is closed.
@@ -129,10 +130,11 @@ def run(
 
     Args:
       settings: the settings of the server.
-      load: a function that loads the model in the directory of a version; None to load SavedModels.
-      ignored: the names of the flags on the command line that have no effect; they are logged.
-      signals: the installed handlers of the signals that stop the server, such as SIGTERM; None to
-        install new handlers.
+      load: loads the model in a version's directory; None for the loader of SavedModels.
+      ignored: given flags that have no effect; they are logged.
+      variables: flags that environment variables have set, each with its variable, as
+        "--rest_api_port=8080 (AIP_HTTP_PORT)"; they are logged.
+      signals: installed signal handlers; None to install new handlers.
 
     Raises:
       TpuserveError: the server cannot start, or one of its parts has failed later.
@@ -152,6 +154,8 @@ def run(
 
     if ignored:
         logger.warning("ignored flags: %s", ", ".join(f"--{name}" for name in ignored))
+    if variables:
+        logger.info("flags set by environment variables: %s", ", ".join(variables))
     settings, platform = _apply_platform_config(settings)
     if settings.mixed_precision not in ("", "bfloat16"):
         logger.warning(

@@ -101,8 +101,9 @@ def _options() -> list[click.Parameter]:
     return [*map(_option, flags.FLAGS.values()), version]
 
 
-def _run_server(**values: Any) -> None:
-    # Install the signal handlers before the slow imports, so that Ctrl-C works from the start.
+def _run_server(variables: Sequence[str] = (), **values: Any) -> None:
+    # The signal handlers are installed before the slow imports, so that Ctrl-C works from the
+    # start.
     signals = StopSignals()
     signals.install()
     try:
@@ -111,7 +112,8 @@ def _run_server(**values: Any) -> None:
         from server import app
 
         ignored = flags.ignored_flags(_flags_on_command_line(click.get_current_context()))
-        app.run(flags.settings_from_flags(values), ignored=ignored, signals=signals)
+        settings = flags.settings_from_flags(values)
+        app.run(settings, ignored=ignored, variables=variables, signals=signals)
     finally:
         signals.uninstall()
 
@@ -124,31 +126,34 @@ def _flags_on_command_line(context: click.Context) -> list[str]:
     ]
 
 
-def _apply_environment(values: dict[str, Any]) -> None:
-    """Set the flags for which a cloud service has set environment variables.
+def _apply_environment(values: dict[str, Any]) -> list[str]:
+    """Set the flags that a cloud service sets with environment variables, unless they are given.
 
-    A flag on the command line wins over its environment variable.
-
-    Args:
-      values: the value of each flag by its name; changed in place.
+    Returns:
+      The flags that were set, each with its variable, as "--rest_api_port=8080 (AIP_HTTP_PORT)".
     """
     flag_names = _flags_on_command_line(click.get_current_context())
-    for name, value in cloud.flags_from_environment(os.environ).items():
+    chosen = []
+    for name, (value, variable) in cloud.flags_from_environment(os.environ).items():
         is_replaced = name == "model_base_path" and values["model_config_file"]
         if name not in flag_names and not is_replaced:
             values[name] = value
+            text = "true" if value is True else value
+            chosen.append(f"--{name}={text} ({variable})")
+    return chosen
 
 
 def _serve(sample: bool, **values: Any) -> None:
+    variables: list[str] = []
     if sample:
         _choose_sample(values)
     else:
-        _apply_environment(values)
+        variables = _apply_environment(values)
     path = values["model_base_path"]
     if path and not is_uri(path):
         values["model_base_path"] = os.path.abspath(path)
     try:
-        _run_server(**values)
+        _run_server(variables, **values)
     except ModelsNotAvailable as error:
         # If only one model has failed to load, report the error of its load in place of the summary
         # of all models: it is shorter, and nothing is lost.
@@ -232,7 +237,7 @@ def _model_server(help: bool, **values: Any) -> int:
         click.echo(f"unknown argument: {argument}")
     if context.args:
         click.echo(format_usage())
-    _apply_environment(values)
+    variables = _apply_environment(values)
     has_models = values["model_base_path"] or values["model_config_file"]
     if not has_models and not values["sagemaker_multi_model"]:
         click.echo(format_usage())
@@ -244,7 +249,7 @@ def _model_server(help: bool, **values: Any) -> int:
             err=True,
         )
         values["rest_api_port"] = 0
-    _run_server(**values)
+    _run_server(variables, **values)
     return 0
 
 

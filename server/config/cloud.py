@@ -1,59 +1,107 @@
 """Converts the environment variables of Vertex AI and Amazon SageMaker to flags of the server.
 
 Sources: https://cloud.google.com/vertex-ai/docs/predictions/custom-container-requirements,
-https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html.
+https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html,
+https://docs.aws.amazon.com/sagemaker/latest/dg/inference-pipeline-real-time.html,
+https://docs.aws.amazon.com/sagemaker/latest/dg/build-multi-model-build-container.html.
 """
 
+import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tpuserve.errors import InvalidSetting
 
 # SageMaker's interface to a container: the directory in which SageMaker puts the model, the URL
 # paths that it calls to predict and to check the health, and its default port.
 _SAGEMAKER_MODEL = "/opt/ml/model"
-_SAGEMAKER_PREDICT, _SAGEMAKER_HEALTH, _SAGEMAKER_PORT = "/invocations", "/ping", "8080"
-_VERTEX_PREDICT = "AIP_PREDICT_ROUTE"
+_SAGEMAKER_PREDICT, _SAGEMAKER_HEALTH, _SAGEMAKER_PORT = "/invocations", "/ping", 8080
+_SAGEMAKER_VARIABLES = _PORT, _PORT_RANGE, _MULTI_MODEL = (
+    "SAGEMAKER_BIND_TO_PORT",
+    "SAGEMAKER_SAFE_PORT_RANGE",
+    "SAGEMAKER_MULTI_MODEL",
+)
+_VERTEX_FLAGS = {
+    "AIP_STORAGE_URI": "model_base_path",
+    "AIP_PREDICT_ROUTE": "predict_route",
+    "AIP_HEALTH_ROUTE": "health_route",
+    "AIP_HTTP_PORT": "rest_api_port",
+}
+_MAX_PORT = 65535
 
 
-def flags_from_environment(environment: Mapping[str, str]) -> dict[str, str | int]:
-    """Return the flags (name → value) that the environment variables of a cloud service imply.
+class VariableFlag(NamedTuple):
+    """The value of a flag, and the environment variable that sets the flag."""
 
-    The result is empty outside of Vertex AI and SageMaker.
+    value: str | int
+    variable: str
+
+
+def flags_from_environment(environment: Mapping[str, str]) -> dict[str, VariableFlag]:
+    """Return flag name → value, as a cloud service asks for with environment variables.
+
+    Only variables of the published contracts for containers count: notebooks and training jobs of
+    these services have other variables that begin alike. A variable with an empty value does not
+    count. The variables of Vertex AI come first: with one of them, those of SageMaker do not count.
 
     Args:
       environment: the environment variables of the process.
 
     Raises:
-      InvalidSetting: the variable with the port is not a number.
+      InvalidSetting: a variable with a port, or with a range of ports, holds something else.
     """
-    if environment.get(_VERTEX_PREDICT):
-        named: dict[str, str | int] = {
-            "model_base_path": environment.get("AIP_STORAGE_URI", ""),
-            "predict_route": environment[_VERTEX_PREDICT],
-            "health_route": environment.get("AIP_HEALTH_ROUTE", ""),
-        }
-        if "AIP_HTTP_PORT" in environment:
-            named["rest_api_port"] = _read_port(environment, "AIP_HTTP_PORT", "")
-        return {name: value for name, value in named.items() if value}
-    if environment.get("SAGEMAKER_MULTI_MODEL", "").lower() == "true":
-        return {
-            "sagemaker_multi_model": True,
-            "health_route": _SAGEMAKER_HEALTH,
-            "rest_api_port": _read_port(environment, "SAGEMAKER_BIND_TO_PORT", _SAGEMAKER_PORT),
-        }
-    if any(name.startswith("SAGEMAKER_") for name in environment):
-        return {
-            "model_base_path": _SAGEMAKER_MODEL,
-            "predict_route": _SAGEMAKER_PREDICT,
-            "health_route": _SAGEMAKER_HEALTH,
-            "rest_api_port": _read_port(environment, "SAGEMAKER_BIND_TO_PORT", _SAGEMAKER_PORT),
-        }
-    return {}
+    return _read_vertex(environment) or _read_sagemaker(environment)
 
 
-def _read_port(environment: Mapping[str, str], name: str, default: str) -> int:
-    """Return the port in an environment variable; `default` if it is missing or empty."""
-    text = environment.get(name) or default
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidSetting(f"the environment variable {name} is {text!r}. Set it to a port.")
+def _read_vertex(environment: Mapping[str, str]) -> dict[str, VariableFlag]:
+    chosen = {}
+    for variable, name in _VERTEX_FLAGS.items():
+        if text := environment.get(variable):
+            value = _read_port(variable, text) if name == "rest_api_port" else text
+            chosen[name] = VariableFlag(value, variable)
+    return chosen
+
+
+def _read_sagemaker(environment: Mapping[str, str]) -> dict[str, VariableFlag]:
+    variables = [name for name in _SAGEMAKER_VARIABLES if environment.get(name)]
+    if not variables:
+        return {}
+    variable = variables[0]
+    chosen = {
+        "health_route": VariableFlag(_SAGEMAKER_HEALTH, variable),
+        "rest_api_port": VariableFlag(_SAGEMAKER_PORT, variable),
+    }
+    if environment.get(_MULTI_MODEL, "").lower() == "true":
+        chosen["sagemaker_multi_model"] = VariableFlag(True, _MULTI_MODEL)
+    else:
+        chosen["model_base_path"] = VariableFlag(_SAGEMAKER_MODEL, variable)
+        chosen["predict_route"] = VariableFlag(_SAGEMAKER_PREDICT, variable)
+    if text := environment.get(_PORT):
+        chosen["rest_api_port"] = VariableFlag(_read_port(_PORT, text), _PORT)
+    if text := environment.get(_PORT_RANGE):
+        # The ports outside of the range may belong to other containers of the same pipeline.
+        chosen["port"] = VariableFlag(_read_first_port(_PORT_RANGE, text), _PORT_RANGE)
+    return chosen
+
+
+def _read_port(variable: str, text: str) -> int:
+    if not _is_port(text):
+        raise InvalidSetting(
+            f"the environment variable {variable} is {text!r}. Set it to a port, as 8080."
+        )
     return int(text)
+
+
+def _read_first_port(variable: str, text: str) -> int:
+    """Return the first port of a range such as 9000-9999."""
+    first, _, last = text.partition("-")
+    if not (_is_port(first) and _is_port(last)):
+        raise InvalidSetting(
+            f"the environment variable {variable} is {text!r}. Set it to a range of ports, as "
+            f"9000-9999."
+        )
+    return int(first)
+
+
+def _is_port(text: str) -> bool:
+    return bool(re.fullmatch("[0-9]{1,5}", text)) and 0 < int(text) <= _MAX_PORT

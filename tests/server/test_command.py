@@ -54,6 +54,7 @@ class Runs:
     def __init__(self) -> None:
         self.settings: list[Settings] = []
         self.ignored: list[str] = []
+        self.variables: list[Sequence[str]] = []
         self.error: Exception | None = None
 
     def __call__(
@@ -61,9 +62,11 @@ class Runs:
         settings: Settings,
         load: None = None,
         ignored: Sequence[str] = (),
+        variables: Sequence[str] = (),
         signals: StopSignals | None = None,
     ) -> None:
         self.settings.append(settings)
+        self.variables.append(variables)
         self.ignored += ignored
         if self.error is not None:
             raise self.error
@@ -166,6 +169,12 @@ def test_environment_of_a_cloud_service_sets_flags_that_are_not_given(
     assert from_environment.health_route == VERTEX["AIP_HEALTH_ROUTE"]
     assert (with_flags.model_base_path, with_flags.rest_api_port) == (Path("/other"), 8502)
     assert with_flags.predict_route == VERTEX["AIP_PREDICT_ROUTE"]
+    routes = [
+        f"--predict_route={VERTEX['AIP_PREDICT_ROUTE']} (AIP_PREDICT_ROUTE)",
+        f"--health_route={VERTEX['AIP_HEALTH_ROUTE']} (AIP_HEALTH_ROUTE)",
+    ]
+    model, port = "--model_base_path=/models/half (AIP_STORAGE_URI)", "--rest_api_port=9000"
+    assert runs.variables == [[model, *routes, f"{port} (AIP_HTTP_PORT)"], routes]
 
 
 def test_model_config_file_replaces_the_model_of_the_environment(
