@@ -21,7 +21,7 @@ from server.config.settings import DEFAULT_PORT
 from server.process.signals import StopSignals
 from server.sample import digits
 from tpuserve import __version__
-from tpuserve.errors import MalformedConfig, ModelsNotAvailable, TpuserveError
+from tpuserve.errors import InvalidSetting, MalformedConfig, ModelsNotAvailable, TpuserveError
 
 EXIT_FAILED = 255
 
@@ -163,12 +163,18 @@ def _serve(sample: bool, **values: Any) -> None:
 
 
 def _choose_sample(values: dict[str, Any]) -> None:
-    """Set the flags that serve the sample model, and print a curl command that sends it a request.
+    """Set the flags that serve the sample model, and print a request to the model.
 
-    Args:
-      values: the value of each flag by its name; changed in place.
+    Raises:
+      InvalidSetting: a flag or a variable of a cloud service asks for another model.
     """
     digits.check_flags(values["model_base_path"], values["model_config_file"])
+    for _, variable in cloud.flags_from_environment(os.environ).values():
+        raise InvalidSetting(
+            f"--sample serves the sample model, and the environment variable "
+            f"{variable}={os.environ[variable]} asks for the model of a cloud service. Remove the "
+            f"flag or the variable."
+        )
     values.update(model_name=digits.NAME, model_base_path=str(digits.BASE_PATH))
     if values["rest_api_port"]:
         click.echo("Ask the sample model from another terminal:\n")

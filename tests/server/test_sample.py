@@ -23,6 +23,18 @@ def test_sample_beside_another_model_is_refused(flag: str) -> None:
         serve.main(["--sample", flag], standalone_mode=False)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("AIP_STORAGE_URI", "gs://models/half"), ("SAGEMAKER_BIND_TO_PORT", "8080")],
+)
+def test_sample_beside_a_variable_of_a_cloud_service_is_refused(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InvalidSetting, match=f"{variable}={value} .* Remove the flag or"):
+        serve.main(["--sample"], standalone_mode=False)
+
+
 @pytest.fixture(params=["", "1"], ids=["{serve}", "{serve, tpu}"])
 def port(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The REST port of a server of the sample model."""
