@@ -9,8 +9,9 @@
 ARG PYTHON_IMAGE=python:3.12-slim
 
 FROM ${PYTHON_IMAGE} AS build
-# Extras to install beside the server, with brackets: EXTRAS="[fast,tracing]".
-ARG EXTRAS=""
+# Extras to install beside the server, with brackets; EXTRAS="" installs none. gs:// and s3:// need
+# the extra remote, and so does Vertex AI, which passes the model's gs:// address.
+ARG EXTRAS="[fast,remote,tracing]"
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY tpuserve tpuserve
@@ -22,7 +23,10 @@ RUN python3 -m venv /opt/tpuserve \
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/tpuserve /opt/tpuserve
 COPY --chmod=755 deploy/image/entrypoint.sh deploy/image/healthcheck.py /usr/local/bin/
-# Without MODEL_NAME, the image serves the sample model, which comes with the package.
+# SageMaker looks for these labels where an endpoint has several models or containers.
+LABEL com.amazonaws.sagemaker.capabilities.multi-models=true \
+    com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true
+# Without a model, the image serves the sample model, which comes with the package.
 ENV PATH="/opt/tpuserve/bin:${PATH}" \
     HOME=/tmp \
     PYTHONUNBUFFERED=1 \
