@@ -12,7 +12,8 @@ CHART = Path(__file__).parents[2] / "deploy" / "helm" / "tpuserve"
 VOLUME = {"persistentVolumeClaim": {"claimName": "models"}}
 ALL_VALUES = {
     "model": {"name": "half"},
-    "flags": ["--enable_batching"],
+    "flags": ["--enable_batching", "--api_keys_file=/etc/tpuserve/keys", "--open_health"],
+    "secret": "keys",
     "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
     "volume": VOLUME,
     "autoscaling": {"enabled": True},
@@ -65,11 +66,14 @@ def test_sample_model_is_served_without_a_model() -> None:
 def test_values_reach_the_container() -> None:
     objects = render(ALL_VALUES)
     container = container_of(objects)
-    assert container["args"] == ["--enable_batching"]
+    assert container["args"] == ALL_VALUES["flags"]
     assert {"name": "MODEL_NAME", "value": "half"} in container["env"]
     assert {"name": "AWS_REGION", "value": "eu-central-1"} in container["env"]
     volumes = objects["Deployment"]["spec"]["template"]["spec"]["volumes"]
     assert {"name": "models", **VOLUME} in volumes
+    assert {"name": "secret", "secret": {"secretName": "keys"}} in volumes
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts == {"tmp": "/tmp", "secret": "/etc/tpuserve", "models": "/models"}
     assert "replicas" not in objects["Deployment"]["spec"]
     assert objects["HorizontalPodAutoscaler"]["spec"]["maxReplicas"] == 8
 
@@ -78,3 +82,32 @@ def test_values_reach_the_container() -> None:
 def test_mistyped_values_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(HelmError):
         render(values)
+
+
+@pytest.mark.parametrize(
+    ("flags", "scheme"),
+    [([], "HTTP"), (["--enable_batching", "--ssl_config_file=/etc/tpuserve/ssl"], "HTTPS")],
+)
+def test_probes_and_prometheus_speak_the_protocol_of_the_server(
+    flags: list[str], scheme: str
+) -> None:
+    objects = render({"flags": flags})
+    container = container_of(objects)
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == scheme
+    annotations = objects["Deployment"]["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/scheme"] == scheme.lower()
+
+
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [
+        (["--api_keys_file=/etc/tpuserve/keys"], "Add --open_health"),
+        (["--api_keys_file=/etc/tpuserve/keys", "--open_health=false"], "Add --open_health"),
+        (["--rest_api_port=9000"], "Set service.grpcPort and service.restPort"),
+        (["--port", "--enable_batching"], "Set service.grpcPort and service.restPort"),
+    ],
+)
+def test_flags_with_which_the_probes_would_fail_are_refused(flags: list[str], advice: str) -> None:
+    with pytest.raises(HelmError, match=advice):
+        render({"flags": flags})
