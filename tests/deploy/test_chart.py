@@ -16,6 +16,8 @@ ALL_VALUES = {
     "secret": "keys",
     "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
     "volume": VOLUME,
+    "tmpVolume": {"emptyDir": {"sizeLimit": "20Gi"}},
+    "serviceAccountName": "reader",
     "autoscaling": {"enabled": True},
     "nodeSelector": {"kubernetes.io/arch": "arm64"},
     "tolerations": [{"key": "tpu", "operator": "Exists"}],
@@ -57,10 +59,14 @@ def test_kubernetes_accepts_what_the_chart_renders(values: dict[str, Any]) -> No
 
 
 def test_sample_model_is_served_without_a_model() -> None:
-    container = container_of(render({}))
+    objects = render({})
+    container = container_of(objects)
     assert {"name": "MODEL_NAME", "value": ""} in container["env"]
     assert container["image"] == "tpuserve:0.1.0"
     assert [mount["name"] for mount in container["volumeMounts"]] == ["tmp"]
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "tmp", "emptyDir": {}}]
+    assert "serviceAccountName" not in pod
 
 
 def test_values_reach_the_container() -> None:
@@ -69,7 +75,10 @@ def test_values_reach_the_container() -> None:
     assert container["args"] == ALL_VALUES["flags"]
     assert {"name": "MODEL_NAME", "value": "half"} in container["env"]
     assert {"name": "AWS_REGION", "value": "eu-central-1"} in container["env"]
-    volumes = objects["Deployment"]["spec"]["template"]["spec"]["volumes"]
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "reader"
+    volumes = pod["volumes"]
+    assert {"name": "tmp", "emptyDir": {"sizeLimit": "20Gi"}} in volumes
     assert {"name": "models", **VOLUME} in volumes
     assert {"name": "secret", "secret": {"secretName": "keys"}} in volumes
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}

@@ -52,6 +52,7 @@ def test_every_yaml_file_satisfies_yamllint() -> None:
 def test_kubernetes_accepts_the_objects(version: str) -> None:
     objects = documents("kubernetes.yaml")
     assert [manifest["kind"] for manifest in objects] == [
+        "ServiceAccount",
         "Deployment",
         "Service",
         "PodDisruptionBudget",
@@ -60,12 +61,14 @@ def test_kubernetes_accepts_the_objects(version: str) -> None:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_service_and_budget_select_the_pods_of_the_deployment() -> None:
-    deployment, service, budget = documents("kubernetes.yaml")
+def test_service_budget_and_account_are_those_of_the_pods() -> None:
+    account, deployment, service, budget = documents("kubernetes.yaml")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
     assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (container,) = pod["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"grpc": 8500, "http": 8501}
     assert {port["targetPort"] for port in service["spec"]["ports"]} == set(ports)
