@@ -102,8 +102,7 @@ def _options() -> list[click.Parameter]:
 
 
 def _run_server(variables: Sequence[str] = (), **values: Any) -> None:
-    # The signal handlers are installed before the slow imports, so that Ctrl-C works from the
-    # start.
+    # Install the signal handlers before the slow imports, so that Ctrl-C works from the start.
     signals = StopSignals()
     signals.install()
     try:
@@ -127,10 +126,16 @@ def _flags_on_command_line(context: click.Context) -> list[str]:
 
 
 def _apply_environment(values: dict[str, Any]) -> list[str]:
-    """Set the flags that a cloud service sets with environment variables, unless they are given.
+    """Set the flags for which a cloud service has set environment variables.
+
+    A flag on the command line wins over its environment variable.
+
+    Args:
+      values: the value of each flag by its name; changed in place.
 
     Returns:
-      The flags that were set, each with its variable, as "--rest_api_port=8080 (AIP_HTTP_PORT)".
+      The flags that were set, each with its variable, such as
+      "--rest_api_port=8080 (AIP_HTTP_PORT)".
     """
     flag_names = _flags_on_command_line(click.get_current_context())
     chosen = []
@@ -163,7 +168,10 @@ def _serve(sample: bool, **values: Any) -> None:
 
 
 def _choose_sample(values: dict[str, Any]) -> None:
-    """Set the flags that serve the sample model, and print a request to the model.
+    """Set the flags that serve the sample model, and print a curl command that sends it a request.
+
+    Args:
+      values: the value of each flag by its name; changed in place.
 
     Raises:
       InvalidSetting: a flag or a variable of a cloud service asks for another model.

@@ -38,7 +38,7 @@ class VariableFlag(NamedTuple):
 
 
 def flags_from_environment(environment: Mapping[str, str]) -> dict[str, VariableFlag]:
-    """Return flag name → value, as a cloud service asks for with environment variables.
+    """Return the flags (name → value) that the environment variables of a cloud service imply.
 
     Only variables of the published contracts for containers count: notebooks and training jobs of
     these services have other variables that begin alike. A variable with an empty value does not
