@@ -149,14 +149,14 @@ def missing_variables(saver: Any, checkpoint: str) -> list[str]:
       checkpoint: the path of the checkpoint.
 
     Returns:
-      The names in checkpoints, sorted; empty if the saver can restore the checkpoint.
+      The names, as in checkpoints, sorted; empty if the saver can restore the checkpoint.
     """
     saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     return sorted(saved_variable_names(saver) - set(saved))
 
 
 def saved_variable_names(saver: Any) -> set[str]:
-    """Return the names of the tensors that a Saver with built ops writes into checkpoints."""
+    """Return the names under which a Saver stores tensors; the Saver's ops must be built."""
     saveables = get_saver_variables(saver) or ()
     named = (
         saveables.items()

@@ -103,7 +103,7 @@ class TPUContext:
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
         """Return the CPU device of a replica's host, and the device ordinal of the replica's core.
 
-        The device's name has no part "/replica:0", as in tf.estimator.
+        As in tf.estimator, the name of the device does not contain "/replica:0".
 
         Raises:
           InvalidSetting: the replica does not exist.
