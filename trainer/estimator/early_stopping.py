@@ -404,8 +404,8 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         if not self._counts_steps:
             return self._clock()
         # TensorFlow may have fetched the global step before the same session.run incremented it. So
-        # if a call of should_stop_fn may be due, read the exact step by another session.run. If no
-        # call can be due, save the time of that run.
+        # if a call of should_stop_fn may be due, read the exact step by another session.run.
+        # Otherwise skip this session.run, which costs time.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest

@@ -105,8 +105,8 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Evaluate if enough steps have passed since the last evaluation."""
         # TensorFlow may have fetched the global step before the training loop incremented it. So if
-        # an evaluation may be due, read the exact step by another session.run. If no evaluation can
-        # be due, save the time of that run.
+        # an evaluation may be due, read the exact step by another session.run. Otherwise skip this
+        # session.run, which costs time.
         assert self._last_evaluated is not None
         latest_step = int(run_values.results) + self._steps_per_run
         if latest_step - self._last_evaluated < self._every_n_iter:

@@ -1,4 +1,4 @@
-"""Exports an Estimator that is not a TPUEstimator for both CPU and TPU."""
+"""Exports the model of an Estimator, even if it is no TPUEstimator, for both CPU and TPU."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -284,8 +284,8 @@ class TPUEstimator(Estimator):
           input_fn: the input_fn of this run of the mode.
 
         Raises:
-          InvalidSetting: train_batch_size is not set for training on a TPU, or the mode is EVAL,
-            does not run on the TPU and is configured for SLICED input.
+          InvalidSetting: train_batch_size is not set for training on a TPU, or evaluation runs on
+            the CPU and is configured for SLICED input.
         """
         self._serve_leader(mode, input_fn)
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
@@ -337,7 +337,7 @@ def _check_config(config: Any) -> None:
 
 
 def _check_embeddings(spec: Any, config: Any, *, on_tpu_only: bool) -> None:
-    """Check that the other settings allow for embedding tables.
+    """Check embedding_config_spec, and that the other settings of the estimator allow for it.
 
     Args:
       spec: the argument embedding_config_spec.
@@ -345,7 +345,7 @@ def _check_embeddings(spec: Any, config: Any, *, on_tpu_only: bool) -> None:
       on_tpu_only: whether both training and evaluation run on a TPU.
 
     Raises:
-      InvalidSetting: another setting does not allow for embedding tables.
+      InvalidSetting: the spec does not work with the CPU or the input mode of this estimator.
       InvalidType: the spec is not an EmbeddingConfigSpec.
     """
     if not isinstance(spec, EmbeddingConfigSpec):
