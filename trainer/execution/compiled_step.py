@@ -32,12 +32,12 @@ class CompiledStep:
 
     Attributes:
       uses_xla: bool [], a placeholder: whether the XLA part runs in XLA; False by default.
-      xla_steps: int32 [], a placeholder: the number of steps at the beginning of each session.run
-        that may use XLA; all steps by default.
-      unknown_sizes: int32 [n]: the sizes of all dimensions, in the last step, of those inputs of
-        the XLA part that have no static shape. n is 0 if all inputs have a static shape.
+      xla_steps: int32 [], a placeholder: only the first `xla_steps` steps of a session.run may use
+        XLA; by default all steps may.
+      unknown_sizes: int32 [n]: the sizes, in the last step, of all dimensions of the XLA part's
+        inputs without a static shape. n is 0 if every input has a static shape.
       compiled_sizes: int32 [n], a placeholder: the value of `unknown_sizes` for which XLA may
-        compile the part. A step with other sizes runs in TensorFlow's kernels, because each
+        compile the XLA part. A step with other sizes runs in TensorFlow's kernels, because each
         compilation takes seconds.
     """
 
@@ -110,12 +110,12 @@ class CompiledStep:
 
     @property
     def can_hold_variables(self) -> bool:
-        """Whether `HeldVariables` can keep the values of the step's variables in case XLA fails."""
+        """Whether `HeldVariables` can protect the values of the step's variables if XLA fails."""
         parts = (self._parts.before, self._parts.compiled, self._parts.after)
         return HeldVariables.can_hold([variable for part in parts for variable in part.values()])
 
     def find_variables(self) -> list[Any]:
-        """Return the handles of the variables that the part for XLA reads or changes."""
+        """Return the handles of the variables that the ops for XLA read or change."""
         handles = {
             tensor.op.name: tensor
             for tensor in outside_inputs(self._parts.compiled)
@@ -129,7 +129,7 @@ class CompiledStep:
         Args:
           number: int32 []: the number of the step in its run, from 0.
           can_choose: whether the step decides at run time, by `uses_xla`, `xla_steps` and
-            `compiled_sizes`, if its XLA part runs in XLA; False always runs the part in XLA.
+            `compiled_sizes`, whether XLA runs the ops for XLA. If False, XLA always runs them.
 
         Returns:
           An operation whose completion ends the step.
@@ -185,7 +185,7 @@ class CompiledStep:
         return tf.group(done, *last)
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Check that XLA can translate its part of the step; nothing is compiled to machine code.
+        """Translate the ops for XLA to StableHLO, in order to check that XLA can compile them.
 
         Args:
           sizes: the value of `unknown_sizes`.
@@ -216,7 +216,7 @@ class CompiledStep:
 
     @staticmethod
     def is_failure_of_xla(error: Exception) -> bool:
-        """Return whether a session.run failed because XLA could not compile or run its part.
+        """Return whether a session.run failed because XLA could not compile or run a step.
 
         Args:
           error: the exception that the session.run raised.
@@ -230,11 +230,11 @@ class CompiledStep:
         return next(line for line in lines if line and not line.startswith(_HEADINGS))
 
     def _compute(self, tensors: Any, results: Sequence[Any], *, is_xla: bool) -> list[Any]:
-        """Copy the part of the step for XLA into the default graph, which is that of a function.
+        """Copy the ops for XLA into the default graph, which is the graph of a function.
 
         Args:
-          tensors: name of a tensor that the part takes from other ops → the tensor that the copy
-            takes instead.
+          tensors: name of a tensor that the ops take from other ops → the tensor that the copies
+            take instead.
           results: the tensors of the original step whose copies to return.
           is_xla: whether XLA compiles the copy.
 

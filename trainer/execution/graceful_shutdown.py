@@ -42,7 +42,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 
     @property
     def is_requested(self) -> bool:
-        """Whether training must stop, because of a SIGTERM here or in a process of the cluster."""
+        """Whether SIGTERM arrived in this process or in another process of the cluster."""
         return self.has_sigterm or stop_request.is_stop_requested()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -75,7 +75,7 @@ def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
     process exits with code 0. If the process is not training, it exits at once. A second SIGTERM
     kills the process. A nested context yields the hook of the outer context. The context does not
     handle the signal if the program has its own handler for SIGTERM, or if the thread is not the
-    main thread. In a cluster, a SIGTERM in a process that serves this one stops training too.
+    main thread. In a cluster, a SIGTERM in another process of the cluster stops training too.
 
     Raises:
       GracefulExit: SIGTERM arrived.
@@ -128,7 +128,7 @@ def exit_if_stop_is_requested() -> None:
     Code that waits for a long time outside of a training loop calls this function repeatedly.
 
     Raises:
-      GracefulExit: SIGTERM arrived, here or in a process of the cluster that serves this one.
+      GracefulExit: SIGTERM arrived, in this process or in another process of the cluster.
     """
     _exit_if_cluster_stops()
     if _active_hook is not None and _active_hook.has_sigterm:

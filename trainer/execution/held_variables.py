@@ -46,7 +46,7 @@ class HeldVariables:
     def can_hold(operations: Sequence[Any]) -> bool:
         """Return whether the values of all variables that a step uses can be held.
 
-        A value cannot be held if an op of the step updates its variable sparsely.
+        The value of a variable cannot be held if an op of the step updates the variable sparsely.
 
         Args:
           operations: the operations of the step.

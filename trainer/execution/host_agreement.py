@@ -66,7 +66,7 @@ class FirstHostIterations:
     """
 
     def __init__(self, plan: IterationPlan) -> None:
-        """Wrap the plan of this host; only that of host 0 counts."""
+        """Wrap the plan of this host, which determines the number of steps only on host 0."""
         self.max_iterations = plan.max_iterations
         self._plan = plan
 

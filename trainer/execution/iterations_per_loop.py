@@ -47,14 +47,14 @@ class FixedIterations:
 
 
 class TimedIterations:
-    """An IterationPlan in which each `session.run` takes about the same, chosen time.
+    """An IterationPlan in which each `session.run` takes approximately a chosen time.
 
     The first `session.run` has one step. The durations of the last runs determine the number of
     steps of the next run.
     """
 
     def __init__(self, seconds: float) -> None:
-        """Create a plan.
+        """Create a plan without any recorded `session.run`.
 
         Args:
           seconds: the intended duration of a `session.run` in seconds.
@@ -64,7 +64,7 @@ class TimedIterations:
         self._runs: deque[tuple[int, float]] = deque(maxlen=_NUM_TIMED_RUNS)
 
     def next_iterations(self, steps_left: int | None) -> int:
-        """Return how many steps fit into the duration, by the mean step time of the last runs.
+        """Return how many steps fit into the chosen time, by the mean step time of the last runs.
 
         The result is at least 1 and at most `steps_left`.
         """

@@ -13,7 +13,7 @@ class SingleReplicaGraph(tf.Graph):
     """A graph that replaces each sum over replicas by an identity.
 
     tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum create CrossReplicaSum ops, which
-    have kernels on TPUs only. With one replica, the sum is its input. This graph replaces a
+    have kernels on TPUs only. With one replica, the sum equals the input. This graph replaces a
     CrossReplicaSum by an Identity when the op is created. A CrossReplicaSum in a function, such as
     the body of a loop, is replaced when the function is added to the graph.
     """

@@ -42,8 +42,8 @@ class TrainLoop:
       max_iterations: the largest number of steps of one run.
       before_run: takes the number of steps; hooks call this function before each session.run. A
         backend prepares the run in it, for example by passing the number to the infeed.
-      compiled: the copy of the step of which XLA may compile a part. It makes all steps of a run
-        except the last. None if XLA compiles nothing.
+      compiled: a copy of the step, which makes all steps of a run except the last. XLA may compile
+        a part of the copy. None if XLA compiles nothing.
     """
 
     iterations: Any
