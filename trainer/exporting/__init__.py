@@ -1,1 +1,1 @@
-"""Exports a model_fn as a SavedModel; has the input receivers and exporters of tf.estimator."""
+"""Exports a model_fn as a SavedModel; defines the input receivers and exporters of tf.estimator."""

@@ -77,9 +77,9 @@ def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str)
 def build_v1_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """Build the EstimatorSpec of a TPU metagraph of version V1.
+    """Build the EstimatorSpec of a TPU metagraph for ExportSavedModelApiVersion.V1.
 
-    One TPUPartitionedCall computes its predictions and export outputs.
+    One TPUPartitionedCall computes the predictions and export outputs.
 
     Args:
       program: the model_fn to call, with its settings.
@@ -122,7 +122,7 @@ def build_v1_tpu_spec(
 def build_v2_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """Build the EstimatorSpec of a TPU metagraph of version V2.
+    """Build the EstimatorSpec of a TPU metagraph for ExportSavedModelApiVersion.V2.
 
     The model_fn is called with params["use_tpu"] True, and places parts of the model on the TPU.
 
