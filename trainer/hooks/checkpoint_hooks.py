@@ -89,8 +89,8 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop training at the last step, after waiting for its checkpoint."""
         # TensorFlow may have fetched the global step before the training loop incremented it. So if
-        # the loop may have reached the last step, read the exact step by another session.run. If it
-        # cannot have reached it, save the time of that run.
+        # the loop may have reached the last step, read the exact step by another session.run.
+        # Otherwise skip this session.run, which costs time.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:

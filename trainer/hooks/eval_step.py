@@ -1,4 +1,4 @@
-"""Counts an evaluation's steps in TensorFlow's local variable "eval_step", which hooks can read."""
+"""Counts an evaluation's steps in the local variable "eval_step", as TensorFlow's hooks expect."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +14,12 @@ def count_steps(update: Any, steps_per_run: Any, hooks: Sequence[Any]) -> Any:
     Args:
       update: the op that updates the metrics.
       steps_per_run: the number of steps of each run of `update`, a number or an integer tensor [].
-      hooks: the hooks of the evaluation, from the user and from model_fn. If TensorFlow's hook that
-        stops after a number of steps is among them, it receives the count.
+      hooks: the hooks of the evaluation, from the user and from model_fn. TensorFlow's hook that
+        stops an evaluation after a number of steps gets the count, if `hooks` contains it.
 
     Returns:
-      The op. It is `update` itself if nothing can read the count: there are no hooks, and model_fn
-      has not created the variable.
+      The op. It is `update` itself if nothing can read the count, because there are no hooks and
+      model_fn has not created the variable "eval_step".
     """
     if not hooks and not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.EVAL_STEP):
         return update

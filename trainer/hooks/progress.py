@@ -255,7 +255,7 @@ class DelayedReporter:
         self._start_time = self._clock() + self._quiet_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Pass the step to `reporter` if the quiet period is over; start `reporter` before."""
+        """Pass the step to `reporter` if the quiet period is over; first start it if necessary."""
         if self._start_time is not None:
             if self._clock() < self._start_time:
                 return

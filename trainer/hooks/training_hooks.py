@@ -161,8 +161,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
     def _check_step_moves(self, step: int, last_step: int | None) -> None:
         """Check that the training loops increase the global step.
 
-        Log a warning if the first loop has not increased it, and fail if several loops have not.
-        The first loops may not: a program that accumulates gradients increases it less often.
+        Log a warning if the first loop has not increased it, and fail only if several loops have
+        not. A program that accumulates gradients increases it only once in several steps.
 
         Args:
           step: the global step after the last training loop.
