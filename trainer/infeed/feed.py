@@ -175,7 +175,7 @@ def _build_loops(
       options: further arguments of `enqueue.enqueue_batch` and `enqueue.enqueue_together`.
 
     Returns:
-      The ops, and the limits of `iterations`: the largest values with which some of the ops work.
+      The ops, and the largest values of `iterations` that the ops with a limit support.
     """
     loops, limits = [], []
     # The pipelines with tensors whose sizes vary from batch to batch. One loop feeds the batches of

@@ -48,7 +48,7 @@ class BatchSpec:
         )
 
     def may_be_partial(self) -> bool:
-        """Return whether a batch may be partial: a shape leaves the number of examples open."""
+        """Return whether a shape leaves the number of examples open, so a batch may be partial."""
         return any(
             axis is not None and leaf.size(axis) is None
             for leaf, axis in zip(self.leaves, self.axes, strict=True)
@@ -136,7 +136,7 @@ class SpreadFinalBatch(FinalBatchPadding):
     mean over the examples of its shard, and padding would change that mean. So each shard consists
     of copies of one example of the partial batch: the mean is then the loss of that example. The
     mask counts only one of the copies. A partial batch of b examples becomes ceil(b / shards)
-    batches. The last of these batches may have too many shards; they repeat the last example, with
+    batches. Left-over shards of the last of these batches contain copies of the last example, with
     a mask of zeros.
     """
 

@@ -46,7 +46,7 @@ class TensorLeaf:
         return size
 
     def last_axis_of_size(self, size: int, default: int) -> int:
-        """Return the last axis along which the tensor has a size; `default` if there is none."""
+        """Return the last axis along which the tensor's size is `size`, or else `default`."""
         sizes = self.spec.shape.as_list()
         return max((axis for axis in range(len(sizes)) if sizes[axis] == size), default=default)
 
