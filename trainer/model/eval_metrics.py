@@ -83,7 +83,8 @@ def _rows(features: Any) -> Any:
     shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
     if isinstance(first, tf.RaggedTensor):
         shape = [first.nrows()]
-    # A scalar counts as one example, because the product of an empty shape is 1.
+    # The first dimension is the number of examples. A scalar counts as one example: it has no first
+    # dimension, and the product of no numbers is 1.
     return tf.cast(tf.reduce_prod(shape[:1]), tf.float32)
 
 

@@ -110,5 +110,5 @@ def _cast_back(part: Any, dtypes: Any) -> Any:
 
 
 def _dtype(leaf: Any) -> Any:
-    """Return the dtype of a tensor or TensorSpec; None for the value None, as of missing labels."""
+    """Return the dtype of a tensor or TensorSpec; None for None, such as missing labels."""
     return getattr(leaf, "dtype", None)

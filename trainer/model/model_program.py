@@ -81,7 +81,8 @@ class ModelProgram:
         Args:
           mode: one of `ModeKeys`.
           is_export: whether the graph is built for a SavedModel.
-          for_tpu: whether the graph is the TPU metagraph of an export of version V2.
+          for_tpu: whether the graph is the TPU metagraph of an export with
+            `export_saved_model_api_version` V2.
         """
         return hyperparameters.with_hyperparameters(self.params, {})
 
@@ -216,7 +217,7 @@ class TPUModelProgram(ModelProgram):
     def _call(
         self, model_fn: Callable[[Any], Any], features: Any, mode: str, *, is_export: bool
     ) -> AnySpec:
-        """Call a model_fn; if the model has embedding tables, replace ids by embeddings before.
+        """Call a model_fn; if the model has embedding tables, first replace ids by embeddings.
 
         The arguments are those of `ModelProgram._call`.
         """
