@@ -1,4 +1,4 @@
-"""A stub `tensorflow` package for a process that plans loads and runs no graphs.
+"""A stub `tensorflow` package for a process that plans the load of a model, but runs no graph.
 
 The import of TensorFlow takes seconds and hundreds of megabytes. Planning a load needs only
 TensorFlow's protocol buffer messages, which can be imported alone. If TPU ops are replaced by CPU

@@ -37,10 +37,10 @@ class ClusterCalls:
         self._graph = tf.Graph()
 
     def replace_in(self, graph: Any) -> None:
-        """Replace each call of a cluster in a GraphDef and in its functions.
+        """Replace each call of a cluster by an op that calls the Python function.
 
         Args:
-          graph: the GraphDef; it is changed in place.
+          graph: the GraphDef; its nodes and those of its functions are changed in place.
         """
         for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
             for node in nodes:
@@ -81,7 +81,8 @@ class ClusterCalls:
             try:
                 return self._run(function, feeds)
             except InvalidTensor as error:
-                # Raise a ValueError, which TensorFlow reports as an InvalidArgumentError.
+                # Raise a ValueError. TensorFlow reports it as an InvalidArgumentError, which
+                # `SignatureRunner.run` converts to an InvalidTensor again.
                 raise ValueError(str(error)) from error
 
         with self._graph.as_default():

@@ -85,7 +85,7 @@ class ClusterRunner(SignatureRunner):
           pure: the function name of the cluster, and the inputs and outputs of the signature that
             are its arguments and results.
           signature: the signature.
-          threads: the threads of runs whose callers have a deadline.
+          threads: the thread pool for runs that may miss their deadlines.
         """
         # Set has_static_cost: all shapes in an XLA program are static, so the run time depends only
         # on the shapes of the inputs.
@@ -286,7 +286,7 @@ def _find_clusters(
 ) -> dict[str, XlaCluster]:
     """Return the clusters that the signatures run: function name → cluster.
 
-    The batch sizes in the shapes are left unknown.
+    Dimensions that a signature leaves open stay unknown in the shapes of the clusters' arguments.
 
     Raises:
       UnsupportedModel: a function runs with different variables in different signatures.

@@ -12,7 +12,7 @@ from tpuserve.lowering.rules.node_rewriting import data_inputs
 from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 
-# The ops that a signature may have besides the call of a cluster and still need no session:
+# A signature that consists of the call of a cluster and of these ops needs no session. They are
 # constants, the handles of variables, and ops that compute nothing.
 _FORWARDING_OPS = ("Const", "Identity", "NoOp", "VarHandleOp")
 _SEARCHED_OPS = frozenset({*_FORWARDING_OPS, *FUNCTION_CALLS})
@@ -166,7 +166,8 @@ class _ClusterSearch:
                 node = nodes[name]
                 inputs = [resolve(reference) for reference in data_inputs(node)]
                 results[name] = self._call(node, inputs)
-            # An output is "node" or "node:index" in a graph, "node:output:index" in a function.
+            # A tensor has the name "node" or "node:index" in a graph, and "node:output:index" in a
+            # function.
             return results[name][int(output.rpartition(":")[2] or 0)]
 
         # Check all ops before `resolve` is called: in a large graph with other ops, its recursion

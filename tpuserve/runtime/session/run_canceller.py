@@ -23,7 +23,9 @@ from tpuserve.runtime.session import deadline_pool, graph_import
 from tpuserve.runtime.session.graph_import import GraphHandles
 
 _SCOPE = "tpuserve_cancellation"
-# The names of the ops that `add_cancellation_ops` adds.
+# The names of the ops that `add_cancellation_ops` adds. _SLOT and _COUNT are placeholders: the
+# number of a run's queue, and how many booleans to enqueue or dequeue. _WATCH is the op that fails
+# when the run is cancelled.
 _SLOT, _COUNT, _WATCH = f"{_SCOPE}/slot", f"{_SCOPE}/count", f"{_SCOPE}/watch"
 _CANCEL, _SIZE, _DRAIN = f"{_SCOPE}/cancel", f"{_SCOPE}/size", f"{_SCOPE}/drain"
 # The number of queues, and so the maximum number of simultaneous runs that can be cancelled before

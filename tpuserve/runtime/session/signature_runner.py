@@ -205,8 +205,8 @@ class SignatureRunner:
         try:
             if self._canceller is None:
                 return run_session({}, ())
-            # Use the canceller even for a run that nobody cancels. The canceller adds targets, and
-            # TensorFlow would have to prepare a run without these targets separately.
+            # Use the canceller even for a run that nobody cancels. The canceller adds ops to the
+            # targets of session.run, and TensorFlow prepares each set of targets separately.
             return self._canceller.run(run_session, names, cancellation)
         finally:
             c_api.TF_DeleteBuffer(buffer)
