@@ -70,8 +70,8 @@ class LoadedModel(Protocol):
           output_names: aliases of the outputs to compute; None computes all of them.
           timeout_ms: time limit of the run in milliseconds; None sets no limit. As in TensorFlow
             Serving, a run on a real TPU ignores the limit.
-          cancellation: cancels the run. A runtime that cannot stop a run checks it only before the
-            run. None if nobody cancels the run.
+          cancellation: cancels the run. A runtime that cannot stop a run checks this token only
+            before the run. None if nobody cancels the run.
 
         Returns:
           Output alias → array.

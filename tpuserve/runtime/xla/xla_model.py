@@ -123,7 +123,8 @@ def _compile_signature(
 
     Args:
       program: compiles the signature.
-      trace: takes the size of the open dimensions, and returns the clusters of the signature.
+      trace: takes a size for the open dimensions other than the batch, and returns the clusters of
+        the signature.
       signature: the signature.
 
     Raises:
