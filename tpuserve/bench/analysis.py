@@ -25,8 +25,8 @@ class Configuration:
 
     Attributes:
       name: the name of the configuration in tables, such as "xla, batching".
-      flags: the name of each flag of `tpuserve serve` without "--" → its value. The flag
-        batching_parameters_file is left out; see batching_parameters.
+      flags: flag of `tpuserve serve` without "--" → its value. The attribute batching_parameters
+        stands for the flag batching_parameters_file.
       batching_parameters: the text of the batching parameters file; "" for no file.
     """
 

@@ -140,8 +140,8 @@ class LoadGenerator:
             add(time.perf_counter() - started, error)
             index += step
             if error:
-                # Wait after an error. Otherwise each client would try to connect to a server that
-                # refuses connections thousands of times a second.
+                # Wait after an error. Otherwise, if the server refuses connections, each client
+                # would try to connect thousands of times a second.
                 await asyncio.sleep(0.01)
 
     async def _send_at(self, times: Iterator[float]) -> None:

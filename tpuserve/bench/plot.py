@@ -14,7 +14,8 @@ def plot_results(results_by_name: Mapping[str, Sequence[Result]], path: Path) ->
     """Write a figure of the latency percentiles p50 and p99 over the requests per second.
 
     Args:
-      results_by_name: name of a model or a configuration → its results; each has a line.
+      results_by_name: name of a model or a configuration → its results. Each name has a line in the
+        figure.
       path: the PNG, SVG or PDF file to write.
 
     Raises:

@@ -11,8 +11,8 @@ from tpuserve.commands.options.multi_value_option import MultiValueCommand, Patt
 from tpuserve.commands.progress import progress_bar
 from tpuserve.saved_model import signing
 
-# NAME=SIZES:DTYPE, of which the name and the dtype may be missing. An unknown size is written as ?
-# or None.
+# The pattern of a value of the option --input_shape: NAME=SIZES:DTYPE. NAME= and :DTYPE are
+# optional. An unknown size is written as ? or None.
 _INPUT_SHAPE = r"([A-Za-z_]\w*=)?(\?|None|[1-9]\d*)(,(\?|None|[1-9]\d*))*(:\w+)?"
 
 # The character \b tells click to keep the line breaks of the examples.

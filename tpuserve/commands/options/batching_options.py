@@ -53,7 +53,7 @@ _OPTIONS = (
 
 
 def batching_options(command: Command) -> Command:
-    """Add the options for batching in the graph, such as --allowed_batch_sizes, to a command."""
+    """Add to a command the options for batching in the graph, such as --allowed_batch_sizes."""
     return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
 
 

@@ -104,7 +104,7 @@ _OPTIONS = (
 
 
 def measurement_options(command: Command) -> Command:
-    """Add the options that set a benchmark's inputs, time windows and plot to a command."""
+    """Add to a command the options for a benchmark's inputs, time windows and plot."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
