@@ -22,7 +22,7 @@ _dtype_name = cache(lambda dtype: dtype.name)
 
 
 def needs_signature(inputs: Mapping[str, Any]) -> bool:
-    """Return whether an input is no array, so that its dtype has to come from the signature.
+    """Return whether any input is not an array, so that the signature has to give its dtype.
 
     Such inputs are lists, numbers and strings.
     """

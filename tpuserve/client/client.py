@@ -93,7 +93,7 @@ class Client:
 
         Raises:
           TpuserveError: the request is invalid, the server has refused it or does not answer. Each
-            of these errors has a subclass, which is the same over REST and gRPC.
+            kind of error is a subclass of TpuserveError, the same over REST and gRPC.
         """
         reference = ModelReference(model, version, label)
         return self._run(self._api.predict(reference, inputs, signature, outputs), timeout_s)

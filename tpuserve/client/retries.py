@@ -27,7 +27,7 @@ class Deadline:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        """Create a deadline that lies a time limit after this moment.
+        """Create a deadline; the time limit begins with this call.
 
         Args:
           timeout_s: the time limit in seconds.
@@ -101,7 +101,7 @@ async def repeat_async(
     attempts: int,
     first_error: TpuserveError,
 ) -> "Reply":
-    """Retry a call as `repeat` does, for a function send that is a coroutine."""
+    """Retry a call as `repeat` does, with a coroutine function as the argument `send`."""
     from tenacity import AsyncRetrying
 
     errors = [first_error]
@@ -122,8 +122,8 @@ def is_temporary(error: BaseException) -> bool:
 def _settings(attempts: int, deadline: Deadline) -> dict[str, Any]:
     import tenacity
 
-    # Wait for random times between attempts. Otherwise all clients would call a server that has
-    # just recovered at the same moment.
+    # Wait for a random time before each retry. With equal waits, clients whose calls failed at the
+    # same time would also retry at the same time, and overload the server again.
     backoff = tenacity.wait_random_exponential(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
 
     def wait(state: tenacity.RetryCallState) -> float:

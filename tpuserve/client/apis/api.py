@@ -25,8 +25,8 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 class Api(ABC):
     """Encodes the requests and decodes the replies of one API of a server, over HTTP or gRPC.
 
-    An instance keeps the signatures of each model that it has requested. It drops them when the
-    server refuses a request to the model, and then requests them again.
+    An instance caches the signatures of each model. It drops those of a model when the server
+    refuses a request to the model, and requests them again when they are needed.
     """
 
     is_http: bool

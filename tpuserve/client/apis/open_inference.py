@@ -105,8 +105,8 @@ def decode_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequen
     try:
         return flat.reshape(tuple(shape))
     except ValueError as error:
-        # A shape with a dimension of 0 has no elements, as data of 0 bytes. But NumPy refuses it if
-        # another dimension is negative or too large.
+        # The number of elements is right, but NumPy refuses the shape. It has a dimension of 0, and
+        # another dimension is too large.
         raise _wrong_size(name, shape) from error
 
 

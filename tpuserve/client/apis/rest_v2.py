@@ -123,7 +123,8 @@ def _decode_outputs(reply: Reply) -> dict[str, Array]:
     size = reply.headers.get(_HEADER_LENGTH, "")
     body = memoryview(reply.body)
     position = len(body)
-    # Check the length of the header's value first: int() raises an error for thousands of digits.
+    # The header has the size of the JSON document in the body. Check its number of digits first:
+    # int() raises an error for thousands of digits.
     if size.isascii() and size.isdigit() and len(size) <= len(str(position)):
         position = int(size)
     document = decode_json(Reply(bytes(body[:position])))

@@ -34,10 +34,11 @@ _VARINT_FIELDS = {
     "bfloat16": "half_val",
 }
 # Field of TensorProto → the dtype in which its values are read before the conversion to the dtype
-# of the tensor. Both fields have the protobuf type int32.
+# of the tensor, because protobuf stores the values of both fields as int32.
 _FIELD_DTYPES: dict[str, Any] = {"int_val": np.int32, "half_val": np.int32}
-# The most bytes by which the arrays of a reply may be larger than the reply itself. A TensorProto
-# with one repeated value and a huge shape has a few bytes, but its array may need terabytes.
+# The number of bytes by which the arrays of a reply may exceed the size of the reply because of
+# repeated values. A TensorProto with one value and a huge shape has a few bytes, but its array may
+# need terabytes.
 MAX_REPEATED_BYTES = 1 << 30
 
 
