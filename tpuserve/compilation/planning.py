@@ -245,9 +245,10 @@ def _is_undetermined(argument: AbstractTensor) -> bool:
 def _failed_request(
     request: CompileRequest, cluster: XlaCluster, argument: AbstractTensor
 ) -> CompileRequest:
-    """Return a copy of a request without clusters, whose error names the argument.
+    """Return a request with an error in place of the clusters.
 
-    The argument has an unknown shape, so that the signature cannot be compiled.
+    The error says that the signature cannot be compiled, because the shape of the argument is
+    unknown.
     """
     subject = f"variable {argument.variable.name!r}" if argument.variable else "an input"
     error = (

@@ -52,7 +52,7 @@ def init_worker() -> None:
 
 
 def find_missing_jax_parts() -> list[str]:
-    """Return the dotted names of jax's attributes that the compilation uses and this jax lacks.
+    """Return the dotted names of the attributes that the compilation needs and jax lacks.
 
     The result is empty if the installed version of jax is supported.
     """

@@ -101,7 +101,7 @@ def _reason_against_all_reduce(
       users: the processes that use the TPU.
 
     Returns:
-      The reason, which may be followed by what to do; empty if the all-reduce can run.
+      The reason, and in some cases a second text with advice; empty if the all-reduce can run.
     """
     if not request.platform:
         return ("not run: the environment is not valid",)

@@ -8,7 +8,7 @@ from tpuserve import devices, jax_client
 
 @dataclass(frozen=True)
 class RuntimeRequest:
-    """The runtime that TPU graphs would get on this machine.
+    """The runtime that would run TPU graphs on this machine.
 
     Attributes:
       runtime: "pjrt" for PJRT devices, "tensorflow" for TensorFlow's own TPU runtime, "emulated"
@@ -35,7 +35,8 @@ class RuntimeRequest:
 def read_request(environ: Mapping[str, str], has_tpu: bool) -> RuntimeRequest:
     """Return the runtime that the environment variables select for TPU graphs.
 
-    Without such a variable, it is PJRT if the machine has a TPU, else none.
+    If no variable selects a runtime, it is PJRT on a machine with a TPU. On other machines there is
+    no runtime.
 
     Args:
       environ: the environment variables.

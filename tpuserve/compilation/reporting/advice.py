@@ -53,8 +53,8 @@ def choose_batch_buckets(
           last: Index in `sizes`, the sorted candidates, of the batch size to choose as the largest.
 
         Returns:
-          The number of examples to compute with their padding, weighted by the frequencies of the
-          requests, and the chosen batch sizes.
+          The number of computed examples, including padding and weighted by the frequencies of the
+          requests; and the chosen batch sizes.
         """
         size = sizes[last]
         plans: list[tuple[float, tuple[int, ...]]] = [(_padded_rows(split_load, 0, size), (size,))]

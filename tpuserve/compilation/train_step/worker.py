@@ -21,7 +21,7 @@ _ALL_REDUCE = re.compile(r"= .*\ball-reduce(-start)?\(")
 
 
 def compile_step(step: SerializedStep, topology: str) -> StepResult:
-    """Compile a loop of training steps for a topology that runs a replica on each device.
+    """Compile a loop of training steps for a topology, with a replica on each device.
 
     Args:
       step: the training step of one replica.
