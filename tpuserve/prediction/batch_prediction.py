@@ -189,8 +189,8 @@ def _write(
       writer: writes the output file.
       batch: the records of the batch.
       run: the future of the outputs.
-      previous: the future of writing the batch before; None for the first batch. If it has failed,
-        this batch fails with the same error and is not written.
+      previous: completes when the previous batch is written; None for the first batch. If that has
+        failed, this batch is not written, and the same error is raised.
 
     Returns:
       The number of rows of the batch.

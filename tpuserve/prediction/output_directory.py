@@ -21,9 +21,9 @@ from tpuserve.prediction.formats import InputFormat, OutputFormat
 DESCRIPTION_FILE = "predict.json"
 
 _TEMPORARY_PREFIX = ".temp-"
-# The key, in the description of a run, of the size and modification time of each input file. An
-# input file without a complete output file may change, so that the user can repair a damaged file
-# and continue the run.
+# A key in the description of a run. The value has the size and modification time of each input
+# file, to find out whether the file has changed since an earlier run. Only an input file without a
+# complete output file may change, so that the user can repair a damaged file and continue the run.
 _STATES = "input-states"
 # Files of a SavedModel whose content goes into the digest of the model. The large files with the
 # variables do not: variables.index has a checksum of each variable.
@@ -65,11 +65,12 @@ def describe_run(
 class OutputDirectory:
     """The output directory of a batch prediction, which is locked inside of a `with` block.
 
-    If the block ends without a complete output file, it removes what it has created.
+    If no output file is complete at the end of the block, the files of this run are removed. The
+    directory is removed too if the block has created it.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], suffix: str) -> None:
-        """Check that a directory does not exist, is empty, or has files of the same run.
+        """Check that a directory does not exist, is empty, or has output files of this run.
 
         Args:
           path: the directory.
@@ -120,7 +121,7 @@ class OutputDirectory:
         """Return whether the output file of an input file is complete.
 
         Args:
-          number: the position of the input file, from 0.
+          number: the position of the input file in the run's list, from 0.
         """
         return self.file(number).exists()
 
@@ -128,7 +129,7 @@ class OutputDirectory:
         """Return the path of the output file that belongs to an input file.
 
         Args:
-          number: the position of the input file, from 0.
+          number: the position of the input file in the run's list, from 0.
         """
         count = len(self._run["inputs"])
         return self._path / f"predictions-{number:05}-of-{count:05}{self._suffix}"
@@ -140,7 +141,7 @@ class OutputDirectory:
         If the block raises an error, the temporary file is removed.
 
         Args:
-          number: the position of the input file, from 0.
+          number: the position of the input file in the run's list, from 0.
         """
         with self._replace(self.file(number)) as temporary:
             yield temporary

@@ -52,7 +52,7 @@ class _Layout(NamedTuple):
       shape: the shape of the tensor of a record. If the batch was split into records, the first
         dimension is left out, because it may differ between records.
       content_field: the number of the field of TensorProto that holds the elements of a record;
-        None if the bytes of a record's elements include the tags of their fields.
+        None if each element is serialised with the tag of its field.
     """
 
     alias: str
@@ -77,8 +77,8 @@ def encode_batch(batch: Batch, outputs: Mapping[str, Array]) -> list[bytes]:
     contents = [column for _, column in (*input_columns, *output_columns)]
     if batch.requests:
         contents.insert(0, list(batch.requests))
-    # The first dimension of the tensors of each record. It is left out if the batch is one request
-    # that is not split.
+    # The first dimension of each record's tensors, as a tuple. The tuple is empty if the batch is a
+    # single request that is not split: then the layouts have all dimensions.
     rows = [()] if counts is None else [(count,) for count in counts]
     sizes = list(zip(rows, *(map(len, column) for column in contents), strict=True))
     signature_name = None if batch.requests else batch.signature_name
@@ -127,8 +127,8 @@ def _to_column(
     return _Layout(alias, dtype, shape, None), column
 
 
-# Records with elements of the same sizes share a template, so a file needs few of them. The cache
-# is small: a template has some hundred bytes.
+# Records whose tensors have the same sizes in bytes share a template, so that a file needs few
+# templates. A template has some hundred bytes, so that the cache needs little memory.
 @functools.lru_cache(maxsize=1024)
 def _make_template(
     signature_name: str | None,
@@ -137,15 +137,15 @@ def _make_template(
     rows: tuple[int, ...],
     *sizes: int,
 ) -> bytes:
-    """Create the template of a serialised PredictionLog for records with elements of given sizes.
+    """Create the template of a serialised PredictionLog for records of the same sizes.
 
-    The template has b"%b" in each place where a record's bytes are filled in: for the elements of
-    each tensor, or for the whole request.
+    The template has b"%b" in each place where bytes of a record are filled in: the elements of each
+    output, and either the elements of each input or the whole serialised request.
 
     Args:
-      signature_name: the signature; None if the bytes for the first place are the whole request.
-      inputs: the common properties of each input; empty if the whole request is filled in.
-      outputs: the common properties of each output.
+      signature_name: the signature; None if the whole request is filled in.
+      inputs: the layout of each input; empty if the whole request is filled in.
+      outputs: the layout of each output.
       rows: the number of rows of the record, as a shape of one dimension; empty if the batch was
         not split into records.
       sizes: the number of bytes that will be filled in at each place, in order.
@@ -168,9 +168,9 @@ def _map_entry(field: int, layout: _Layout, rows: tuple[int, ...], size: int) ->
     """Create the template of an entry of a protobuf map from alias to TensorProto.
 
     Args:
-      field: the field number of the map.
-      layout: the common properties of the tensor.
-      rows: the dimensions of the tensor before `layout.shape`.
+      field: the field number of the map, such as that of the inputs of a PredictRequest.
+      layout: the alias, dtype and shape of the tensor, which all records of a batch share.
+      rows: the first dimension of the tensor; empty if `layout.shape` includes it.
       size: the size of the serialised elements in bytes.
     """
     sizes = [_varint(_DIM_SIZE << 3) + _varint(count) for count in (*rows, *layout.shape)]

@@ -160,7 +160,7 @@ def _to_array(values: Sequence[Any], dtype: str) -> Array:
 
 
 def _to_bytes(value: Any) -> Any:
-    """Convert the strings in nested lists, text or {"b64": "..."}, to bytes."""
+    """Convert each string in nested lists to bytes; a string is text or {"b64": "..."}."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, list):
