@@ -75,8 +75,8 @@ def _is_open(info: Any) -> bool:
 def _check_rows(signature: Any, name: str, batch_size: int) -> None:
     inputs = signature.inputs.values()
     fixed = {info.tensor_shape.dim[0].size for info in inputs if info.tensor_shape.dim}
-    # If the first dimension of any input is open, the signature accepts any batch size. A fixed
-    # first dimension of another input is then not a batch dimension.
+    # If the first dimension of any input has an unknown size, the signature accepts any batch size.
+    # A fixed first dimension of another input is then not a batch dimension.
     if not fixed or batch_size in fixed or any(_is_open(info) for info in inputs):
         return
     rows = " or ".join(str(size) for size in sorted(fixed))

@@ -104,7 +104,7 @@ def compare_runs(
         the {serve} metagraph has failed.
       atol: Absolute tolerance.
       rtol: Relative tolerance.
-      refusals: Object to which the ops are added that XLA refused to compile according to an error.
+      refusals: If an error says that XLA refused to compile ops, these ops are added to it.
 
     Returns:
       The comparison. If a metagraph has failed, its attribute `failure` has the error.

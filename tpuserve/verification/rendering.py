@@ -209,7 +209,7 @@ def _format_mismatches(output: Comparison) -> str:
 
 
 def _format_timing(timing: Timing | None) -> tuple[str, str]:
-    """Format wall times as two table cells: of the first run, and the median of later runs.
+    """Return two table cells: the time of the first run, and the median time of later runs.
 
     A cell is "-" if there is no such run.
     """

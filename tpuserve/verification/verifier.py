@@ -191,12 +191,17 @@ class _Steps:
         self._progress = progress
 
     def report(self, done: int, step: str) -> None:
-        """Report the start of a step, and set the number of finished runs to `done`."""
+        """Set the number of finished runs, and report the start of a step.
+
+        Args:
+          done: The number of finished runs.
+          step: A description of the step, such as "loading {serve}".
+        """
         self._done = done
         self._progress(done, self._total, step)
 
     def start(self, step: str) -> None:
-        """Report the start of the next run, and count this run as finished afterwards."""
+        """Report the start of the next run. Later reports count this run as finished."""
         self._progress(self._done, self._total, step)
         self._done += 1
 
