@@ -146,7 +146,7 @@ class Signature:
 
 
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
-    """Return the signature with a name.
+    """Look up a signature by its name.
 
     Raises:
       SignatureNotFound: no signature has this name. The error has TensorFlow Serving's text.

@@ -80,7 +80,7 @@ def check_platforms(modules: Iterable[StableHloModule], device: str, where: str)
     Args:
       modules: the modules of the metagraph.
       device: the device that runs TPU computations: "TPU", or "CPU" if the graph was lowered to it.
-        Other modules run on the host's CPU.
+        Modules outside of TPU computations run on the host's CPU.
       where: the metagraph and its directory, for the text of an error.
 
     Raises:

@@ -41,8 +41,8 @@ _FIRST_ARGUMENT = {
     "TPUPartitionedCall": 0,
 }
 _LOOPS = frozenset({"StatelessWhile", "While"})
-# Names of attributes that may have the dtype of a node's output. The first of them that the node
-# has is used.
+# Names of attributes that may have the dtype of a node's output. The dtype is taken from the first
+# of these attributes that the node has.
 _DTYPE_ATTRIBUTES = ("DstT", "dtype", "out_type", "element_dtype", "T", "Tidx")
 _BOOLEAN, _FLOAT = 10, 1
 _COMPARISONS = frozenset(
@@ -280,10 +280,10 @@ class SizeEvaluator:
         return []
 
     def _returned_arguments(self, name: str) -> list[str]:
-        """Return the name of the tensor that a function returns for each of its outputs.
+        """Return the names of the tensors that a function returns, one for each output.
 
-        If an output comes from an Identity op, return the name of the op's input instead. So an
-        argument that is returned unchanged is recognised.
+        For an Identity op, it is the name of the op's input. So the caller can recognise an
+        argument that is returned unchanged.
         """
         function = self._program.functions[name]
         nodes = {node.name: node for node in function.node_def if node.op == "Identity"}
@@ -355,7 +355,7 @@ def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
 
 
 def _output(outputs: Mapping[str, list[TensorValue]], reference: str) -> TensorValue:
-    """Return the known properties of the tensor with a name.
+    """Look up the known properties of a tensor by its name.
 
     Args:
       outputs: node name → the known properties of its outputs.
@@ -393,7 +393,7 @@ def _element_bytes(node: Any) -> int:
 def _tensor_protos(attributes: Mapping[str, Any]) -> Iterator[Any]:
     """Yield all TensorProtos in the attributes of a node.
 
-    They may be in the attributes of a function that an attribute names, too.
+    If an attribute names a function, the attributes that it passes to the function are included.
     """
     for attribute in attributes.values():
         kind = attribute.WhichOneof("value")

@@ -68,7 +68,7 @@ def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
 
 
 def find_import(program: Program) -> ModelRun:
-    """Return a run that stands for the import of the graph, to check the memory that it needs.
+    """Describe the import of the graph like a session run, to check how much memory it needs.
 
     During the import, TensorFlow computes constant tensors in order to infer shapes. This includes
     nodes that no session run executes, but not the bodies of functions.

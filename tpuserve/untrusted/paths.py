@@ -31,7 +31,7 @@ _MAX_CHAIN = 10
 
 @dataclass(frozen=True)
 class _Source:
-    """The tensor from which a value comes: the output of a node that does not just forward it.
+    """A tensor that is the origin of a value: ops that only forward the value are skipped.
 
     Attributes:
       function: the function that has the node; empty for the main graph.
@@ -179,7 +179,7 @@ class PathTracer:
         return sources
 
     def _calls(self, run: ModelRun, name: str, index: int) -> list[tuple[Site, int]] | None:
-        """Return the node inputs that are passed as an argument of a function.
+        """Return the calls of a function, each with the node input that is passed as an argument.
 
         Args:
           run: the session run that calls the function.

@@ -72,7 +72,7 @@ class Program:
         return [argument.name for argument in self.functions[function].signature.input_arg]
 
     def find_node(self, function: str, name: str) -> Any:
-        """Return the NodeDef with a name; None if there is none.
+        """Look up a NodeDef by its name; None if there is none.
 
         Args:
           function: the function in which to search; "" for the main graph.
@@ -102,10 +102,13 @@ class Program:
         return self._expand({node.op, *_function_names(node.attr, nested=False)})
 
     def _expand(self, names: set[str]) -> set[str]:
-        """Return the names of library functions, with those that TensorFlow may call instead.
+        """Add the names of the functions that TensorFlow may call in place of some functions.
 
         Args:
-          names: names of functions; those that are not in the library are left out.
+          names: the names of the functions.
+
+        Returns:
+          All names, without those of functions that are not in the library of the graph.
         """
         alternatives = (self._alternatives.get(name, ()) for name in names)
         return names.union(*alternatives) & self.functions.keys()

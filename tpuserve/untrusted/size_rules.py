@@ -43,10 +43,10 @@ def _count_in(position: int) -> Rule:
 
 
 def _sizes_before(position: int, other: int) -> Rule:
-    """Return the rule for ops whose output shape is the elements of an input, then a shape.
+    """Return the rule for ops whose output shape is put together from two inputs.
 
-    An example is RandomGamma: its output has the shape of the input "shape", followed by the shape
-    of the input "alpha".
+    An example is RandomGamma: the first dimensions of its output are the elements of the input
+    "shape", and the remaining dimensions are the shape of the input "alpha".
 
     Args:
       position: the position of the input whose elements are the first dimensions of the output.
@@ -253,7 +253,7 @@ def broadcast(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape | None:
-    """Return the shape to which arrays of some shapes are broadcast; None if there are none."""
+    """Return the common shape to which arrays are broadcast; None for an empty list of shapes."""
     if not shapes:
         return None
     rank = max(map(len, shapes))
