@@ -1,7 +1,7 @@
 """Runs SavedModels in pipelines of Apache Beam. It needs `pip install "tpuserve[beam]"`.
 
-The names are those of tfx_bsl.public.beam.run_inference, so that a pipeline that uses tfx_bsl only
-has to change its imports:
+The classes and functions have the same names as those of tfx_bsl.public.beam.run_inference. To move
+a pipeline from tfx_bsl to this module, change only its imports:
 
     spec = InferenceSpecType(SavedModelSpec("/models/half/1"))
     examples | RunInference(spec)
@@ -108,7 +108,7 @@ class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
 
 
 def CreateModelHandler(inference_spec_type: Any, max_batch_size: int = _MAX_BATCH_SIZE) -> Any:
-    """Create a ModelHandler of Beam for a SavedModel. It converts examples to PredictionLogs.
+    """Create a ModelHandler of Beam for a SavedModel. The handler returns PredictionLogs.
 
     Args:
       inference_spec_type: an `InferenceSpecType`, or tfx_bsl's message of this name.

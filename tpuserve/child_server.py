@@ -11,7 +11,8 @@ from tpuserve.cli import main
 def _stop_at_end_of_input() -> None:
     """Wait for the end of standard input, then stop the server with SIGTERM.
 
-    Standard input is a pipe from the parent process. It ends when the parent ends, however it ends.
+    Standard input is a pipe from the parent process. The system closes the pipe when the parent
+    ends, even if the parent is killed.
     """
     while os.read(sys.stdin.fileno(), 1):
         pass

@@ -72,7 +72,7 @@ class TpuSystem:
 
 
 class EmulatedTpu:
-    """An emulated TPU system of this process. In a `with` statement, it ends with the block."""
+    """An emulated TPU system of this process; a context manager that ends the emulation at exit."""
 
     def __init__(self, hardware: TpuSystem) -> None:
         """Start the emulation: until it ends, `find_tpu_system` returns `hardware`."""

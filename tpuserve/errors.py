@@ -96,7 +96,7 @@ class UnsupportedType(TpuserveError):
 
 
 class WrongContext(TpuserveError, RuntimeError):
-    """A function or property is used too early, or where it must not, such as in a model_fn."""
+    """A function or property is used too early, or in code that must not use it."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -165,7 +165,7 @@ class HostMissing(TpuserveError):
 
 
 class HostLost(TpuserveError):
-    """A program runs on several hosts, and another host has ended, or a common task has failed."""
+    """Another host of a program has ended, or has failed at a task that it ran for all hosts."""
 
     code = Code.ABORTED
 
@@ -244,7 +244,7 @@ class DamagedWarmUp(TpuserveError):
 
 
 class UnsafeModel(TpuserveError):
-    """A model has ops that may do more than compute, such as open files, which is forbidden."""
+    """A model has forbidden ops, which may do more than compute, such as open files."""
 
     code = Code.PERMISSION_DENIED
 
@@ -346,7 +346,7 @@ class UnsupportedOnTpu(TpuserveError):
 
 
 class UncompilableStep(TpuserveError):
-    """XLA cannot compile a training step for the CPU or GPU, although the program requires it."""
+    """RunConfig.compile_step asks XLA to compile a training step, and XLA cannot compile it."""
 
     code = Code.UNIMPLEMENTED
 

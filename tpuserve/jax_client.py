@@ -43,8 +43,7 @@ _DISTRIBUTED_OPTIONS = {
     # for the failed process.
     "jax_enable_recoverability": True,
 }
-# The oldest version of jax that was tested, and the first version that is too new: tested versions
-# are older than it.
+# The tested versions of jax, (major, minor): from the first of these versions to below the second.
 _LOWEST, _TOO_NEW = (0, 8), (0, 11)
 
 
@@ -115,7 +114,7 @@ def connect_processes(
     if platform == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     for option, value in _DISTRIBUTED_OPTIONS.items():
-        # Ignore the AttributeError for options that jax 0.8 does not have.
+        # jax 0.8 does not have all of these options. Ignore its AttributeError for a missing one.
         with contextlib.suppress(AttributeError):
             jax.config.update(option, value)
     try:
@@ -142,7 +141,7 @@ def connect_processes(
 
 
 def _restore_sigterm_handler() -> None:
-    """Restore the SIGTERM handler that was installed from Python, which jax 0.8 replaces."""
+    """Install the program's SIGTERM handler again, because jax 0.8 replaces it by its own."""
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)

@@ -16,7 +16,7 @@ XLA_RUNTIME = "xla"
 
 @dataclass(frozen=True)
 class MetaGraphSelection:
-    """The metagraph to run, the device, and the runtime that runs the metagraph on it.
+    """The metagraph to run, the device, and the runtime that runs the metagraph on the device.
 
     Attributes:
       tags: the tag set of the metagraph.

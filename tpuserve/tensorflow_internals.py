@@ -54,8 +54,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "tpu_functional": ("tpu.functional", ""),
     "tpu_ops": ("tpu.ops.tpu_ops", ""),
 }
-# Name that this module offers for a TensorFlow module → the attributes of that module that tpuserve
-# uses. They are checked by check_tensorflow_internals.
+# Key of _NAMES for a whole TensorFlow module → the attributes of the module that tpuserve
+# uses. check_tensorflow_internals checks that they exist.
 _MODULE_ATTRIBUTES = {
     "c_api": (
         "TF_DeleteBuffer",
@@ -116,7 +116,7 @@ def import_private_name(module_name: str, attribute: str, package: str = "tpuser
 
 
 def make_session_callable(session: Any, options: Any) -> Any:
-    """Return a function that runs a session with fixed feeds and fetches, which is fast.
+    """Return a function that runs a session with fixed feeds and fetches, faster than `run`.
 
     Args:
       session: a `tf.compat.v1.Session`.
@@ -167,12 +167,12 @@ def get_graph_functions(graph: Any) -> Any:
 
 
 def get_graph_function(graph: Any, name: str) -> Any:
-    """Return the function with a name in the library of a `tf.Graph`; None if there is none."""
+    """Find a function in the library of a `tf.Graph` by its name; None if there is none."""
     return get_private_attribute(graph, "_get_function")(name)
 
 
 def replace_created_ops(graph: Any, replace: Callable[[str, Any], Any]) -> None:
-    """Replace operations that code creates in a graph after this call by other operations.
+    """Let a function replace operations that code creates in a graph after this call.
 
     Args:
       graph: a `tf.Graph`.
