@@ -1,6 +1,7 @@
 """Makes sample inputs of a signature, from warm-up requests or generated."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +80,20 @@ def _warm_up_rows(directory: Path, name: str, signature: Signature) -> Mapping[s
     """
     rows: list[dict[str, Array]] = []
     requests = warm_up_inputs.read_warm_up_inputs(directory, {name: signature}, []).get(name, [])
-    for request in requests:
-        for index in range(min(_ROWS, *map(len, request.values()))):
-            row = {alias: array[index : index + 1] for alias, array in request.items()}
-            if not rows or _is_new(row, rows):
-                rows.append(row)
-            if len(rows) == _ROWS:
-                break
+    for row in itertools.chain.from_iterable(map(_split_rows, requests)):
+        if not rows or _is_new(row, rows):
+            rows.append(row)
+        if len(rows) == _ROWS:
+            break
     if len(rows) < 2:
         return None
     return {alias: np.concatenate([row[alias] for row in rows]) for alias in signature.inputs}
+
+
+def _split_rows(request: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    """Yield the first rows of a request, at most `_ROWS`: alias → [1, ...]."""
+    for index in range(min(_ROWS, *map(len, request.values()))):
+        yield {alias: array[index : index + 1] for alias, array in request.items()}
 
 
 def _is_new(row: Mapping[str, Array], rows: list[dict[str, Array]]) -> bool:

@@ -46,6 +46,7 @@ def test_rows_are_generated_from_the_signature(tmp_path: Path) -> None:
     [
         ([[[1.0]], [[2.0], [2.0], [5.0], [7.0]]], [[1.0], [2.0], [5.0]]),
         ([[[1.0]], [[1.0], [4.0]]], [[1.0], [4.0]]),
+        ([[[1.0], [2.0]], [[3.0], [4.0]], [[5.0]]], [[1.0], [2.0], [3.0]]),
     ],
 )
 def test_different_rows_of_warm_up_requests_come_first(
