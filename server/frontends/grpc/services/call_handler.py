@@ -15,7 +15,7 @@ import grpc
 
 from server.admission import cancellation as cancellations
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
-from server.frontends.grpc import compression, errors
+from server.frontends.grpc import compression, deadlines, errors
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
 from server.frontends.grpc.executor.call_executor import CallExecutor, ReadModelName
@@ -41,9 +41,6 @@ response, or its Pending if the request waits for a batch. The function parses t
 so that this package, and not grpcio, writes the error for invalid bytes.
 """
 
-# If a call has more time left than this number of seconds, its client has set no deadline: for such
-# a call, grpcio reports a deadline in the far future.
-_NO_DEADLINE_SECONDS = 10 * 365 * 24 * 3600
 _INTERNAL_ERROR = "Internal error, see the server's log"
 
 logger = logging.getLogger(__name__)
@@ -308,8 +305,8 @@ def _remaining_ms(context: grpc.ServicerContext, default_ms: float | None) -> fl
     Raises:
       DeadlineExceeded: the deadline of the call has passed.
     """
-    remaining_seconds = context.time_remaining()
-    if remaining_seconds is None or remaining_seconds > _NO_DEADLINE_SECONDS:
+    remaining_seconds = deadlines.remaining_seconds(context)
+    if remaining_seconds is None:
         return default_ms
     if remaining_seconds <= 0:
         raise DeadlineExceeded("Deadline Exceeded")

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 import grpc
 
 from server.config.settings import Settings
+from server.frontends.grpc import deadlines
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
 
 _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-# If a call has more time left than this number of seconds, its client has set no deadline: for such
-# a call, grpcio reports a deadline in the far future.
-_NO_DEADLINE_SECONDS = 10**8
-# The duration in seconds of each profiler event that the server records while a client takes a
-# profile. The events keep the profile of an idle server from being empty.
+# While a profile is taken, the server records events of its own, so that the profile of an idle
+# server is not empty. This is the duration of each event.
 _EVENT_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)
@@ -86,7 +84,8 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
             context.abort(
                 grpc.StatusCode.UNAVAILABLE, "the profiler cannot be started, see the server's log"
             )
-        call = stub.future(message, timeout=_remaining_seconds(context), wait_for_ready=True)
+        timeout = deadlines.remaining_seconds(context)
+        call = stub.future(message, timeout=timeout, wait_for_ready=True)
         # When the client cancels its call, cancel the forwarded call as well, which ends the
         # recording.
         context.add_callback(call.cancel)
@@ -122,9 +121,3 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
                 self._address = address
                 self._channel = grpc.insecure_channel(address, _NO_LIMIT)
             return self._channel
-
-
-def _remaining_seconds(context: grpc.ServicerContext) -> float | None:
-    """Return the seconds until the deadline of a call; None for no deadline."""
-    remaining = context.time_remaining()
-    return None if remaining is None or remaining > _NO_DEADLINE_SECONDS else remaining
