@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,18 +13,14 @@ from server.frontends import base
 from server.frontends.base import LAST_SECONDS
 from server.frontends.group import FrontendGroup
 from server.metrics import Metrics
+from server.multiprocess import process_setup
 from server.multiprocess.supervisor import Supervisor
-from server.process import logs, malloc
 from server.process.signals import StopSignals
 from server.servables.servable import Load
 from tpuserve.errors import Unavailable
 
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
-
-# How long a thread keeps Python's GIL while other threads wait for the GIL, in seconds. With
-# Python's default of 5 ms, the threads that load a model would delay requests.
-_SWITCH_INTERVAL_SECONDS = 0.0005
 
 logger = logging.getLogger(__name__)
 
@@ -140,9 +135,7 @@ def run(
     Raises:
       TpuserveError: the server cannot start, or one of its parts has failed later.
     """
-    logs.configure_logging(is_shared=bool(settings.frontend_processes))
-    malloc.configure_malloc()
-    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    process_setup.configure_process(is_log_shared=bool(settings.frontend_processes))
     if signals is None:
         signals = StopSignals()
         signals.install()

@@ -37,8 +37,17 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
     # If the supervisor has ended before the call of prctl, the operating system does not kill this
     # process, so exit here.
     if os.getppid() != supervisor_pid:
-        os._exit(1)
-    logs.configure_logging(is_shared=True)
+        os._exit(1)  # The supervisor died before prctl tied this process to it.
+    configure_process(is_log_shared=True)
+
+
+def configure_process(*, is_log_shared: bool) -> None:
+    """Set up the log, the memory allocator and the switching of threads of a server's process.
+
+    Args:
+      is_log_shared: whether several processes write to the log.
+    """
+    logs.configure_logging(is_shared=is_log_shared)
     malloc.configure_malloc()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
 
