@@ -49,13 +49,17 @@ class DefaultThreadPool(CallExecutor):
         limits: StalledCallLimits | None = None,
         queues: RequestQueues | None = None,
     ) -> None:
-        """Create the executor and start its threads. The arguments are those of `CallExecutor`."""
+        """Create the executor and start its threads; arguments as in `CallExecutor`.
+
+        At most `_MAX_WAITING_CALLS` calls wait for a message, whatever `limits` allow.
+        """
+        limits = limits or StalledCallLimits()
         super().__init__(
             max_concurrent_calls,
             dataclasses.replace(
-                limits or StalledCallLimits(),
-                max_calls=_MAX_WAITING_CALLS,
-                max_calls_per_peer=_MAX_WAITING_CALLS_PER_PEER,
+                limits,
+                max_calls=min(limits.max_calls, _MAX_WAITING_CALLS),
+                max_calls_per_peer=min(limits.max_calls_per_peer, _MAX_WAITING_CALLS_PER_PEER),
             ),
             queues,
         )

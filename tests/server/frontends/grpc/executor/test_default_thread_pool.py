@@ -128,3 +128,17 @@ def test_call_whose_message_is_late_is_cancelled(executor: DefaultThreadPool, cl
     executor.handle_stalled_calls()
     assert done.wait(10)
     assert received == [None]
+
+
+def test_lower_limit_of_waiting_calls_than_the_pools_own_is_kept() -> None:
+    executor = DefaultThreadPool(2, StalledCallLimits(60, max_calls=1))
+    try:
+        old, new = Call(), Call()
+        _, old_is_done = receive(executor, old)
+        _, new_is_done = receive(executor, new)
+        assert old_is_done.wait(10)
+        assert (old.is_cancelled, new.is_cancelled) == (True, False)
+        new.deliver()
+        assert new_is_done.wait(10)
+    finally:
+        executor.shutdown()
