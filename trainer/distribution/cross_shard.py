@@ -40,11 +40,12 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
           opt: a tf.compat.v1.train.Optimizer.
           reduction: tf.compat.v1.losses.Reduction.MEAN or SUM.
           name: name prefix of the optimizer's ops.
-          group_assignment: groups of replica numbers; gradients are averaged or summed within each
-            group. None makes one group of all replicas.
+          group_assignment: groups of replica numbers, all of the same size; gradients are averaged
+            or summed within each group. None makes one group of all replicas.
 
         Raises:
-          InvalidSetting: the reduction is unknown, or `opt` is not a TensorFlow 1 optimizer.
+          InvalidSetting: the reduction is unknown, `opt` is not a TensorFlow 1 optimizer, or the
+            groups have different sizes.
         """
         if reduction not in (_MEAN, _SUM):
             raise InvalidSetting(
@@ -60,7 +61,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         super().__init__(use_locking=False, name=name)
         self._optimizer = opt
         self._reduction = reduction
-        self._group_assignment = group_assignment
+        self._group_assignment = _parse_groups(group_assignment)
         self._has_scaled = False
 
     def compute_gradients(
@@ -68,15 +69,15 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     ) -> list[tuple[Any, Any]]:
         """Return the gradients of this replica's loss, as (gradient, variable) pairs.
 
-        For Reduction.MEAN, the loss is first divided by the number of replicas, or of those in a
-        group. The sum over the replicas, which `apply_gradients` computes, is then the mean.
+        For Reduction.MEAN, the loss is first divided by the number of replicas of a group, so that
+        the sum of the gradients over the group is their mean.
 
-        Args:
-          loss: the loss of this replica.
-          var_list: the variables; None for all trainable variables.
-          kwargs: further arguments of the wrapped optimizer's compute_gradients.
+        Raises:
+          InvalidSetting: the groups do not name each replica once.
         """
         replicas = _num_replicas()
+        if replicas > 1 and self._group_assignment:
+            _check_replicas(self._group_assignment, replicas)
         if replicas > 1 and self._reduction == _MEAN:
             group = len(self._group_assignment[0]) if self._group_assignment else replicas
             loss = loss * (1.0 / group)
@@ -121,6 +122,37 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def variables(self) -> list[Any]:
         """Return the wrapped optimizer's variables."""
         return list(self._optimizer.variables())
+
+
+def _parse_groups(groups: Sequence[Sequence[int]] | None) -> list[list[int]] | None:
+    """Return groups of replica numbers as lists; None for one group of all replicas.
+
+    Raises:
+      InvalidSetting: the groups have different sizes, or are no sequences.
+    """
+    if groups is None:
+        return None
+    try:
+        lists = [[int(replica) for replica in group] for group in groups]
+    except (TypeError, ValueError) as error:
+        raise InvalidSetting(
+            f"CrossShardOptimizer group_assignment is {groups!r}. Give a list of lists of replica "
+            f"numbers, as [[0, 1], [2, 3]]."
+        ) from error
+    if len({len(group) for group in lists}) > 1:
+        raise InvalidSetting(
+            f"CrossShardOptimizer group_assignment is {lists}, whose groups have different sizes. "
+            f"Give groups of the same size, as the op CrossReplicaSum requires."
+        )
+    return lists or None
+
+
+def _check_replicas(groups: list[list[int]], replicas: int) -> None:
+    if sorted(replica for group in groups for replica in group) != list(range(replicas)):
+        raise InvalidSetting(
+            f"CrossShardOptimizer group_assignment is {groups}, and there are {replicas} replicas. "
+            f"Name each of the replicas 0 to {replicas - 1} once."
+        )
 
 
 def _num_replicas() -> int:

@@ -41,6 +41,46 @@ def test_on_several_shards_the_mean_over_them_is_applied() -> None:
     assert 0.25 in scales
 
 
+def test_the_mean_is_over_the_replicas_of_a_group() -> None:
+    def step() -> list[Any]:
+        w = v1.get_variable("w", initializer=1.0, use_resource=True)
+        optimizer = CrossShardOptimizer(
+            v1.train.GradientDescentOptimizer(0.5), group_assignment=[[0, 2], [1, 3]]
+        )
+        return [optimizer.minimize(w * 4.0, var_list=[w])]
+
+    with tf.Graph().as_default() as graph:
+        v1.tpu.shard(step, num_shards=4)
+        (reduce,) = [op for op in graph.get_operations() if op.type == "CrossReplicaSum"]
+        assert tf.get_static_value(reduce.inputs[1]).tolist() == [[0, 2], [1, 3]]
+        scales = [
+            tf.get_static_value(op.inputs[1])
+            for op in graph.get_operations()
+            if op.type == "Mul" and op.inputs[1].op.type == "Const"
+        ]
+    assert 0.5 in scales
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([[0], [1, 2, 3]], r"\[\[0\], \[1, 2, 3\]\], whose groups have different sizes"),
+        ([0, 1, 2, 3], "Give a list of lists of replica numbers"),
+        ([[0, 1], [1, 2]], "there are 4 replicas. Name each of the replicas 0 to 3 once"),
+        ([[0, 1]], "Name each of the replicas 0 to 3 once"),
+    ],
+)
+def test_groups_that_have_no_mean_are_refused(groups: Any, message: str) -> None:
+    def step() -> list[Any]:
+        w = v1.get_variable("w", initializer=1.0, use_resource=True)
+        descent = v1.train.GradientDescentOptimizer(0.5)
+        optimizer = CrossShardOptimizer(descent, group_assignment=groups)
+        return [optimizer.minimize(w * 4.0, var_list=[w])]
+
+    with tf.Graph().as_default(), pytest.raises(InvalidSetting, match=message):
+        v1.tpu.shard(step, num_shards=4)
+
+
 @pytest.mark.parametrize(("makes_its_own", "warnings"), [(True, 1), (False, 0)])
 def test_unscaled_gradients_are_summed_with_a_warning(
     makes_its_own: bool, warnings: int, caplog: pytest.LogCaptureFixture
