@@ -16,12 +16,12 @@ from click.core import ParameterSource
 
 from server.config import cloud, flags
 from server.config.flags import Flag
-from server.config.model_config import is_uri
 from server.config.settings import DEFAULT_PORT
 from server.process.signals import StopSignals
 from server.sample import digits
 from tpuserve import __version__
-from tpuserve.errors import InvalidSetting, MalformedConfig, ModelsNotAvailable, TpuserveError
+from tpuserve.errors import MalformedConfig, ModelsNotAvailable, TpuserveError
+from tpuserve.files.uris import absolute_path_or_uri
 
 EXIT_FAILED = 255
 
@@ -153,10 +153,9 @@ def _serve(sample: bool, **values: Any) -> None:
     if sample:
         _choose_sample(values)
     else:
-        variables = _apply_environment(values)
-    path = values["model_base_path"]
-    if path and not is_uri(path):
-        values["model_base_path"] = os.path.abspath(path)
+        _apply_environment(values)
+    if values["model_base_path"]:
+        values["model_base_path"] = absolute_path_or_uri(values["model_base_path"])
     try:
         _run_server(variables, **values)
     except ModelsNotAvailable as error:

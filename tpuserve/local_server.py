@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from tpuserve.client import AsyncClient, Client
 from tpuserve.errors import InvalidSetting, ServerNotStarted
+from tpuserve.files.uris import absolute_path_or_uri
 
 HOST = "127.0.0.1"
 _OWN_FLAGS = (
@@ -192,7 +193,8 @@ def serve(
     ends, even if this process is killed.
 
     Args:
-      models: name of a model → its directory, with a numbered subdirectory for each version.
+      models: name → directory that has a numbered directory for each version, or a URI as for
+        --model_base_path.
       timeout_s: the time to wait until the server is ready, in seconds.
       environment: environment variables of the server, in addition to those of this process.
       flags: flags of `tpuserve serve`, such as enable_batching=True.
@@ -223,7 +225,7 @@ def _check_arguments(
 
 def _model_config(models: Mapping[str, str | os.PathLike[str]]) -> str:
     entries = [
-        f"  config {{ name: {_quote(name)} base_path: {_quote(os.path.abspath(path))} "
+        f"  config {{ name: {_quote(name)} base_path: {_quote(absolute_path_or_uri(path))} "
         f'model_platform: "tensorflow" }}\n'
         for name, path in models.items()
     ]

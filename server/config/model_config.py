@@ -1,6 +1,5 @@
 """The configuration of the models that a server serves, as immutable dataclasses."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,11 +7,11 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from tpuserve.errors import BasePathNotFound, InvalidConfig
+from tpuserve.files.uris import is_uri
 
 PLATFORM = "tensorflow"
 TENSORFLOW_ENGINE, XLA_ENGINE = ENGINES = ("tensorflow", "xla")
 
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILE_SCHEME = "file://"
 
 REMOTE_SCHEMES = ("gs", "s3", "az", "hf", "http", "https")
@@ -149,11 +148,6 @@ class ModelServerConfig:
     def names(self) -> Sequence[str]:
         """Return the names of the models in the order of the configuration."""
         return [model.name for model in self.models]
-
-
-def is_uri(base_path: str) -> bool:
-    """Return whether a base path is a URI, such as "gs://bucket/resnet" or "file:///models"."""
-    return _URI.match(base_path) is not None
 
 
 def is_remote(base_path: str) -> bool:

@@ -42,6 +42,17 @@ def test_an_error_is_one_line_with_status_1(
     ]
 
 
+@pytest.mark.parametrize(
+    "arguments", [["inspect"], ["predict", "--inputs=in", "--outputs=out"], ["analyse"]]
+)
+def test_a_uri_is_one_line_that_leads_to_a_local_copy(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments, "s3://models/half/1") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Error: s3://models/half/1 is a URI, which only `tpuserve serve` reads.")
+
+
 def test_an_unknown_flag_is_one_line_that_leads_to_the_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import tpuserve
 from tests import models
+from tests.server.storage.web_server import serve_directory
 from tpuserve.errors import InvalidSetting, ServerNotStarted
 
 pytestmark = pytest.mark.slow
@@ -20,19 +21,27 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models.export(models.half_plus_two, tmp_path_factory.mktemp("models") / "half").parent
 
 
-def test_several_models_are_served_with_flags_until_the_end_of_the_block(base: Path) -> None:
-    names: dict[str, str | Path] = {"half": base, 'ha"lf\\é': str(base)}
+def test_several_models_and_uris_are_served_with_flags_until_the_end_of_the_block(
+    base: Path, tmp_path: Path
+) -> None:
     protocols: tuple[Literal["rest", "grpc"], ...] = ("rest", "grpc")
-    with tpuserve.serve(names, access_log=True) as server:
-        for protocol in protocols:
-            with server.client(protocol) as client:
-                for name in names:
-                    assert client.predict(name, {"x": [[1.0]]})["y"].tolist() == [[2.5]]
-        assert '"status"' in server.log
-        with pytest.raises(InvalidSetting, match="Give 'rest' or 'grpc'"):
-            server.client("v2")  # type: ignore[arg-type]
-        assert Path(f"/proc/{server.pid}").exists()
-    assert not Path(f"/proc/{server.pid}").exists()
+    with serve_directory(base.parent) as web_server:
+        names: dict[str, str | Path] = {
+            "half": base,
+            'ha"lf\\é': str(base),
+            "file": base.as_uri(),
+            "http": f"{web_server.uri}/{base.name}",
+        }
+        with tpuserve.serve(names, access_log=True, model_cache_dir=tmp_path) as server:
+            for protocol in protocols:
+                with server.client(protocol) as client:
+                    for name in names:
+                        assert client.predict(name, {"x": [[1.0]]})["y"].tolist() == [[2.5]]
+            assert '"status"' in server.log
+            with pytest.raises(InvalidSetting, match="Give 'rest' or 'grpc'"):
+                server.client("v2")  # type: ignore[arg-type]
+            assert Path(f"/proc/{server.pid}").exists()
+        assert not Path(f"/proc/{server.pid}").exists()
 
 
 def test_a_killed_parent_takes_the_server_with_it(base: Path) -> None:

@@ -11,6 +11,7 @@ from tpuserve.commands.options import bench_options
 from tpuserve.commands.options.bench_options import measurement_options
 from tpuserve.commands.options.common_options import json_option
 from tpuserve.commands.options.multi_value_option import MultiValueCommand
+from tpuserve.commands.options.path_type import LocalBasePath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.files.plot_file import check_plot_path
 
@@ -26,7 +27,7 @@ Examples:
 
 
 @click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
-@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("directory", type=LocalBasePath())
 @click.option(
     "--goal-ms",
     type=click.FloatRange(min=0, min_open=True),

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-# The suffixes of the files in which Keras saves a model. An error message about such a file
-# recommends `tpuserve export`.
+from tpuserve.files import uris
+
+# The suffixes of the files in which Keras saves a model.
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 # Limits of the search for a SavedModel near a path, so that an error message does not take long:
@@ -32,6 +33,9 @@ def why_not_found(directory: Path, names: Sequence[str]) -> str:
     if directory.exists() and not directory.is_dir():
         return f"{directory} is no directory. Name a directory that holds a {binary}."
     if not directory.is_dir():
+        not_local = uris.why_not_local(directory)
+        if not_local is not None:
+            return not_local
         versions = _versions(directory.parent, names) if directory.parent.is_dir() else []
         if versions:
             return (

@@ -1,11 +1,12 @@
-"""Defines the click type of arguments that name the directory of a SavedModel."""
+"""The types of the arguments that name the directory of a SavedModel or of a model."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import BasePathNotFound, InvalidSetting
+from tpuserve.files import uris
 
 
 class SavedModelPath(click.Path):
@@ -33,4 +34,23 @@ class SavedModelPath(click.Path):
                 "DIRECTORY is empty. Name a directory that holds a saved_model.pb, or . for the "
                 "working directory."
             )
+        return super().convert(value, param, ctx)
+
+
+class LocalBasePath(click.Path):
+    """The type of an argument that names an existing directory, for which a URI is an error."""
+
+    def __init__(self) -> None:
+        """Define the type so that it checks whether the directory exists."""
+        super().__init__(exists=True, file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert the text of the argument to a Path.
+
+        Raises:
+          BasePathNotFound: The text is a URI.
+        """
+        not_local = uris.why_not_local(Path(value))
+        if not_local is not None and not Path(value).exists():
+            raise BasePathNotFound(not_local)
         return super().convert(value, param, ctx)

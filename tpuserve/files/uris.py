@@ -1,0 +1,40 @@
+"""Tells URIs, such as s3://bucket/half, from paths of this machine."""
+
+import os
+import re
+from pathlib import Path
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# A URI of which pathlib has made one path, such as s3:/bucket/half.
+_URI_AS_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)(.*)")
+
+
+def is_uri(path: str) -> bool:
+    """Return whether a path is a URI, such as "gs://bucket/resnet" or "file:///models"."""
+    return _URI.match(path) is not None
+
+
+def absolute_path_or_uri(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a path, and a URI as it is."""
+    text = os.fspath(path)
+    return text if is_uri(text) else os.path.abspath(text)
+
+
+def why_not_local(path: Path) -> str | None:
+    """Return the error message for a URI where a local directory is required; None for a path.
+
+    Args:
+      path: a path, or what pathlib makes of a URI: `Path("s3://bucket/half")` is s3:/bucket/half.
+    """
+    match = _URI_AS_PATH.fullmatch(str(path))
+    if match is None:
+        return None
+    scheme, rest = match.groups()
+    if scheme.lower() == "file":
+        return f"file:///{rest} is a URI, and a directory is required. Name /{rest}."
+    uri = f"{scheme}://{rest}"
+    return (
+        f"{uri} is a URI, which only `tpuserve serve` reads. Copy it to this machine, as Python "
+        f'does with fsspec.filesystem("{scheme}").get("{uri}/", "COPY/", recursive=True), and name '
+        f"the copy."
+    )
