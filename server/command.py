@@ -7,7 +7,7 @@ flags are reported and ignored, and output and exit status are those of tensorfl
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version as version_of
 from typing import Any, NoReturn
 
@@ -101,8 +101,9 @@ def _options() -> list[click.Parameter]:
     return [*map(_option, flags.FLAGS.values()), version]
 
 
-def _run_server(variables: Sequence[str] = (), **values: Any) -> None:
-    # Install the signal handlers before the slow imports, so that Ctrl-C works from the start.
+def _run_server(values: Mapping[str, Any], on_ready: Callable[[], None] = lambda: None) -> None:
+    # The signal handlers are installed before the slow imports, so that Ctrl-C works from the
+    # start.
     signals = StopSignals()
     signals.install()
     try:
@@ -112,7 +113,7 @@ def _run_server(variables: Sequence[str] = (), **values: Any) -> None:
 
         ignored = flags.ignored_flags(_flags_on_command_line(click.get_current_context()))
         settings = flags.settings_from_flags(values)
-        app.run(settings, ignored=ignored, variables=variables, signals=signals)
+        app.run(settings, ignored=ignored, signals=signals, on_ready=on_ready)
     finally:
         signals.uninstall()
 
@@ -151,13 +152,20 @@ def _apply_environment(values: dict[str, Any]) -> list[str]:
 def _serve(sample: bool, **values: Any) -> None:
     variables: list[str] = []
     if sample:
-        _choose_sample(values)
+        digits.check_flags(values["model_base_path"], values["model_config_file"])
+        values.update(model_name=digits.NAME, model_base_path=str(digits.BASE_PATH))
     else:
         _apply_environment(values)
     if values["model_base_path"]:
         values["model_base_path"] = absolute_path_or_uri(values["model_base_path"])
+
+    def on_ready() -> None:
+        if sample and values["rest_api_port"]:
+            click.echo("Ask the sample model from another terminal:\n")
+            click.echo(digits.curl_command(values["rest_api_port"]) + "\n")
+
     try:
-        _run_server(variables, **values)
+        _run_server(values, on_ready)
     except ModelsNotAvailable as error:
         # If only one model has failed to load, report the error of its load in place of the summary
         # of all models: it is shorter, and nothing is lost.
@@ -166,32 +174,11 @@ def _serve(sample: bool, **values: Any) -> None:
         raise
 
 
-def _choose_sample(values: dict[str, Any]) -> None:
-    """Set the flags that serve the sample model, and print a curl command that sends it a request.
-
-    Args:
-      values: the value of each flag by its name; changed in place.
-
-    Raises:
-      InvalidSetting: a flag or a variable of a cloud service asks for another model.
-    """
-    digits.check_flags(values["model_base_path"], values["model_config_file"])
-    for _, variable in cloud.flags_from_environment(os.environ).values():
-        raise InvalidSetting(
-            f"--sample serves the sample model, and the environment variable "
-            f"{variable}={os.environ[variable]} asks for the model of a cloud service. Remove the "
-            f"flag or the variable."
-        )
-    values.update(model_name=digits.NAME, model_base_path=str(digits.BASE_PATH))
-    if values["rest_api_port"]:
-        click.echo("Ask the sample model from another terminal:\n")
-        click.echo(digits.curl_command(values["rest_api_port"]) + "\n")
-
-
 _SAMPLE = click.Option(
     ["--sample"],
     is_flag=True,
-    help="Serve the sample model that comes with tpuserve, and print a request to it.",
+    help="Serve the sample model that comes with tpuserve, and print a request to it once it can "
+    "answer.",
 )
 
 serve = _ServeCommand(
@@ -262,7 +249,7 @@ def _model_server(help: bool, **values: Any) -> int:
             err=True,
         )
         values["rest_api_port"] = 0
-    _run_server(variables, **values)
+    _run_server(values)
     return 0
 
 

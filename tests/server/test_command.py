@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -64,6 +64,7 @@ class Runs:
         ignored: Sequence[str] = (),
         variables: Sequence[str] = (),
         signals: StopSignals | None = None,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings.append(settings)
         self.variables.append(variables)

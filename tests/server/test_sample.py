@@ -37,7 +37,7 @@ def test_sample_beside_a_variable_of_a_cloud_service_is_refused(
 
 @pytest.fixture(params=["", "1"], ids=["{serve}", "{serve, tpu}"])
 def port(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The REST port of a server of the sample model."""
+    """The REST port of a server of the sample model that has printed the request to send."""
     if request.param:
         monkeypatch.setenv("TPUSERVE_EMULATED_TPU", request.param)
     rpc_port, rest_port = processes.free_ports(2)
@@ -45,22 +45,25 @@ def port(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     with subprocess.Popen(
         [*command, f"--port={rpc_port}", f"--rest_api_port={rest_port}"],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     ) as process:
-        assert process.stderr is not None
         assert process.stdout is not None
         try:
-            assert any("server.app: ready" in line for line in process.stderr)
+            printed = ""
+            for line in process.stdout:
+                printed += line
+                if printed.endswith(f"{digits.curl_command(rest_port)}\n"):
+                    break
+            assert "server.app: ready\nAsk the sample model" in printed
             yield rest_port
         finally:
             process.terminate()
-            printed, _ = process.communicate(timeout=60)
-    assert digits.curl_command(rest_port) in printed
+            process.communicate(timeout=60)
 
 
 @pytest.mark.slow
-def test_request_of_the_readme_gets_the_answer_of_the_readme(port: int) -> None:
+def test_printed_request_is_that_of_the_readme_and_gets_its_answer_at_once(port: int) -> None:
     (block,) = re.findall(r"```console\n\$ (curl .*?)```", README.read_text(), re.DOTALL)
     command, _, shown = block.partition(":predict\n")
     assert f"{command}:predict" == digits.curl_command(8501)
