@@ -86,6 +86,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, is_requested: bool) -
     if is_requested and not ctx.resilient_parsing:
         click.echo(f"TensorFlow ModelServer: {__version__} (tpuserve)")
         click.echo(f"TensorFlow Library: {version_of('tensorflow')}")
+        click.echo(f"TensorFlow Serving API: {version_of('tensorflow-serving-api')}")
         ctx.exit()
 
 
@@ -96,7 +97,7 @@ def _options() -> list[click.Parameter]:
         expose_value=False,
         is_eager=True,
         callback=_print_version,
-        help="Show the versions of this server and of TensorFlow.",
+        help="Show the versions of this server, TensorFlow and the API of TensorFlow Serving.",
     )
     return [*map(_option, flags.FLAGS.values()), version]
 

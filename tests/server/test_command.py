@@ -1,9 +1,11 @@
 """The help of the commands lists all flags, and invalid flags are refused."""
 
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -256,12 +258,22 @@ def test_signal_before_anything_is_imported_ends_it_well() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_version_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_names_the_server_tensorflow_and_the_api_as_documented(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert stand_in("--version") == 0
-    server, library = capsys.readouterr().out.splitlines()
-    assert server.startswith("TensorFlow ModelServer: ")
-    assert library.startswith("TensorFlow Library: 2.")
-    assert CliRunner().invoke(serve, ["--version"]).output.splitlines() == [server, library]
+    output = capsys.readouterr().out
+    assert f"TensorFlow ModelServer: {version('tpuserve')} (tpuserve)\n" in output
+    assert f"TensorFlow Library: {version('tensorflow')}\n" in output
+    assert f"TensorFlow Serving API: {version('tensorflow-serving-api')}\n" in output
+    assert CliRunner().invoke(serve, ["--version"]).output == output
+    document = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
+    _, _, shown = document.partition("$ tpuserve-model-server --version\n")
+    assert mask_versions(shown.partition("```")[0]) == mask_versions(output)
+
+
+def mask_versions(text: str) -> str:
+    return re.sub(r"\d+(\.\d+)+", "VERSION", text)
 
 
 def test_flags_without_effect_are_handed_on(runs: Runs) -> None:
