@@ -1,10 +1,15 @@
 """Serves, predicts and trains on clusters of Ray. It needs `pip install "tpuserve[ray]"`.
 
     serve.start(grpc_options=tpuserve.ray.grpc_options())
-    serve.run(tpuserve.ray.deployment("/models/digits", model_name="digits", replicas=2))
+    digits = tpuserve.ray.deployment(
+        "/models/digits", model_name="digits", options={"num_replicas": 2}
+    )
+    serve.run(digits)
 
     rows = ray.data.read_tfrecords("data-*.tfrecord")
-    rows.map_batches(tpuserve.ray.Predict, fn_constructor_args=("/models/digits/1",))
+    rows.map_batches(
+        tpuserve.ray.Predict, fn_constructor_args=("/models/digits/1",), concurrency=2
+    )
 
 The functions `deployment`, `build` and `grpc_options` are defined in `server.ray.deployment`. This
 package must not import the package `server`, so it finds them as entry points.

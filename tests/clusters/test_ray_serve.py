@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -271,6 +272,20 @@ def test_invalid_deployments_are_refused(base_path: Path) -> None:
     ):
         with pytest.raises(InvalidSetting, match=message):
             tpuserve.ray.deployment(base_path, **flags)
+
+
+def test_the_example_of_the_module_describes_two_replicas() -> None:
+    assert tpuserve.ray.__doc__
+    example = textwrap.dedent(tpuserve.ray.__doc__.split("\n\n")[1])
+    started: list[Any] = []
+    applications: list[Any] = []
+    serve_methods = SimpleNamespace(
+        start=lambda grpc_options: started.append(grpc_options), run=applications.append
+    )
+    exec(example, {"serve": serve_methods, "tpuserve": tpuserve})
+    assert started == [tpuserve.ray.grpc_options()]
+    (application,) = applications
+    assert application._bound_deployment.num_replicas == 2
 
 
 def test_the_proxies_of_the_config_file_answer_the_same_services() -> None:
