@@ -1,7 +1,6 @@
 """The replica of a Ray Serve deployment, which loads models and answers gRPC calls."""
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from server.frontends import base
 from server.frontends.grpc import errors
 from server.frontends.grpc.call_context import CallContext
 from server.metrics import Metrics
+from server.process import memory_limit
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidSetting, TpuserveError, Unavailable
 
@@ -67,7 +67,10 @@ class Replica:
         base.import_tensorflow_and_grpc_modules(settings)
         self._engine.load_models()
         self._engine.mark_serving()
-        self._memory = MemoryBudget(settings.max_request_memory_bytes or _half_of_memory())
+        self._memory = MemoryBudget(
+            # By default, leave half of the memory to TensorFlow and the models.
+            settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2
+        )
         self._timeout_ms = settings.default_request_timeout_ms or None
         self._functions = _make_functions(self._engine, settings)
         self._threads = ThreadPoolExecutor(threads, "call")
@@ -178,10 +181,6 @@ def make_settings(flags: Mapping[str, Any]) -> Settings:
     path = flags.get("model_base_path")
     paths = {} if path is None else {"model_base_path": Path(path)}
     return Settings(**{**flags, **paths, "rest_api_port": 0})
-
-
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _make_functions(
