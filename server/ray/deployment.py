@@ -9,8 +9,10 @@ from ray import serve
 from ray.serve.config import gRPCOptions
 
 from server.config.settings import DEFAULT_PORT
-from server.ray.replica import Replica, make_settings
+from server.ray.replica import Replica
+from server.ray.settings import make_settings
 from tpuserve.errors import InvalidSetting
+from tpuserve.files.uris import absolute_path_or_uri
 
 _SERVICERS = ("prediction_service", "model_service")
 # The defaults of the options of `ray.serve.deployment`. Ray's own default for max_ongoing_requests,
@@ -34,19 +36,19 @@ def deployment(
     """Return a Ray Serve application that serves models over TensorFlow Serving's gRPC API.
 
     Args:
-      model_base_path: the directory with the versions of the model, which must exist on every node
-        of the Ray cluster. None if the flag model_config_file names a file that lists the models.
-      options: options of `ray.serve.deployment`, such as num_replicas=2. With the option
-        autoscaling_config, Ray chooses the number of replicas from the number of requests in flight
-        and in queues.
+      model_base_path: the directory of the versions of the model, on every node, or a URI such as
+        s3://models/digits; None if the flag model_config_file names a file that lists the models.
+      options: options of `ray.serve.deployment`, such as num_replicas=2, or autoscaling_config,
+        with which Ray chooses the number of replicas by the requests in flight and in queues.
       flags: flags of `tpuserve serve` for the models and for batching, such as model_name="digits"
         and enable_batching=True.
 
     Raises:
-      InvalidSetting: a flag or an option is invalid.
+      InvalidSetting: a flag or an option is invalid, or has no effect in a replica.
+      BasePathNotFound: the base path is a URI of a storage that cannot be read.
     """
     if model_base_path is not None:
-        flags["model_base_path"] = os.path.abspath(model_base_path)
+        flags["model_base_path"] = absolute_path_or_uri(model_base_path)
     make_settings(flags)
     options = {**_OPTIONS, **options}
     try:
@@ -68,7 +70,7 @@ def build(arguments: Mapping[str, Any]) -> serve.Application:
         `deployment`.
 
     Raises:
-      InvalidSetting: a flag or an option is invalid.
+      TpuserveError: as for `deployment`.
     """
     return deployment(**arguments)
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from server.admission.memory_budget import MemoryBudget
@@ -14,19 +13,14 @@ from server.frontends.grpc import errors
 from server.frontends.grpc.call_context import CallContext
 from server.metrics import Metrics
 from server.process import memory_limit
+from server.ray.settings import make_settings
 from server.servables.pending import Pending
-from tpuserve.errors import InvalidSetting, TpuserveError, Unavailable
+from tpuserve.errors import TpuserveError, Unavailable
 
 # How many seconds a stopped replica waits: until the entries of the request log are written, and
 # until the runs that still use a model end.
 _LOG_SECONDS = 5
 _UNLOAD_SECONDS = 5
-_FLAGS_OF_PORTS = frozenset(
-    (
-        *("host", "port", "rest_api_port", "grpc_socket_path", "grpc_channel_arguments"),
-        *("ssl_config_file", "api_keys_file", "frontend_processes"),
-    )
-)
 
 
 class MessageBytes:
@@ -54,8 +48,8 @@ class Replica:
         """Create a replica, and load its models.
 
         Args:
-          flags: the flags of `tpuserve serve` by their names.
-          threads: the largest number of calls that are parsed or run at the same time. Calls that
+          flags: the flags of `tpuserve serve` that `make_settings` takes: name → value.
+          threads: the largest number of calls that are decoded and run at the same time; calls that
             wait for a batch need no thread.
 
         Raises:
@@ -155,32 +149,6 @@ class Replica:
                 # the call is answered already, this has no effect.
                 call.cancellation.cancel()
         return MessageBytes(result)
-
-
-def make_settings(flags: Mapping[str, Any]) -> Settings:
-    """Return the settings of a replica, which does not listen on any port.
-
-    Args:
-      flags: the flags of `tpuserve serve` by their names.
-
-    Raises:
-      InvalidSetting: a flag does not exist, is about ports or connections, or has an invalid value.
-    """
-    unknown = sorted(set(flags) - {*Settings.__dataclass_fields__})
-    if unknown:
-        raise InvalidSetting(
-            f"the deployment has the flags {', '.join(unknown)}, which `tpuserve serve` does not "
-            f"have. Run `tpuserve serve --help` for their names."
-        )
-    refused = sorted(set(flags) & _FLAGS_OF_PORTS)
-    if refused:
-        raise InvalidSetting(
-            f"the deployment has the flags {', '.join(refused)}. Leave them out: Ray's proxies "
-            f"listen for the requests."
-        )
-    path = flags.get("model_base_path")
-    paths = {} if path is None else {"model_base_path": Path(path)}
-    return Settings(**{**flags, **paths, "rest_api_port": 0})
 
 
 def _make_functions(

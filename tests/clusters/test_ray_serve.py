@@ -97,7 +97,7 @@ def free_port() -> int:
 
 def deploy(base_path: Path, **options: Any) -> None:
     application = tpuserve.ray.deployment(
-        base_path,
+        base_path.as_uri(),
         model_name="double",
         enable_batching=True,
         options={"ray_actor_options": {"num_cpus": 0.5}, **options},
@@ -265,7 +265,7 @@ def test_a_config_file_deploys_with_autoscaling_by_queues(
 def test_invalid_deployments_are_refused(base_path: Path) -> None:
     for flags, message in (
         ({"model_nme": "x"}, "model_nme, which `tpuserve serve` does not have"),
-        ({"port": 1}, "flags port. Leave them out"),
+        ({"port": 1}, "flags port, which have no effect"),
         ({"model_name": ""}, "--model_name is empty"),
         ({"options": {"num_replica": 2}}, "Ray refuses the options"),
         ({"options": {"num_replicas": 0}}, "Ray refuses the options"),

@@ -34,12 +34,12 @@ class GrpcContext:
 
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """A replica in a container that may use `USABLE_BYTES`."""
+    """A replica in a container that may use `USABLE_BYTES`; its base path is a URI."""
     base = tmp_path_factory.mktemp("models") / "half"
     models.export(models.half_plus_two, base)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory_limit, "usable_memory_bytes", lambda: USABLE_BYTES)
-        replica = Replica({"model_base_path": base}, 2)
+        replica = Replica({"model_base_path": base.as_uri(), "saved_model_tags": "serve"}, 2)
     yield replica
     replica.__del__()
 

@@ -1,0 +1,97 @@
+"""Makes the settings of a replica from the flags of a deployment."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from server.config import flags
+from server.config.flags import FLAGS, Flag
+from server.config.settings import Settings
+from tpuserve.errors import InvalidSetting
+
+# A replica has an engine, but no frontends. These are the titles of the sections of flags for the
+# engine.
+_SECTIONS = ("Models", "Loading", "Batching", "TensorFlow")
+# `server.app` reads this file, and a replica does not.
+_WITHOUT_EFFECT = frozenset(("platform_config_file",))
+_OF_OTHER_SECTIONS = frozenset(
+    (
+        *("enable_serialization_as_tensor_content", "enable_signature_method_name_check"),
+        *("default_request_timeout_ms", "max_request_bytes", "max_request_memory_bytes"),
+    )
+)
+EFFECTIVE_FLAGS = _OF_OTHER_SECTIONS.union(
+    flag.name
+    for section in flags.SECTIONS
+    if section.title in _SECTIONS
+    for flag in section.flags
+    if flag.name not in _WITHOUT_EFFECT
+)
+"""The names of the flags that a deployment may have."""
+
+# For flags without effect: the option of Ray with the same purpose.
+_OPTIONS = {
+    "max_queue": "max_queued_requests",
+    "max_requests_in_flight": "max_ongoing_requests",
+    "shutdown_grace_seconds": "graceful_shutdown_timeout_s",
+}
+_TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "bool": (bool, "true or false"),
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "text": (str, "text"),
+}
+
+
+def make_settings(values: Mapping[str, Any]) -> Settings:
+    """Return the settings of a replica, which has no ports of its own.
+
+    Args:
+      values: flag name → value; None counts as left out.
+
+    Raises:
+      InvalidSetting: a flag does not exist, has no effect in a replica, or has an invalid value.
+      BasePathNotFound: the base path is a URI of a storage that cannot be read.
+    """
+    unknown = sorted(set(values) - set(FLAGS))
+    if unknown:
+        raise InvalidSetting(
+            f"the deployment has the flags {', '.join(unknown)}, which `tpuserve serve` does not "
+            f"have. Run `tpuserve serve --help` for their names."
+        )
+    refused = sorted(set(values) - EFFECTIVE_FLAGS)
+    if refused:
+        raise InvalidSetting(_refusal(refused))
+    flag_values = {
+        name: _check_type(FLAGS[name], value) for name, value in values.items() if value is not None
+    }
+    return flags.settings_from_flags({**flag_values, "rest_api_port": 0})
+
+
+def _refusal(names: list[str]) -> str:
+    options = [
+        f" In place of {name}, give {_OPTIONS[name]} in `options`."
+        for name in names
+        if name in _OPTIONS
+    ]
+    return (
+        f"the deployment has the flags {', '.join(names)}, which have no effect: Ray receives the "
+        f"requests, and a replica only runs models. Leave them out.{''.join(options)}"
+    )
+
+
+def _check_type(flag: Flag, value: Any) -> Any:
+    """Return the value of a flag, a path as text.
+
+    Raises:
+      InvalidSetting: the value has another type than the flag.
+    """
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    types, description = _TYPES[flag.value_type]
+    is_bool = isinstance(value, bool)
+    if not isinstance(value, types) or is_bool != (flag.value_type == "bool"):
+        raise InvalidSetting(
+            f"the deployment has the flag {flag.name}={value!r}. Give {description}."
+        )
+    return value
