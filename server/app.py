@@ -126,10 +126,13 @@ def run(
 
     Args:
       settings: the settings of the server.
-      load: loads the model in a version's directory; None for the loader of SavedModels.
-      ignored: given flags that have no effect; they are logged.
-      signals: installed signal handlers; None to install new handlers.
-      on_ready: called once the server answers requests.
+      load: a function that loads the model in the directory of a version; None to load SavedModels.
+      ignored: the names of the flags on the command line that have no effect; they are logged.
+      variables: the flags that environment variables have set, each with its variable, such as
+        "--rest_api_port=8080 (AIP_HTTP_PORT)"; they are logged.
+      signals: the installed handlers of the signals that stop the server, such as SIGTERM; None to
+        install new handlers.
+      on_ready: a function that is called once the server answers requests.
 
     Raises:
       TpuserveError: the server cannot start, or one of its parts has failed later.

@@ -20,7 +20,7 @@ from server.config.settings import DEFAULT_PORT
 from server.process.signals import StopSignals
 from server.sample import digits
 from tpuserve import __version__
-from tpuserve.errors import MalformedConfig, ModelsNotAvailable, TpuserveError
+from tpuserve.errors import InvalidSetting, MalformedConfig, ModelsNotAvailable, TpuserveError
 from tpuserve.files.uris import absolute_path_or_uri
 
 EXIT_FAILED = 255
@@ -102,9 +102,12 @@ def _options() -> list[click.Parameter]:
     return [*map(_option, flags.FLAGS.values()), version]
 
 
-def _run_server(values: Mapping[str, Any], on_ready: Callable[[], None] = lambda: None) -> None:
-    # The signal handlers are installed before the slow imports, so that Ctrl-C works from the
-    # start.
+def _run_server(
+    values: Mapping[str, Any],
+    variables: Sequence[str],
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    # Install the signal handlers before the slow imports, so that Ctrl-C works from the start.
     signals = StopSignals()
     signals.install()
     try:
@@ -114,7 +117,7 @@ def _run_server(values: Mapping[str, Any], on_ready: Callable[[], None] = lambda
 
         ignored = flags.ignored_flags(_flags_on_command_line(click.get_current_context()))
         settings = flags.settings_from_flags(values)
-        app.run(settings, ignored=ignored, signals=signals, on_ready=on_ready)
+        app.run(settings, ignored=ignored, variables=variables, signals=signals, on_ready=on_ready)
     finally:
         signals.uninstall()
 
@@ -153,10 +156,9 @@ def _apply_environment(values: dict[str, Any]) -> list[str]:
 def _serve(sample: bool, **values: Any) -> None:
     variables: list[str] = []
     if sample:
-        digits.check_flags(values["model_base_path"], values["model_config_file"])
-        values.update(model_name=digits.NAME, model_base_path=str(digits.BASE_PATH))
+        _choose_sample(values)
     else:
-        _apply_environment(values)
+        variables = _apply_environment(values)
     if values["model_base_path"]:
         values["model_base_path"] = absolute_path_or_uri(values["model_base_path"])
 
@@ -166,13 +168,32 @@ def _serve(sample: bool, **values: Any) -> None:
             click.echo(digits.curl_command(values["rest_api_port"]) + "\n")
 
     try:
-        _run_server(values, on_ready)
+        _run_server(values, variables, on_ready)
     except ModelsNotAvailable as error:
         # If only one model has failed to load, report the error of its load in place of the summary
         # of all models: it is shorter, and nothing is lost.
         if isinstance(error.__cause__, TpuserveError):
             raise error.__cause__ from None
         raise
+
+
+def _choose_sample(values: dict[str, Any]) -> None:
+    """Set the flags that serve the sample model.
+
+    Args:
+      values: the value of each flag by its name; changed in place.
+
+    Raises:
+      InvalidSetting: a flag or a variable of a cloud service asks for another model.
+    """
+    digits.check_flags(values["model_base_path"], values["model_config_file"])
+    for _, variable in cloud.flags_from_environment(os.environ).values():
+        raise InvalidSetting(
+            f"--sample serves the sample model, and the environment variable "
+            f"{variable}={os.environ[variable]} asks for the model of a cloud service. Remove the "
+            f"flag or the variable."
+        )
+    values.update(model_name=digits.NAME, model_base_path=str(digits.BASE_PATH))
 
 
 _SAMPLE = click.Option(
@@ -250,7 +271,7 @@ def _model_server(help: bool, **values: Any) -> int:
             err=True,
         )
         values["rest_api_port"] = 0
-    _run_server(values)
+    _run_server(values, variables)
     return 0
 
 
