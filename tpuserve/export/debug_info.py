@@ -146,8 +146,8 @@ def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
     """Yield each operation in a TPU computation, and the name of the function that contains it.
 
     Args:
-      graph: The tf.Graph to search, with all functions that it calls. The name is "" for its own
-        operations.
+      graph: The tf.Graph to search, with all functions that it calls. For operations outside of
+        functions, the name is "".
     """
     pending = [(graph, "", False)]
     visited = set()

@@ -37,8 +37,8 @@ class WarmUp:
         BatchFunctions, or one row if there are none. A signature with a fixed batch size gets
         that size.
       inputs: Name of an input in the signatures → array with at least one row. The rows are
-      repeated to fill a batch. Random values are generated for all inputs that are not in this
-      dict; with None, for all inputs.
+        repeated to fill a batch. Random values are generated for inputs that are not in this dict.
+        None means random values for all inputs.
       seed: Random seed of the generated inputs.
 
     Raises:

@@ -96,8 +96,8 @@ def rewrite_meta_graph(
       The MetaGraphDef; and for each signature, which nodes run on the TPU and on the host.
 
     Raises:
-      ExportError: No node can run on the TPU, or a node must run on the host that `options` puts
-        on the TPU.
+      ExportError: No node can run on the TPU, or `options` puts a node on the TPU that only the
+        host can run.
     """
     meta_graph = type(source)()
     meta_graph.CopyFrom(source)
@@ -264,15 +264,15 @@ def _find_observers(
 ) -> dict[str, HostOp]:
     """Find the nodes that only check or print values, such as assertions.
 
-    The outputs of the signature depend on such a node only by control inputs. If the host has all
-    values that the node uses before the TPU runs, the host runs the node then. Otherwise the node
-    is removed, because XLA drops checks of values that the TPU computes.
+    The outputs of the signature depend on such a node only by control inputs. If the node uses no
+    result of the TPU, the host runs the node before the TPU. Otherwise the node is removed, because
+    XLA drops checks of values that the TPU computes.
 
     Args:
       rewriting: The graph.
       fetches: The outputs of the signature, as node outputs.
       stop: Names of the nodes that are inputs of the signature.
-      needed: Names of the nodes that the outputs depend on otherwise.
+      needed: Names of the nodes that the signature needs to compute its outputs.
       after_host: Names of the nodes on the TPU, and on the host after the TPU.
 
     Returns:
@@ -329,8 +329,8 @@ def _insert_parts(
     if not parts:
         controls, host = (), ()
     replaced: dict[Value, Value] = {}
-    # Name of an original node that is replaced: a node on the TPU by its call, a node after the TPU
-    # by its copy → name of the replacement. Used to update control inputs.
+    # To update control inputs: name of an original node → name of the node that replaces it. A call
+    # replaces the nodes of a TPU computation, and a copy replaces a node that runs after the TPU.
     awaited: dict[str, str] = {}
     calls: list[Node] = []
     functions = []
@@ -346,7 +346,7 @@ def _insert_parts(
         }
         awaited |= dict.fromkeys(part.body.nodes.keys() & on_tpu, nodes[-1].name)
     for name in controls:
-        # A node that checks values on the host runs before the TPU, so its inputs do not change.
+        # Nodes that check values before the TPU runs use no result of it: add them unchanged.
         rewriting.nodes[name] = rewriting.ordered.nodes[name]
     for name, node in rewriting.ordered.nodes.items():
         if name in host:

@@ -31,7 +31,7 @@ class AtomicDirectory:
     unless it is in a remote file system.
 
     Attributes:
-      path: The temporary directory to write to; empty at first.
+      path: The temporary directory, to which the with block writes the files.
       directory: The version directory, a child of the base directory. Its name is the Unix time in
         seconds, or the newest version plus 1 where that is larger. Empty until the temporary
         directory has been renamed.

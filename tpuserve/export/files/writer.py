@@ -47,7 +47,7 @@ class SavedModelWriter:
           base_directory: Directory of the version directories; created if missing.
           assets_extra: Path below assets.extra/ → file to copy there.
           as_text: Write saved_model.pbtxt instead of saved_model.pb.
-          strip_default_attrs: Write no attributes of ops that have their default value.
+          strip_default_attrs: Leave out node attributes whose value is the op's default.
           warm_up: The warm-up records to write; None for no warm-up file.
           clock: Returns the Unix time in seconds, which becomes the name of the version directory.
 

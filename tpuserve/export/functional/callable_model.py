@@ -79,7 +79,7 @@ class CallableModel(ABC):
         """Call the function or model, and return its result unchanged."""
 
     def _name_outputs(self, returned: Any) -> Mapping[Any, Any]:
-        """Name the outputs of the model, as the signature is to name them.
+        """Return the outputs of the model by the names that they get in the signature.
 
         Args:
           returned: The result of `_call`.

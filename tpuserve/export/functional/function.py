@@ -154,7 +154,7 @@ def _has_source(function: Any) -> bool:
     try:
         autograph_parser.parse_entity(function, ())
     except Exception:
-        # AutoGraph itself takes any exception of its parser as a sign that there is no source code.
+        # Catch all exceptions, as AutoGraph does: its parser raises various types of them.
         return False
     return True
 

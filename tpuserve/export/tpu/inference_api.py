@@ -86,7 +86,7 @@ def call_computation(
     computation: Callable[[Any], Any],
     batch_config: BatchConfig | None = None,
 ) -> list[Any]:
-    """Run a computation on the TPU that calls `tpu.rewrite` itself, with or without batching.
+    """Run a computation that itself calls `tpu.rewrite`, with or without batching of requests.
 
     Each call runs on one core; successive calls run on successive cores.
 

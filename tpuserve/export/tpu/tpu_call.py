@@ -60,7 +60,9 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
 
 def partitioned_call(build: Callable[[], Any]) -> list[Any]:
-    """Trace a TPU computation into a function, and call it on the core of a TPUOrdinalSelector.
+    """Trace a TPU computation into a function, and call it by a TPUPartitionedCall.
+
+    A TPUOrdinalSelector chooses the TPU core that runs the call.
 
     Variables that the computation creates belong to the default graph, and the function captures
     them. They therefore have the same names as in a graph without a TPU.

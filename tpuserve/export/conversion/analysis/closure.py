@@ -54,8 +54,8 @@ class _Network:
     def add(self, tail: int, head: int, capacity: int) -> None:
         """Add an edge from node `tail` to node `head`, and its reverse edge of capacity 0.
 
-        The edge gets an even index, and its reverse edge the next index. The index of the reverse
-        of any edge is therefore `index ^ 1`.
+        Edges are numbered from 0 in the order in which they are added. An edge has an even number,
+        and its reverse edge the next number. The reverse of edge e is therefore edge `e ^ 1`.
         """
         for start, end, limit in ((tail, head, capacity), (head, tail, 0)):
             self._edges[start].append(len(self._heads))
@@ -92,7 +92,8 @@ class _Network:
         Args:
           source: Number of the source.
           sink: Number of the sink.
-          levels: Distance of each node from the source. A shortest path increases it by 1 per edge.
+          levels: Distance of each node from the source. Along a shortest path, the distance grows
+            by 1 with each edge.
           positions: For each node, the position of its next edge to try; updated in place.
 
         Returns:

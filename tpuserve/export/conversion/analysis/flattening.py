@@ -163,9 +163,9 @@ def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
     these ops only read. Their control inputs order nothing, and would make the nodes on the TPU
     wait for unrelated nodes on the host.
 
-    Each control input is therefore replaced by control inputs from the nodes with side effects that
-    come directly before: the node of the control input itself, or the last ones that it depends
-    on. If the graph has any side effect, each read of a variable counts as a side effect too.
+    A control input from a node without side effects is therefore replaced by control inputs from
+    the last nodes with side effects that this node depends on; if there are none, it is removed. If
+    the graph has any side effect, each read of a variable counts as a side effect too.
     """
     effects = {node.name for node in graph.nodes.values() if has_effect(node, library)}
     if effects:

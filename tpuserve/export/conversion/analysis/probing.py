@@ -77,8 +77,9 @@ def _compile_signature(
       rows: The batch size to assume if the first dimension of an input is unknown.
 
     Returns:
-      None if all computations compile. For other unknown dimensions, the sizes in `_OPEN_SIZES` are
-      tried in turn. If no size compiles, the error for the first size.
+      None if all computations compile, else the error. If the inputs have unknown dimensions other
+      than the first, the sizes in `_OPEN_SIZES` are tried for these dimensions, one after the
+      other. If the computations compile for none of the sizes, the error for the first size.
     """
     infos = list(signature.inputs.values())
     is_open = any(dim.size < 0 for info in infos for dim in list(info.tensor_shape.dim)[1:])

@@ -71,12 +71,12 @@ class Inference:
 class SignatureShapes:
     """The shapes of a signature's node outputs, for two batch sizes and an unknown batch size.
 
-    A size that equals the batch size both times is taken as the size of the batch dimension.
+    A dimension whose size equals the batch size for both batch sizes is taken as the batch.
 
     Attributes:
       first: The shapes for a batch of `ROWS` examples.
       second: The shapes for a batch of `OTHER_ROWS` examples.
-      unbound: The shapes if each dimension stays unknown that the signature leaves unknown.
+      unbound: The shapes if no size is assumed for unknown dimensions of the inputs.
     """
 
     first: Inference
@@ -139,8 +139,8 @@ def infer(
       nodes: Name → node, for all nodes that the signature needs.
       feeds: Input of the signature, as a node output → its TensorInfo.
       library: The FunctionDefLibrary of the graph.
-      rows: The batch size to assume if the first dimension of an input is unknown. With None, all
-        dimensions stay unknown that the signature leaves unknown.
+      rows: The batch size to assume if the first dimension of an input is unknown. With None, no
+        size is assumed for any unknown dimension of the inputs.
 
     Raises:
       UnsupportedModel: TensorFlow does not accept the graph.

@@ -171,10 +171,10 @@ def _is_shape(
     fed: Collection[Value],
     types: Mapping[Value, int],
 ) -> bool:
-    """Return whether the host can compute a node output of the TPU itself, because it is a shape.
+    """Return whether an output of a node on the TPU is a shape that the host can compute too.
 
-    It can if a few ops of the types in `_SHAPE_OPS` compute the value from tensors that the host
-    has. The host then need not wait for the TPU.
+    This is true if a few ops of the types in `_SHAPE_OPS` compute the output from tensors that the
+    host has. The host then computes it again, and need not wait for the TPU.
     """
     visited: set[str] = set()
     pending = [value]
