@@ -1,4 +1,4 @@
-"""Finds whether a graph has a loop, so that a session's run of it may never end."""
+"""Finds whether a graph has a loop: a session that runs the graph may then never return."""
 
 from typing import Any
 

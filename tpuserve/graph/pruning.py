@@ -1,4 +1,4 @@
-"""Removes the nodes from a metagraph that serving never runs: for initialisation, training, saving.
+"""Removes nodes that serving never runs, such as those for training and saving, from a metagraph.
 
 When a server loads a model, it spends most of the time on building the graph, and other requests
 are slower during this time. A smaller graph takes less time.
