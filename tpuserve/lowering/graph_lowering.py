@@ -76,8 +76,8 @@ def lower(
         renamed = _rewrite_nodes(functions[name].node_def, f"function {name!r}", in_function=True)
         _rename_references(functions[name], renamed)
     _keep_functional_control_flow(reachable, functions)
-    # Remove functions that the original graph calls but the new graph does not, such as the body of
-    # a loop that was replaced by a body that does the work of all replicas.
+    # Remove functions that the original graph calls but the new graph does not. An example is the
+    # body of a loop: a new function, which does the work of all replicas, has replaced it.
     unused = reachable_before - reachable
     if unused or len(functions) != len(lowered.library.function):
         del lowered.library.function[:]
@@ -140,8 +140,8 @@ def _lower_computation_functions(
 
     XLA compiles a whole function if a TPUPartitionedCall calls it and no node of it runs on the
     host. Any other function with a computation is unrolled: its nodes are replaced by nodes that do
-    the work of all replicas (see `passes.replica_unrolling`). An example is a function with a
-    computation that a BatchFunction calls directly.
+    the work of all replicas (see `passes.replica_unrolling`). An example is a function that a
+    BatchFunction calls directly, without a TPUPartitionedCall.
 
     Args:
       graph: the GraphDef.

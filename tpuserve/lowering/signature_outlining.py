@@ -149,7 +149,7 @@ def _copy_node(node: Node, arguments: Mapping[Value, Value], body: Mapping[str, 
     Args:
       node: the node of the main graph.
       arguments: node output of the main graph → the argument of the function that replaces it.
-      body: name → node, for all nodes that move to the function. Other control inputs are removed.
+      body: name → node, for all nodes of the function. Control inputs from other nodes are removed.
     """
     definition = type(node.definition)()
     definition.CopyFrom(node.definition)

@@ -48,7 +48,7 @@ def first_cores(metadata: "NodeDef") -> list[int]:
 
 
 def _core_indices(topology: bytes) -> dict[tuple[int, ...], int]:
-    """Return the coordinates of each core in a TPU topology → the index of the core.
+    """Return a dict from the coordinates of each core in a TPU topology to the index of the core.
 
     Args:
       topology: a serialised TopologyProto.

@@ -12,9 +12,9 @@ from tpuserve.lowering.ir.graph_ir import GraphIR, Node
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
-# Boolean attributes by which TensorFlow decides how to run a node or function. In this order:
-# compile the function with XLA; replace If and While by Switch and Merge; do not inline the
-# function; inline the function.
+# Boolean attributes by which TensorFlow decides how to run a node or function. MUST_COMPILE means
+# to compile the called function with XLA, SWITCH_MERGE to replace an If or While by Switch and
+# Merge, NOT_INLINE not to inline the function, and INLINE to inline it.
 MUST_COMPILE = "_XlaMustCompile"
 SWITCH_MERGE = "_lower_using_switch_merge"
 NOT_INLINE = "_noinline"
@@ -68,7 +68,7 @@ def has_seed_attributes(node: Node) -> bool:
 
 
 def reseed(graph: GraphIR, replica: int) -> GraphIR:
-    """Return a copy of a graph in which random ops have other seeds for each replica.
+    """Return a copy of a graph in which random ops have different seeds for each replica.
 
     With equal seeds, all replicas would draw the same random numbers, and dropout would drop the
     same units on all of them. On replica 0, the seeds do not change. An op whose seeds are both 0

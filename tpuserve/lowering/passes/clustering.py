@@ -11,10 +11,11 @@ whole, because the replicas communicate in it. Each node therefore belongs to on
 * PER_REPLICA: nodes whose values differ between replicas; the cluster runs once for each replica;
 * VARIABLE_UPDATE: updates of variables; the cluster runs once, with the values of replica 0.
 
-Each cluster has a level, and clusters run in the order of their levels. On a level, there is at
-most one cluster of each kind except SINGLE_OP, and the clusters run in the order above. The level
-of a node is the lowest one for which its inputs are in clusters that run before, or in its own
-cluster. Therefore clusters never wait for each other in a cycle.
+Each cluster has a level: a number that orders the clusters. Clusters of lower levels run first.
+Clusters of the same level run in the order of the kinds above. There is at most one cluster of each
+level and kind, except for SINGLE_OP. A node gets the lowest level at which all its inputs are
+computed by its own cluster or by clusters that run before. Therefore clusters never wait for each
+other in a cycle.
 """
 
 from collections.abc import Container, Iterable
@@ -50,9 +51,10 @@ _SHAPE_OPS = frozenset(
 
 
 class ClusterKind(IntEnum):
-    """What the nodes of a cluster have in common, which decides how often the cluster runs.
+    """The kind of a cluster of nodes, which decides whether the cluster runs once or per replica.
 
-    The module's docstring describes the kinds. The clusters of one level run in this order.
+    The module's docstring describes the kinds. Among clusters of the same level (a number that
+    orders clusters), those of a kind with a smaller value run first.
     """
 
     SINGLE_OP = 0
@@ -66,8 +68,8 @@ class Cluster:
     """Nodes that run together, as one function, or a single op that is not put into a function.
 
     Attributes:
-      kind: what the nodes have in common, such as that each replica runs them.
-      level: the cluster runs after all clusters of lower levels.
+      kind: decides whether the cluster runs once or on each replica.
+      level: a number that orders clusters: the cluster runs after all clusters of lower levels.
       nodes: the nodes in topological order; a SINGLE_OP cluster has one node.
     """
 
@@ -115,10 +117,10 @@ def partition_into_clusters(
         before = [assigned[name] for name in graph_ir.predecessors(node) if name in assigned]
         level = _least_level(kind, before)
         if kind is ClusterKind.INVARIANT and _least_level(ClusterKind.PER_REPLICA, before) < level:
-            # Run the node on each replica, although its values are the same on all of them. In an
-            # INVARIANT cluster, it would be on a higher level than in a PER_REPLICA cluster. Nodes
-            # before and after it, such as activations and their gradients, would be in different
-            # clusters, so that XLA could not compile them together.
+            # Run the node on each replica, although its values are the same on all of them. An
+            # INVARIANT cluster could run it only after the PER_REPLICA cluster of its inputs. Nodes
+            # before and after it, such as activations and their gradients, would then be in
+            # different PER_REPLICA clusters, so that XLA could not compile them together.
             kind = ClusterKind.PER_REPLICA
             level = _least_level(kind, before)
         assigned[node.name] = (level, kind)
@@ -226,7 +228,7 @@ def live_out_values(
 
     Args:
       cluster: the cluster.
-      closures: the results of `close_over_shapes` for all clusters, which name their inputs.
+      closures: the results of `close_over_shapes` for all clusters, which list their inputs.
       graph: the graph of one replica, whose results count as uses.
     """
     members = {node.name for node in cluster.nodes}

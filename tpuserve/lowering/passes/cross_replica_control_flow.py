@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
     # The type of a callable that turns a function that one replica calls into a function that does
-    # the work of all replicas. Its parameters are: the name of the function; for each argument,
-    # whether it is the same on all replicas; and for each result, whether it is. It returns the
-    # name of the new function.
+    # the work of all replicas. Its parameters are: the name of the function; for each argument of
+    # the function, whether it is the same on all replicas; and the same for each result. It returns
+    # the name of the new function.
     UnrollFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 
@@ -43,8 +43,8 @@ def fuse_replicas(
 
     Returns:
       The NodeDef of the new node; its inputs; and for each output of the original node, whether it
-      is the same on all replicas. The new node has one output for such an output, and one output
-      per replica for any other.
+      is the same on all replicas. If so, the new node has one output for it, and otherwise one
+      output for each replica.
 
     Raises:
       LoweringError: the node is no While, If or Case, or replicas may disagree on its condition.

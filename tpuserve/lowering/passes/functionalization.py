@@ -36,8 +36,8 @@ class FunctionalGraph:
 def functionalize(graph: GraphIR, library: "dict[str, Any]") -> FunctionalGraph:
     """Replace the loops and branches of TensorFlow 1 in a graph by While and If ops.
 
-    Those of an unknown form stay as they are: ops such as Switch and Merge that are not connected
-    as TensorFlow 1 connects them.
+    Ops such as Switch and Merge stay unchanged if they are not connected in the way that
+    TensorFlow 1 connects them for a loop or branch.
 
     Args:
       graph: The graph. The functions that it calls are not changed.
@@ -180,7 +180,7 @@ class _Rewriter:
     ) -> str:
         """Add the body or condition of a loop, or a branch, to the library as a function.
 
-        Loops and branches of TensorFlow 1 among these nodes are replaced too.
+        Loops and branches of TensorFlow 1 inside of the function are replaced too.
 
         Args:
           name: The name of the function; it is changed if it is taken or has special characters.

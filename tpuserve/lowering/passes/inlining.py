@@ -28,9 +28,8 @@ def inlined_function_body(name: str, library: "Library") -> GraphIR:
 def inline_effectful_calls(graph: GraphIR, library: "Library") -> GraphIR:
     """Inline the calls that update a variable or communicate with the host or other replicas.
 
-    Calls inside of the inlined functions that do so are inlined too. A NoOp with the name of the
-    call, which runs after the inlined nodes, replaces the call itself: it may be a control input of
-    other nodes.
+    Such calls inside of the inlined functions are inlined too. A NoOp, which runs after the inlined
+    nodes, takes the name of the call, because the call may be a control input of other nodes.
     """
     while True:
         calls = [node for node in graph.nodes.values() if _is_effectful_call(node, library)]

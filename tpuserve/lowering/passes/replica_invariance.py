@@ -94,18 +94,17 @@ def has_invariant_predicate(
 def must_split(
     node: Node, graph: GraphIR, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Return whether a node is a loop or branch that updates a variable once for all replicas.
+    """Return whether a loop or branch updates a variable and has results that differ by replica.
 
-    It is one if it updates a variable, and has results that differ between replicas: the update
-    must run once for all replicas, and the ops for the results must run on each replica. The
-    lowering replaces the node by one loop or branch that does both.
+    The update must run once for all replicas, and the ops for the results must run on each replica.
+    The lowering therefore replaces the node by one loop or branch that does both.
 
-    The result is False in two cases. If the node contains a collective or another op for all
-    replicas together, the lowering replaces the node anyway. If replicas may disagree on the
-    condition, one loop or branch cannot do the work of all replicas.
+    For such a node, False is returned in two cases. If the node contains a collective or another op
+    for all replicas together, the lowering replaces the node anyway. If replicas may disagree on
+    the condition, one loop or branch cannot do the work of all replicas.
 
     Args:
-      node: any node of the graph.
+      node: any node of the graph. If it is no loop or branch, False is returned.
       graph: the graph of one replica.
       invariant: the node outputs that are the same on all replicas.
       num_replicas: the number of replicas.

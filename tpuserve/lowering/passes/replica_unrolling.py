@@ -100,8 +100,8 @@ class _ReplicaUnroller:
     def _bind_results(self) -> None:
         """Record which values in the new graph replace the results of the original graph.
 
-        `canonicalize_graph` may have removed the node that produces a result. The other methods
-        record values only for nodes that it has not removed.
+        The other methods record values only for nodes that `canonicalize_graph` has kept, but it
+        may have removed the node that produces a result.
         """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
@@ -360,7 +360,7 @@ class _ReplicaUnroller:
 
         Args:
           cluster: the cluster, whose kind decides how many calls are added.
-          closure: names the inputs of the calls.
+          closure: lists the inputs of the cluster, which become the inputs of the calls.
           body: the body of the function.
           controls: names of the control inputs of the calls.
 
@@ -401,14 +401,14 @@ class _ReplicaUnroller:
         return self._context.device(replica)
 
     def _is_worth_compiling(self, closure: ClusterClosure, body: GraphIR) -> bool:
-        """Return whether XLA is to compile a cluster: whether it can, and there is work to do."""
+        """Return whether a cluster computes anything, and XLA can compile it."""
         is_trivial = all(op_spec(node.op).is_trivial for node in closure.nodes.values())
         # XLA cannot compile a function that takes or returns a TensorList. A loop returns
         # TensorLists for the computation of its gradients.
         has_tensor_lists = any(
             self._types[value] == dtypes.VARIANT for value in (*closure.inputs, *body.results)
         )
-        # A function that XLA compiles cannot assign a value of another shape to a variable.
+        # A function that XLA compiles cannot change the shape of a variable.
         resizes_variable = any(
             batch_rows.ATTRIBUTE in node.definition.attr for node in closure.nodes.values()
         )
@@ -419,8 +419,7 @@ class _ReplicaUnroller:
     def _replica_values(self, value: Value) -> list[Value]:
         """Return the values in the new graph that replace a node output, one for each replica.
 
-        If a constant produces the output, and the new graph does not have the constant yet, it is
-        added.
+        If the output is that of a constant that the new graph does not have yet, add the constant.
         """
         if value not in self._out.values:
             node = self._graph.nodes.get(value.producer)

@@ -102,9 +102,9 @@ def extract_subgraph(
       nodes: Name → node of the graph.
       results: The node outputs.
       inputs: Output of a node in `stop` → index of the argument by which the function receives it.
-      stop: Names of nodes that do not become part of the subgraph, and neither do their inputs. The
-        same is true of all Enter nodes.
-      stop_ops: Types of the ops for which the same is true.
+      stop: Names of nodes that do not become part of the subgraph. The search does not continue to
+        their inputs. Enter nodes are treated in the same way.
+      stop_ops: Types of further ops whose nodes are treated like those in `stop`.
     """
     subgraph: dict[str, Node] = {}
     entered: dict[str, None] = {}

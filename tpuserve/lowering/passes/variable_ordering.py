@@ -37,12 +37,12 @@ class VariableOrdering:
     def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
         """Return the names of the nodes that must run before a cluster because of variables.
 
-        They are the nodes of earlier calls of `record` that use a variable which the cluster uses
-        too. If both only read variables, their order does not matter.
+        They are the nodes, from earlier calls of `record`, of the clusters that use a variable
+        which this cluster uses too. Two clusters that only read variables are not ordered.
 
         Args:
           cluster: the cluster.
-          closure: names the inputs of the cluster, among them the handles of variables.
+          closure: lists the inputs of the cluster, among them the handles of variables.
         """
         variables, has_update = self._accesses(cluster, closure)
         return [
@@ -57,7 +57,7 @@ class VariableOrdering:
 
         Args:
           cluster: the cluster.
-          closure: names the inputs of the cluster, among them the handles of variables.
+          closure: lists the inputs of the cluster, among them the handles of variables.
           names: the names of the nodes.
         """
         variables, has_update = self._accesses(cluster, closure)

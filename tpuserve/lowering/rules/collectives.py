@@ -33,7 +33,7 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
         if len(group) == 1:
             continue
         # Compute the sum once for the whole group: AddN adds in a fixed order, so all replicas get
-        # exactly the same sum. If 2, 4 or 8 replicas have equal values, their mean is exact.
+        # exactly the same sum. The mean of equal values on 2, 4 or 8 replicas is exact.
         total = op.make_node("AddN", [values[replica] for replica in group], T=dtype, N=len(group))
         for replica in group:
             results[replica] = total

@@ -119,7 +119,7 @@ def _core_queue(direction: str, core: int, types: Sequence[int]) -> "NodeDef":
 
 
 def _set_queue(node: "NodeDef", direction: str, core: int, types: Sequence[int]) -> None:
-    """Turn a NodeDef into the op of the infeed or outfeed queue of a TPU core.
+    """Turn a NodeDef into the FIFOQueueV2 that is the infeed or outfeed queue of a TPU core.
 
     Args:
       node: the NodeDef; changed in place.

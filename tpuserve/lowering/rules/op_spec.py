@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.rules.node_rewriting import RewriteScope
 
-    # The type of `OpSpec.rewrite`: a function that replaces the op of a NodeDef in place. The
-    # RewriteScope is the graph or function body that contains the NodeDef. It raises LoweringError
-    # if the op cannot be replaced.
+    # The type of `OpSpec.rewrite`: a function that replaces the op of a NodeDef in place, or raises
+    # LoweringError if the op cannot be replaced. The RewriteScope is the graph or function body
+    # that contains the NodeDef.
     Rewrite: TypeAlias = Callable[[NodeDef, RewriteScope], None]
 
 # The type of `OpSpec.invariance`: a function that returns whether the outputs of a node are the
@@ -69,7 +69,7 @@ class ReplicatedOp:
       node: the op in the graph of one replica.
       nodes: name → node of the graph of one replica.
       operand: a function; operand(i)[r] is the value, in the new graph, that replica r passes to
-        input i. The call adds a constant to the new graph if the value is one.
+        input i. If a constant produces the value, the call adds the constant to the new graph.
       cores: cores[r] is the ordinal of the TPU core whose infeed and outfeed replica r uses.
       make_node: adds a node to the new graph, and returns its first output. It is called as
         `make_node(op, inputs, replica=r, **attributes)`. `op` is an op type or a NodeDef. `replica`
@@ -148,8 +148,8 @@ class OpSpec:
     def is_lowered_jointly(self) -> bool:
         """Whether the op must be replaced for all replicas at once: no replica can run it alone.
 
-        This is true for ops that communicate, and for XlaReplicaId, which becomes another constant
-        on each replica.
+        This is true for ops that communicate, and for XlaReplicaId, which becomes a different
+        constant on each replica.
         """
         return self.lower_replicated is not None
 
