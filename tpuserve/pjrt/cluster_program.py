@@ -198,8 +198,8 @@ class ClusterProgram:
 def _variable_names(cluster: XlaCluster) -> list[str]:
     """Return the names of the variables that a cluster uses, each once.
 
-    The arguments of its StableHLO module have the same order: that in which the arguments of the
-    cluster first refer to the variables.
+    The names are in the order in which the arguments of the cluster first refer to the variables.
+    The variables are arguments of the cluster's StableHLO module in the same order.
     """
     return list(
         dict.fromkeys(

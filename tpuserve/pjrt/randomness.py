@@ -38,8 +38,8 @@ _PHILOX = 1
 # multiples modulo 2**64 differ.
 _STEP_OF_KEYS = 0x9E3779B97F4A7C15
 # The key of the random ops in a called function is computed from the caller's key, which is
-# multiplied by this factor. It is the multiplier of
-# Knuth's linear congruential generator MMIX, modulo 2**64.
+# multiplied by this factor, modulo 2**64. It is the multiplier of Knuth's linear congruential
+# generator MMIX.
 _FACTOR = 6364136223846793005
 _LOOPS = ("While", "StatelessWhile")
 

@@ -2,7 +2,8 @@
 
 If a read and an update of a variable do not depend on each other, TensorFlow defines no order. An
 example is the read of the global step for a host_call. On a CPU, TensorFlow in practice reads
-first, but its XLA bridge orders them by the names of the nodes. Control inputs make both agree.
+first, but its XLA bridge orders them by the names of the nodes. The control inputs that this module
+adds make the reads come first in both cases.
 """
 
 import re
@@ -16,7 +17,8 @@ from tpuserve.lowering.rules.node_rewriting import data_inputs
 
 # Types of the ops that read a variable. Their first input is the handle of the variable.
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-# Matches the types of the ops that update a variable. One of their inputs is its handle.
+# Matches the types of the ops that update a variable, such as AssignVariableOp. One input of each
+# such op is the handle of the variable.
 _CHANGE = re.compile(r"(Assign(Add|Sub)?VariableOp|Resource(Sparse)?(Apply|Scatter)\w+)")
 
 

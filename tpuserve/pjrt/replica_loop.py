@@ -22,7 +22,7 @@ from tpuserve.tensorflow_internals import tensor_util
 
 @dataclass(frozen=True)
 class LoopArguments:
-    """The arguments of the body of the loop, by what they mean.
+    """The arguments of the body of the loop that each replica runs, grouped by their meaning.
 
     The body is one training step. An argument is identified by the name of its tensor in the body.
 

@@ -1,7 +1,7 @@
-"""Divides the rows of an embedding table among devices, and lets a step find them there.
+"""Divides the rows of an embedding table among devices, and adapts a training step to this.
 
 Each replica runs on one device, which stores only the rows of its replica (a shard). All devices
-store the same number of rows: if a replica has fewer rows than others, rows of zeros follow.
+store the same number of rows: a shard with fewer rows is padded with rows of zeros.
 """
 
 from collections.abc import Callable, Mapping

@@ -20,8 +20,9 @@ AXIS = "replica"
 class StepLayout:
     """Describes the arguments and results of a training step that `ReplicaStep` has exported.
 
-    The arguments are the tensors of a batch, the position, and the variables. The results are the
-    tensors for the host, whether they are sent, and the new values of variables.
+    The arguments are the tensors of a batch, the position (step numbers and seed, see
+    `ReplicaStep`), and the variables. The results are the tensors for the host, a bool that says
+    whether they are sent, and the new values of the variables that the step changes.
 
     Attributes:
       num_feeds: number of tensors of a batch.
@@ -54,7 +55,10 @@ class StepLayout:
         )
 
     def variable_specs(self, count: int) -> tuple[Any, ...]:
-        """Return the jax PartitionSpec, divided by replica or replicated, of each variable.
+        """Return a jax PartitionSpec for each variable.
+
+        It says whether the rows of the variable are divided among the replicas, or each replica has
+        the whole variable.
 
         Args:
           count: the number of variables.

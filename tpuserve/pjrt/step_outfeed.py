@@ -92,18 +92,18 @@ def _remove_from_branches(
             sent = [_find_argument(reference, function) for reference in data_inputs(inner)]
             if not all(argument in by_name for argument in sent):
                 refuse(inner, name)
-            # The NoOp in place of the op need not wait for the data inputs: they are arguments of
-            # the function, and known before any of its nodes runs.
+            # The NoOp that replaces the outfeed op need not wait for its data inputs: they are
+            # arguments of the function, and known before any node of the function runs.
             _make_no_op(inner, [])
             return SentTensors(tuple(by_name[argument] for argument in sent), condition, value)
     return None
 
 
 def _find_argument(reference: str, function: Any) -> str:
-    """Follow Identity nodes from a tensor back to an argument or node; return the name of that.
+    """Return the name of the argument or node whose tensor a chain of Identity nodes forwards.
 
     Args:
-      reference: the name of the tensor, as in the inputs of nodes.
+      reference: the name of the tensor at the end of the chain, as in the inputs of nodes.
       function: the FunctionDef that contains the tensor.
     """
     nodes = {inner.name: inner for inner in function.node_def}

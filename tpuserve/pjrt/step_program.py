@@ -238,11 +238,10 @@ class StepProgram:
 
         Returns:
           For each tensor of a batch, an array [local replicas, capacity, ...]. The capacity is
-          `count` rounded up to a power of two. The caller writes
-          the batch of step k for the r-th of `local_replicas` to element [r, k]. The batch may be
-          smaller in the dimensions of `sizes`. An array with such a dimension is filled with
-          padding beforehand: -1, which is no row number of an embedding table, for signed integers,
-          and 0 for other types.
+          `count` rounded up to a power of two. The caller writes the batch of step k for the r-th
+          of `local_replicas` to element [r, k]. The batch may be smaller in the dimensions of
+          `sizes`. An array with such a dimension is filled with padding beforehand: -1 for signed
+          integers, which is no row number of an embedding table, and 0 for other types.
         """
         leading = (len(self.local_replicas), round_up_capacity(count))
         rounded = tuple(round_up_capacity(size) for size in sizes)
@@ -335,7 +334,7 @@ class StepProgram:
                 self._variables[index] = self._put(pad_rows(value, rows), self._replicated)
 
     def _put(self, value: Array, sharding: Any) -> Any:
-        """Copy an array to the devices of this process; return the jax array of all processes.
+        """Copy an array to the devices of this process; return it as a part of a global jax array.
 
         Args:
           value: the part of the array for the devices of this process.
