@@ -15,7 +15,7 @@ def generate_stablehlo(generate: Callable[..., bytes | str]) -> bytes:
 
     Returns:
       The module in StableHLO's portable form. TensorFlow cannot write this form if the module has
-      an op of another MLIR dialect, such as mhlo.erf. In this case, the module as text.
+      an op of another MLIR dialect, such as mhlo.erf. In this case, the module is returned as text.
 
     Raises:
       ValueError, TypeError, tf.errors.OpError: the tf.function has an op that XLA cannot compile.

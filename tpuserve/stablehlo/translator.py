@@ -104,8 +104,8 @@ class StableHloTranslator:
     def fingerprint(self, cluster: XlaCluster) -> str:
         """Return a hash that identifies the StableHLO module of a cluster, as a key for caches.
 
-        The cluster is not translated for it. The hash is the same for each export of the same
-        model.
+        The hash is computed without translating the cluster. It is the same for each export of the
+        same model.
         """
         version = f"{_TRANSLATION_VERSION} {tf.__version__} {cluster.arguments}"
         digest = hashlib.sha256(version.encode())

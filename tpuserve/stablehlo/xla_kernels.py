@@ -1,4 +1,4 @@
-"""Finds the ops that XLA can compile, by a look at TensorFlow's registry of kernels."""
+"""Finds the ops that XLA can compile, in TensorFlow's registry of kernels."""
 
 import functools
 from collections import defaultdict
