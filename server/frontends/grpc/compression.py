@@ -13,8 +13,8 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from tpuserve.errors import RequestTooLarge
 
-# The first bytes of gzip data. No protobuf message begins with these bytes, which would be a field
-# with the wire type 7, which does not exist. So these bytes tell that a message is compressed.
+# The first bytes of gzip data. A message that begins with these bytes is compressed: in a protobuf
+# message, they would be a field of wire type 7, and there is no such type.
 _GZIP_MAGIC = b"\x1f\x8b"
 # The first byte of zlib data, which gRPC calls "deflate". No request message of this server begins
 # with this byte unless the message is compressed.

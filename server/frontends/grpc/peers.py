@@ -25,7 +25,7 @@ def split_peer(peer: str) -> tuple[str, int]:
 
 @lru_cache(maxsize=4096)
 def peer_name(peer: str) -> str:
-    """Return the name by which the limits for each client recognise a client.
+    """Return the name of a client under which the limits for each client count its calls.
 
     All calls of a client, over any number of connections, have the same name.
 

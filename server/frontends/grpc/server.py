@@ -126,7 +126,7 @@ class GrpcServer:
             options=server_config.channel_arguments(
                 settings.max_request_bytes, settings.peer_limit, settings.grpc_channel_arguments
             ),
-            # Let grpcio limit the calls only without an admission controller, which does so itself.
+            # Let grpcio limit the calls in flight only if no admission controller limits them.
             maximum_concurrent_rpcs=None if admission else settings.max_requests_in_flight or None,
         )
         context = ServiceContext(

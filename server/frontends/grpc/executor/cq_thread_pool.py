@@ -50,10 +50,10 @@ logger = logging.getLogger(__name__)
 class CompletionQueueThreadPool(CallExecutor):
     """Runs calls in threads that poll gRPC's completion queue for events.
 
-    The number of calls that run at the same time is limited. There is always one more polling
-    thread than calls that run, so that quick methods are answered while all other threads are busy.
-    As long as all calls are quick, a single thread polls and answers the calls (see
-    `SinglePollerMode`). No thread blocks until the first message of a call arrives.
+    The number of calls that run at the same time is limited. When all threads run calls, the pool
+    adds a thread that polls, so that quick methods are always answered. As long as all calls are
+    quick, a single thread polls and answers the calls (see `SinglePollerMode`). No thread blocks
+    to wait for the first message of a call.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class CompletionQueueThreadPool(CallExecutor):
         self._running = 0
         self._single_poller = SinglePollerMode()
         self._resuming_thread = ResumingThread()
-        # The threads that run a queued gRPC call which may run because a REST request has ended:
-        # the thread of that request cannot run a gRPC call. This pool needs no small limit, because
-        # the queues of the models limit how many calls run.
+        # When a REST request ends, a queued gRPC call may run in its place. The thread of the REST
+        # request cannot run a gRPC call, so that a thread of this pool does. The pool can be large,
+        # because the queues of the models limit how many calls run.
         self._other_threads = futures.ThreadPoolExecutor(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
 

@@ -67,8 +67,8 @@ class DefaultThreadPool(CallExecutor):
         self._quick_pool = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
         self._size = 0
         self._num_awaiting_turn = 0
-        # Its attribute `ticket` is the entry in `RequestQueues` of the call that the current thread
-        # runs. The entry is released when the call has ended.
+        # Thread-local data: the attribute `ticket` is the entry in `RequestQueues` of the call that
+        # the thread runs. The entry is released when the call has ended.
         self._current = threading.local()
         self._lock = threading.Lock()
         for _ in range(max_concurrent_calls):

@@ -18,8 +18,8 @@ try:
 except ImportError:
     _server = cygrpc = None
 
-# Name of a function or a class → names of its parameters, for all those of the private module
-# grpc._server that the executors use.
+# The functions and classes of the private module grpc._server that the executors use: name → names
+# of the parameters.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "_begin_shutdown_once": ("state",),
     "_process_event_and_continue": ("state", "event"),

@@ -38,7 +38,9 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
                 (count,) = struct.unpack_from(_FORMAT, info, _OFFSET)
                 received[host.removeprefix("::ffff:"), port] = count
         except (OSError, struct.error):
-            continue  # Skip UDP and listening sockets, and all on a Linux without the count.
+            # Skip a UDP or listening socket. On a Linux whose tcp_info lacks the number of received
+            # bytes, all sockets are skipped.
+            continue
         finally:
             # Keep the socket object from closing the descriptor, which belongs to gRPC.
             connection.detach()

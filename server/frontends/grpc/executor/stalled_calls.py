@@ -102,8 +102,8 @@ class StalledCallReaper:
         self._waits: dict[CancellableCall, _Wait] = {}
         self._num_waits: dict[str, int] = {}
         # IP address and port of a client whose connection has waiting calls → the number of bytes
-        # that it had received at the last check at which it was fast enough, and the time of that
-        # check. Fast enough means at least `_MIN_BYTES_PER_SECOND`.
+        # that the connection had received when a check last found it fast enough, and the time from
+        # which the timeout counts. Fast enough means at least `_MIN_BYTES_PER_SECOND`.
         self._progress: dict[Address, tuple[int, float]] = {}
         # Waiting call → the number of bytes that its connection had received before the call began.
         self._first_counts: dict[CancellableCall, int] = {}
@@ -195,7 +195,7 @@ class StalledCallReaper:
 
         Args:
           is_needed: whether the counts must be read now. If False, the last counts may be returned,
-            so that reading takes at most a hundredth of the time.
+            so that the thread spends at most a hundredth of its time on reading.
 
         Returns:
           IP address and port of the client → number of bytes.

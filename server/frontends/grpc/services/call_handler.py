@@ -60,7 +60,8 @@ class UnaryMethod:
 
     Attributes:
       function: implements the method; takes the serialised request and the state of the call, and
-        returns the serialised response, or a Pending of it if the request waits for a batch.
+        returns the serialised response. If the request waits for a batch, the function returns a
+        Pending, which has the response later.
       pool: the thread pool that runs the calls; None for the threads of the server's
         `CallExecutor`.
       is_quick: whether the method neither waits nor computes for long. Calls of quick methods are
@@ -83,15 +84,15 @@ class UnaryMethod:
 
 @dataclass(slots=True)
 class _UnaryCall:
-    """The variables of a handler that must outlive its suspension while the call waits for a batch.
+    """The variables of a call that the handler needs again after the call has waited for a batch.
 
     Attributes:
       context: the state of the call that metrics and logs read.
       num_bytes: the size of the request message in bytes, as received.
       admitted: the record of the admission of the call; None if the call has no message or the
         method has no admission control.
-      memory: the reservation of a call without `admitted` in the memory budget; None for other
-        calls.
+      memory: the call's reservation in the memory budget, if `admitted` is None; else None, because
+        `admitted` has the reservation.
       pending: the serialised response, which is complete later; None for a call that does not wait.
     """
 

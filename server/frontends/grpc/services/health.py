@@ -187,9 +187,10 @@ class _Watcher:
         self._lock = threading.Lock()
 
     def send_status(self) -> None:
-        """Send the present status unless it was sent last or `end` was called.
+        """Send the present status, unless the client has it already or `end` was called.
 
-        If the server has no such service, the status is always SERVICE_UNKNOWN.
+        If the client asks for a service that the server does not have, the status is always
+        SERVICE_UNKNOWN.
         """
         with self._lock:
             if not self._is_over:
@@ -200,7 +201,8 @@ class _Watcher:
     def end(self) -> None:
         """Send NOT_SERVING and end the stream.
 
-        If the server has no such service, SERVICE_UNKNOWN is sent instead.
+        If the client asks for a service that the server does not have, SERVICE_UNKNOWN is sent
+        instead.
         """
         with self._lock:
             self._is_over = True

@@ -18,8 +18,8 @@ LARGE_BYTES = 1 << 20
 """The size of a message, in bytes, above which it is large: its parsing may take milliseconds."""
 
 # A thread holds this lock while it parses a large message, so that only one such message is parsed
-# at a time. Protobuf holds Python's global interpreter lock (GIL) while it parses: if several
-# threads parsed large messages one after the other, the thread that answers health checks would
+# at a time. Protobuf holds Python's global interpreter lock (GIL) while it parses. If several
+# threads competed for the GIL to parse large messages, the thread that answers health checks might
 # wait for all of them.
 _LARGE_MESSAGE_TURN = threading.Lock()
 

@@ -60,7 +60,8 @@ class Predict:
           call: the state of the call.
 
         Returns:
-          The serialised PredictResponse, or a Pending of it if the request waits for a batch.
+          The serialised PredictResponse. If the request waits for a batch, a Pending, which has the
+          response later.
 
         Raises:
           TpuserveError: the request is invalid, or the model cannot be found or run.

@@ -33,8 +33,8 @@ class HandleReloadConfigRequest:
         """Apply a configuration, and return a serialised ReloadConfigResponse.
 
         The response says by how much each counter that the request names in `metric_names` grew.
-
-        Its field `status` is always OK, because a call that fails has no response message.
+        The field `status` of the response is always OK, because a call that fails has no response
+        message.
 
         Raises:
           InvalidConfig: the configuration is invalid.

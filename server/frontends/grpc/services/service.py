@@ -124,8 +124,9 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
                 name,
                 method,
                 context.environment,
-                # Admit all calls of quick methods of services without limits, such as
-                # GetModelStatus, even if other requests use all memory of the memory budget.
+                # Do not limit quick methods, such as GetModelStatus, of a service that is not
+                # admission-controlled: they must be answered even if other requests use the whole
+                # memory budget.
                 None if method.is_quick and self._admission is None else admission,
             )
             for name, method in self._methods_by_full_name().items()

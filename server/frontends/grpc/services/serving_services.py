@@ -18,9 +18,9 @@ from server.frontends.grpc.services.service import UnaryService
 
 
 class PredictionService(UnaryService):
-    """Answers the calls of PredictionService, which run models and return their signatures.
+    """Runs models, and returns the signatures of models with the method GetModelMetadata.
 
-    The admission controller limits these calls.
+    The admission controller limits the calls of this service.
     """
 
     names = ("tensorflow.serving.PredictionService",)

@@ -21,9 +21,9 @@ from server.tensors.parsing_cost import COPIED, VARINTS, Fields
 from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
 from tpuserve.saved_model.signature import Signature
 
-# Number of a field of InferTensorContents → how its parsing is accounted for: the elements of
-# fields 1 to 5 are varints, which take more memory than in serialised form; the bytes of fields 6
-# to 8 are copied.
+# Number of a field of InferTensorContents → how `parse_within_limits` estimates the memory of the
+# parsed field. The elements of fields 1 to 5 are varints, which take more memory than in serialised
+# form. The bytes of fields 6 to 8 are copied.
 _CONTENTS: Fields = {**dict.fromkeys(range(1, 6), VARINTS), **dict.fromkeys((6, 7, 8), COPIED)}
 # The numbers of the fields of a ModelInferRequest that may be long: the contents of inputs, and
 # `raw_input_contents`. `parse_within_limits` refuses a request with another long field.
@@ -51,7 +51,8 @@ class ModelInfer:
           call: the state of the call.
 
         Returns:
-          The serialised ModelInferResponse, or a Pending of it if the request waits for a batch.
+          The serialised ModelInferResponse. If the request waits for a batch, a Pending, which has
+          the response later.
 
         Raises:
           TpuserveError: the request is invalid, or the model cannot be found or run.

@@ -24,7 +24,7 @@ from tpuserve.errors import ModelNotFound
 
 
 class OpenInferenceService(UnaryService):
-    """The method ModelInfer, which runs models, within the limits of the admission controller.
+    """The method ModelInfer, which runs models. The admission controller limits its calls.
 
     The other methods of the same gRPC service are in `OpenInferenceStatusService`, because the
     admission controller does not limit their calls.
@@ -123,8 +123,8 @@ def _method(
     def call_method(raw: bytes | memoryview, call: CallContext) -> bytes:
         fields = answer(parse_message(request_type, raw), call)
         response = response_type()
-        # Ignore fields that the protobuf message does not have, such as `batch_stats`: they are for
-        # the JSON of REST.
+        # Ignore fields that the protobuf message does not have: the REST frontend uses the same
+        # dictionaries, and sends fields such as `batch_stats` in its JSON.
         json_format.ParseDict(fields, response, ignore_unknown_fields=True)
         return bytes(response.SerializeToString())
 
