@@ -123,7 +123,7 @@ class FrontendGroup:
             self._frontends.append(base.start_grpc(self._context, self._grpc_socket))
 
     def report_startup(self, describe: Callable[[], str]) -> None:
-        """Let readiness checks fail, until `mark_ready` is called, with what the server does.
+        """Let readiness checks fail until `mark_ready` is called, and say what the server does.
 
         Args:
           describe: returns what the starting server does at the time of a check, such as "importing

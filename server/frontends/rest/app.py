@@ -71,8 +71,8 @@ def build_rest_app(
         lists_names_only=settings is not None and settings.kserve_model_list,
     )
     routers: tuple[Router, ...] = (
-        # Put these routers first: the path of a cloud service may begin with the prefix of a later
-        # router, such as "/v1/".
+        # Put the routers of cloud services first, because the first router whose prefix fits a path
+        # answers. The path of a cloud service may begin with "/v1/", the prefix of another router.
         *_create_cloud_routers(settings, dataplane, v1),
         v1,
         V2Router(dataplane, parser, describer, memory_budget),

@@ -79,8 +79,8 @@ def _describe_signature(
     ]
     verb = _VERBS.get(signature.method_name, "predict")
     if len(inputs) != 1 or not inputs[0]["features"]:
-        # Let the form send a Predict request unless the features of the tf.Example are known: a
-        # Classify or Regress request contains these features.
+        # Let the form send a Predict request if the features of the tf.train.Example are not known:
+        # without them, the form cannot build a Classify or Regress request.
         verb = "predict"
     return {
         "name": name,

@@ -78,7 +78,7 @@ class StatusReporter:
 
     def _describe_version(self, model: str, status: VersionStatus) -> Json:
         version: Json = {
-            # Send the number as text: JavaScript rounds integers above 2**53.
+            # Send the version number as text, because JavaScript rounds integers above 2**53.
             "version": str(status.version),
             "state": status.state.name,
             "reason": status.note if status.error is None else str(status.error),
@@ -88,7 +88,8 @@ class StatusReporter:
         if status.state is State.AVAILABLE:
             try:
                 statistics = self._dataplane.statistics(ModelSpec(model, status.version))
-            except TpuserveError:  # Leave the counts out if the version was unloaded meanwhile.
+            except TpuserveError:
+                # The version was unloaded meanwhile. Return it without the counts of its requests.
                 return version
             version["runs"] = statistics.inferences.num_successes
             version["rows"] = statistics.inferences.num_rows
@@ -97,7 +98,10 @@ class StatusReporter:
 
 
 class _Families:
-    """The metrics of a server by their names, with sums over their time series."""
+    """The metrics of a server, with methods that add up the values of a metric.
+
+    A metric has a value for each combination of its labels, such as model and status.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._by_name = {family.name: family for family in snapshot}

@@ -41,8 +41,8 @@ from tpuserve.errors import Code, TpuserveError
 if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
 
-# The largest number of routes whose latencies are stored. When this number is reached, all of them
-# are discarded. Without this limit, clients could fill the memory by sending many different paths.
+# The largest number of routes whose latencies are stored. When this number is reached, all stored
+# latencies are discarded. Otherwise clients could fill the memory by sending many different paths.
 _MAX_ROUTES = 1024
 _UNKNOWN_ROUTE = Route()
 

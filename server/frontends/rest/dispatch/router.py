@@ -77,8 +77,8 @@ class Router(Protocol):
     ) -> Response | Pending[Response]:
         """Answer one request. Several threads may call this method at the same time.
 
-        If the request must wait for a batch, the method returns a Pending of the response, so that
-        no thread waits.
+        If the request must wait for a batch, the method returns a Pending, which has the response
+        later, so that no thread waits.
 
         Args:
           route: The result of `parse_route`.

@@ -23,8 +23,8 @@ Result = TypeVar("Result")
 # The event loop runs a model only for requests of at most this number of bytes, because larger
 # requests take longer and would delay other requests.
 MAX_INLINE_BYTES = 4096
-# A request with more bytes than this is large. At most half of the requests of a model that run at
-# the same time may be large, so that small requests never wait until large ones are parsed.
+# A request with more bytes than this is large. Of the requests of a model that may run at the same
+# time, at most half may be large, so that small requests never wait until large ones are parsed.
 _MAX_SMALL_BYTES = MAX_LOCAL_BYTES
 # The largest number of threads. It is so large that it does not limit the requests that run at the
 # same time: the queues of the models do that.

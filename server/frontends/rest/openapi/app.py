@@ -46,7 +46,7 @@ def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False
     """Build the ASGI application that serves the OpenAPI document and the Swagger UI page.
 
     The document is built again when a client requests it, so that it describes the current models.
-    Requests that arrive while a build is due share its result.
+    Requests that wait for a build which has not begun share the result of that build.
 
     Args:
       dataplane: Has the models and their signatures.

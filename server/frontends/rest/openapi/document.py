@@ -79,7 +79,7 @@ def _tag_of(model: str) -> str:
 
 
 def _add_tag(paths: Json, tag: str) -> Json:
-    """Add a tag to operations, by which Swagger UI groups them; return the operations.
+    """Set the tag by which Swagger UI groups operations, and return the operations.
 
     Args:
       paths: The operations by their paths; changed in place.

@@ -34,8 +34,8 @@ def build_protocol_class(
             uvicorn.__version__,
         )
         return "auto"
-    # Import these modules only after the check above: they subclass classes of uvicorn whose
-    # private parts may differ between releases.
+    # Import the protocol modules only if uvicorn is compatible: they subclass classes of uvicorn
+    # whose private parts may differ between releases.
     if find_fast_path is None:
         from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 

@@ -16,7 +16,8 @@ from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, ht
 if TYPE_CHECKING:
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
 else:
-    # At run time, omit the type argument, for which Python 3.10 raises an error.
+    # At run time, use logging.LoggerAdapter without a type argument: in Python 3.10, it is no
+    # generic class.
     _LoggerAdapter = logging.LoggerAdapter
 
 # The names of the headers that determine where the body of a request ends.
@@ -46,7 +47,7 @@ class _ConnectionLogger(_LoggerAdapter):
 
     @property
     def level(self) -> int:
-        """The level of the wrapped logger, which uvicorn reads."""
+        """The log level of the wrapped logger. uvicorn reads this attribute."""
         return self.logger.level
 
     def process(
@@ -114,7 +115,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
                 self._abort()
 
     def on_message_begin(self) -> None:
-        """Start the timeouts of a new request. The parser calls this method at its first byte."""
+        """Start the timeouts of a request. The parser calls this at the request's first byte."""
         if self._is_replaying_head:
             return
         self._start_request()

@@ -55,7 +55,8 @@ class Operation(Protocol):
     ) -> EncodedResult | Pending[EncodedResult]:
         """Run a model on a request, and return the encoded result.
 
-        If the request waits for a batch, the function returns a Pending of the result.
+        If the request waits for a batch, the function returns a Pending, which has the result
+        later.
 
         Args:
           dataplane: Finds the model of a request and runs the model.

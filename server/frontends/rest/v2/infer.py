@@ -113,7 +113,7 @@ def run_model(
 ) -> InferResult | Pending[InferResult]:
     """Run a model on an infer request, and return the encoded result.
 
-    If the request waits for a batch, the function returns a Pending of the result.
+    If the request waits for a batch, the function returns a Pending, which has the result later.
 
     Args:
       dataplane: Finds the model of a request and runs the model.

@@ -31,7 +31,7 @@ _MAX_SHOWN_CHARACTERS = 128
 
 @lru_cache(maxsize=1024)
 def parse_path(method: str, path: str) -> Route:
-    """Parse a path that begins with /v2, without its query string.
+    """Parse a path that begins with /v2, and ignore its query string.
 
     Args:
       method: The HTTP method.
