@@ -62,7 +62,8 @@ class Replica:
         self._engine.load_models()
         self._engine.mark_serving()
         self._memory = MemoryBudget(
-            # By default, leave half of the memory to TensorFlow and the models.
+            # By default, let requests take half of the memory, and leave the other half to
+            # TensorFlow and the models.
             settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2
         )
         self._timeout_ms = settings.default_request_timeout_ms or None
@@ -145,8 +146,8 @@ class Replica:
                 grpc_context.set_details(errors.truncate_message(str(error)))
                 raise
             finally:
-                # Stop work that still runs for the call, because its client has cancelled it. If
-                # the call is answered already, this has no effect.
+                # Stop work that still runs for a call which its client has cancelled. For a call
+                # that is answered, this has no effect.
                 call.cancellation.cancel()
         return MessageBytes(result)
 

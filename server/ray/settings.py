@@ -9,10 +9,11 @@ from server.config.flags import FLAGS, Flag
 from server.config.settings import Settings
 from tpuserve.errors import InvalidSetting
 
-# A replica has an engine, but no frontends. These are the titles of the sections of flags for the
-# engine.
+# The titles of the sections of flags that have an effect in a replica. A replica loads and runs
+# models, but has no REST or gRPC server.
 _SECTIONS = ("Models", "Loading", "Batching", "TensorFlow")
-# `server.app` reads this file, and a replica does not.
+# The flags in `_SECTIONS` that have no effect in a replica, because it does not read the platform
+# config file.
 _WITHOUT_EFFECT = frozenset(("platform_config_file",))
 _OF_OTHER_SECTIONS = frozenset(
     (
@@ -29,7 +30,7 @@ EFFECTIVE_FLAGS = _OF_OTHER_SECTIONS.union(
 )
 """The names of the flags that a deployment may have."""
 
-# For flags without effect: the option of Ray with the same purpose.
+# Flag without effect in a replica → option of Ray with the same purpose, for the text of an error.
 _OPTIONS = {
     "max_queue": "max_queued_requests",
     "max_requests_in_flight": "max_ongoing_requests",
@@ -44,10 +45,10 @@ _TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 
 
 def make_settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings of a replica, which has no ports of its own.
+    """Return the settings of a replica, which listens on no port.
 
     Args:
-      values: flag name → value; None counts as left out.
+      values: flag name → value; None for the default of the flag.
 
     Raises:
       InvalidSetting: a flag does not exist, has no effect in a replica, or has an invalid value.
@@ -81,7 +82,7 @@ def _refusal(names: list[str]) -> str:
 
 
 def _check_type(flag: Flag, value: Any) -> Any:
-    """Return the value of a flag, a path as text.
+    """Check the type of a flag's value, and return the value. A path is returned as text.
 
     Raises:
       InvalidSetting: the value has another type than the flag.
