@@ -52,7 +52,8 @@ logger = logging.getLogger(__name__)
 class Exporter(Generic[Item]):
     """Queues requests, and sends their spans to an OTLP receiver over gRPC, in batches.
 
-    An item of the queue is a record from which a function makes the spans of one request.
+    An item of the queue is the record of one request, from which spans are made before they are
+    sent.
     OpenTelemetry's own exporter takes several times as much processor time for a span, and would
     make requests to small models slower by a fifth.
     """
@@ -64,7 +65,7 @@ class Exporter(Generic[Item]):
           endpoint: the URL of the receiver, such as "http://localhost:4317". The connection uses
             TLS if the scheme is "https".
           encode: makes the spans of a batch of items, and returns them as a serialised
-            ExportTraceServiceRequest. It is called in the thread.
+            ExportTraceServiceRequest. It is called in the exporter's thread.
         """
         self._endpoint = endpoint
         self._encode = encode

@@ -16,8 +16,8 @@ from server.tensors.protobuf_wire import encode_field, encode_varint, field_tag
 
 INTERNAL, SERVER = Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_SERVER
 
-# The values of the field `flags` of a sampled span: if its parent is in the same process or it has
-# none, and if its parent is in another process.
+# The values of the field `flags` of a sampled span. _REMOTE_PARENT is for a span whose parent is in
+# another process, _LOCAL_PARENT for all other spans.
 _LOCAL_PARENT, _REMOTE_PARENT = 0x101, 0x301
 
 # The layout of the fields that are different for each span: span_id (2), start_time_unix_nano (7)

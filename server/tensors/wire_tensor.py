@@ -185,7 +185,8 @@ def _decode_chunk(chunk: Array, ends: Array) -> Array:
       ends: the position of the last byte of each varint, of shape [n].
     """
     if len(ends) == ends[-1] + 1:
-        return chunk[: len(ends)]  # A varint of one byte is the byte itself.
+        # All varints have one byte, and such a varint is the byte itself.
+        return chunk[: len(ends)]
     starts = np.concatenate((np.zeros(1, ends.dtype), ends[:-1] + 1))
     sizes = ends - starts + 1
     largest = int(sizes.max())
