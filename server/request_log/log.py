@@ -65,7 +65,7 @@ class _Outage:
 
     Attributes:
       lost: the number of log entries that were lost so far.
-      retry_seconds: the time from which the next entry is written again, in seconds since 1970.
+      retry_seconds: the time, in seconds since 1970, before which no further entry is written.
     """
 
     lost: int = 0
@@ -110,7 +110,8 @@ class RequestLog:
         self._is_closing = False
         self._is_failing = False
         self._is_reconfigured = False
-        # Model name → outage, for the models whose last log entry could not be written.
+        # The models whose log cannot be written at present, for example because the disk is full:
+        # model name → how many entries were lost, and when to try again.
         self._outages: dict[str, _Outage] = {}
 
     def configure(self, models: Mapping[str, RequestLogging]) -> None:

@@ -51,7 +51,7 @@ def find_meta_graph(model: Model, directory: Path, signature_name: str) -> Any:
     """Return a MetaGraphDef from which inputs of a signature can be generated.
 
     The MetaGraphDef has the signature. It has the graph only if the signature has string inputs:
-    the graph shows how it parses them.
+    the ops that parse the strings show which strings are valid.
 
     Args:
       model: the loaded model.
@@ -91,7 +91,7 @@ def _warm_up_rows(directory: Path, name: str, signature: Signature) -> Mapping[s
 
 
 def _split_rows(request: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    """Yield the first rows of a request, at most `_ROWS`: alias → [1, ...]."""
+    """Yield at most `_ROWS` rows of a request, each as alias → array of shape [1, ...]."""
     for index in range(min(_ROWS, *map(len, request.values()))):
         yield {alias: array[index : index + 1] for alias, array in request.items()}
 

@@ -58,8 +58,8 @@ class WarmUp:
           threads: how many requests of a version are run at the same time.
           check_method_names: whether the method_name of the signature must fit the kind of the
             request, such as Predict.
-          run_record: runs a model on a serialised PredictionLog, and stops when the cancellation is
-            set; None for a `WarmupReplayer`.
+          run_record: takes a model, a serialised PredictionLog and a Cancellation; runs the model
+            on the request, and stops when the Cancellation is set. None for a `WarmupReplayer`.
           timeout_seconds: how many seconds the warm-up of a version may take; 0 for no limit.
         """
         self._iterations = max(1, iterations)
