@@ -69,8 +69,8 @@ class Server:
           PortInUse: another process listens on a port.
           InvalidSetting: the server cannot listen on a port or a socket.
           InvalidConfig: the model config file is invalid.
-          LabelNotAvailable: the model config file sets a version label, which cannot refer to a
-            loaded version yet, and the flags do not allow that.
+          LabelNotAvailable: the model config file sets a version label, although no version is
+            loaded yet, and the flags do not allow that.
           VersionNotFound: a model has no version on disk, and the flags require one.
           ModelsNotAvailable: no model can be loaded.
         """

@@ -170,8 +170,8 @@ def _serve(sample: bool, **values: Any) -> None:
     try:
         _run_server(values, variables, on_ready)
     except ModelsNotAvailable as error:
-        # If only one model has failed to load, report the error of its load in place of the summary
-        # of all models: it is shorter, and nothing is lost.
+        # If only one model has failed to load, report the error of its load instead of the summary
+        # of all models. The error is shorter, and says as much.
         if isinstance(error.__cause__, TpuserveError):
             raise error.__cause__ from None
         raise
@@ -243,8 +243,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except TpuserveError as error:
         click.echo(f"Failed to start server. Error: {error.code.name}: {error}")
         if isinstance(error, MalformedConfig):
-            # Print the error to standard error too, where scripts look for the parse errors of
-            # tensorflow_model_server.
+            # Print the error also to standard error, where tensorflow_model_server prints such
+            # errors, and scripts look for them.
             click.echo(str(error), err=True)
         status = EXIT_FAILED
     sys.exit(status if isinstance(status, int) else 0)

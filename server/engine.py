@@ -34,9 +34,8 @@ from tpuserve.saved_model import signing
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# With batching, at least this number of requests of one model may wait for their batches at the
-# same time. If a flag gives a frontend more threads than this, as many requests as threads may
-# wait.
+# With batching, this number of requests of one model may wait for their batches at the same time,
+# or as many as a frontend has threads, if that is more.
 _MIN_BATCH_WAITERS = 128
 
 logger = logging.getLogger("server.app")
@@ -153,8 +152,8 @@ class Engine:
           InvalidSetting: the public key that verifies the signatures of models cannot be read.
           ExtraNotInstalled: jax, which a model needs, is missing or of an untested version; or the
             package that reads the remote base path of a model is missing.
-          LabelNotAvailable: the model config file sets a version label, which cannot refer to a
-            loaded version yet, and the flags do not allow that.
+          LabelNotAvailable: the model config file sets a version label, although no version is
+            loaded yet, and the flags do not allow that.
           VersionNotFound: a model has no version on disk, and the flags require one.
           TpuserveError: no version of any model can be loaded, for example because no metagraph has
             the requested tags.

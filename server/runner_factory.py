@@ -1,4 +1,4 @@
-"""Creates the functions that batch, warm up and sample the requests of model versions."""
+"""Creates the functions that batch requests, warm up versions and make sample requests."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
