@@ -9,8 +9,8 @@ from tpuserve.errors import InvalidSetting, ShuttingDown, TooManyRequests
 class AdmissionController:
     """Counts the requests in flight, bounds their number, and refuses new requests while draining.
 
-    The frontend (the REST or the gRPC server) that receives a request calls `acquire` for this
-    request. The code that the frontend calls does not count the request again.
+    The frontend (the REST or the gRPC server) that receives a request counts it with `acquire`.
+    The layers behind the frontend do not count the request again.
 
     Attributes:
       max_requests_in_flight: The largest number of requests in flight. None means no bound.

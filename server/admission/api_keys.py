@@ -19,8 +19,8 @@ class ApiKeys:
     """The API keys of a file, one per line. Empty lines and lines that begin with # are skipped.
 
     The file is read again when it has changed. If reading fails, the previous keys stay valid.
-    Replacing the file therefore never refuses a client with a valid key, and deleting the file
-    never disables authentication.
+    So a client with a valid key is not refused while the file is missing or empty, and deleting the
+    file does not disable authentication.
     """
 
     def __init__(self, path: Path | None) -> None:
