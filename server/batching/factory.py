@@ -128,7 +128,10 @@ class BatchingRunnerFactory:
             scheduler.close(timeout_seconds)
 
     def _count_waiting(self) -> dict[Labels, float]:
-        """Return (model,) → the number of its requests that wait for a batch, for the metrics."""
+        """Return (model,) → the number of requests that wait for a batch, for the metrics.
+
+        A large request that is split into several slices counts once for each slice.
+        """
         waiting: dict[Labels, float] = {}
         for name, scheduler in list(self._schedulers.items()):
             model, _ = _model_and_version(name)

@@ -17,8 +17,8 @@ _MIN_GAIN = 1.05
 # again.
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 64.0
-# The load counts as changed if the mean number of rows (examples) per batch is 1.5 times more or
-# less than at the last experiment. The next experiment then begins without a pause.
+# The load counts as changed if the mean number of rows (examples) per batch has grown or shrunk by
+# a factor of at least 1.5 since the last experiment. The next experiment then begins at once.
 _LOAD_CHANGE = 1.5
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class RunLimit(Protocol):
 
     @property
     def inline_limit(self) -> int:
-        """The number of batches that may run at the same time if the new batch is to run inline.
+        """A batch may run inline only while fewer batches than this number run.
 
         Inline means in the thread that received the request, and not in a thread of the pool.
         """
@@ -77,7 +77,7 @@ class FixedRunLimit:
 
 @dataclass
 class _Measurement:
-    """Counts the runs and their rows (examples) since a time, to measure the rows per second."""
+    """Counts the runs and their rows (examples) since `began`, to measure the rows per second."""
 
     began: float
     runs: int = 0
@@ -86,7 +86,10 @@ class _Measurement:
 
     @property
     def is_saturated(self) -> bool:
-        """Whether requests waited at the ends of most runs, so that the limit had an effect."""
+        """Whether other requests waited at the ends of most runs.
+
+        Otherwise the limit had no effect, and the measurement says nothing about it.
+        """
         return 2 * self.saturated_runs > self.runs
 
     @property

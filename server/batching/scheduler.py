@@ -74,8 +74,8 @@ class Scheduler:
         # no batch runs in the thread that received its request.
         self._unanswered = 0
         self._ready: deque[ReadyBatch] = deque()
-        # The earliest time at which a sleeping thread wakes up without a notification, to run a
-        # batch that is ready then; infinite if no thread does.
+        # The earliest time at which a sleeping thread wakes up by itself, because a batch is ready
+        # then. Infinite if all sleeping threads wait for a notification.
         self._next_wakeup = math.inf
         # The threads of requests acquire `_lock` itself, and not the condition that wraps `_lock`:
         # acquiring the condition takes twice as long.
@@ -356,10 +356,9 @@ class Scheduler:
     def _sleep(self, now: float) -> None:
         next_time = self._next_time() if self._running < self._run_limit.limit else None
         if next_time is None or next_time >= self._next_wakeup:
-            # Sleep until another thread notifies this one. No wake-up time is needed, because
-            # either no task waits, or another thread will wake up when the next batch is ready, or
-            # as many batches run as the limit allows, and a thread that ends one of them takes the
-            # next.
+            # Sleep without a wake-up time, until another thread notifies this one. Either no task
+            # waits, or another thread wakes up when the next batch is ready. Or as many batches run
+            # as the limit allows: the first thread that finishes its batch takes the next batch.
             self._condition.wait()
             return
         self._next_wakeup = next_time
