@@ -18,9 +18,8 @@ _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
 
-# Matches each number in orjson's output that TensorFlow Serving may write differently: a number of
-# more than six digits, with an exponent, or below 0.0001; or null, which orjson writes for NaN and
-# infinity.
+# Matches orjson's output where TensorFlow Serving may write a number differently: more than six
+# digits, an exponent, a number below 0.0001, or null, which orjson writes for NaN and infinity.
 _DIFFERS_FROM_SIX = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -174,8 +174,8 @@ def _parse_tolerantly(
     except RecursionError:
         raise _too_deep(max_nesting) from None
     document = text[:end].encode("utf-8", "surrogateescape")
-    # If the document is known to have duplicate keys, `_parse` has already checked its nesting, and
-    # this decoder has already kept the first of equal keys.
+    # A document that is known to have duplicate keys needs no check: `_parse` has already checked
+    # its nesting, and `decoder` has kept the first of equal keys.
     is_done = keep_first_of_equal_keys or _check_structure(document, value, max_nesting)
     has_surrogates = b"\\ud" in body or b"\\uD" in body
     if has_surrogates and _LONE_SURROGATE.search(text.replace("\\\\", "  "), 0, end):
@@ -289,7 +289,7 @@ def _find_nonempty(kind: type, values: list[Json], types: Set[type]) -> list[Jso
     Args:
       kind: The type of the containers.
       values: The parsed values to choose from.
-      types: The set of the types of all values, which the caller already knows.
+      types: The types of all values. If `kind` is not among them, no value is examined.
     """
     if kind not in types:
         return []
@@ -343,13 +343,14 @@ class _NumberCache(dict[str, Json]):
 
 
 def _create_decoder(checks_numbers: bool, keeps_first_of_equal_keys: bool) -> json.JSONDecoder:
-    """Create a decoder of Python's `json` module that treats some documents as RapidJSON does.
+    """Create a decoder of Python's `json` module with the selected behaviours of RapidJSON.
+
+    Each of the two behaviours makes parsing slower.
 
     Args:
       checks_numbers: Whether integers beyond 64 bits become floats, and numbers beyond the largest
-        double are refused. This makes parsing slower.
+        double are refused.
       keeps_first_of_equal_keys: Whether the first of several equal keys counts, and not the last.
-        This makes parsing slower.
     """
     hook = _keep_first_of_equal_keys if keeps_first_of_equal_keys else None
     if not checks_numbers:

@@ -125,8 +125,9 @@ def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> 
       dtype: TensorFlow's name of the element type.
 
     Returns:
-      An array of `shape`, followed by the shape of an item. None if an item is not a
-      RawNumericArray, cannot be converted to `dtype`, or has another shape than the first.
+      An array whose shape is `shape` followed by the shape of an item. None if an item is not a
+      RawNumericArray, cannot be converted to `dtype`, or has another shape than the first, or if
+      the array would have too many dimensions.
     """
     arrays: list[Array] = []
     for item in level:
@@ -253,8 +254,8 @@ def _ragged_error(value: Json, shape: tuple[int, ...], explains: bool) -> Invali
     if not explains:
         return InvalidTensor("The lists are ragged")
     # Check one nesting level after the other, which takes far less time than visiting the items in
-    # document order. If an item of a level does not fit, an earlier error in document order can
-    # only be inside of the items before it. So only these items are searched on the next level.
+    # document order. An item that does not fit is the first error in document order, unless one of
+    # the items before it has an error on a deeper level. So only those items are searched further.
     error: InvalidTensor | None = None
     items = [value]
     for level, size in enumerate(shape):

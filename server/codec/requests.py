@@ -200,9 +200,9 @@ def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveEr
             end = middle
         else:
             start = middle
-    # Decoding rows together adds a dimension, so rows with the largest number of dimensions fail
-    # together although each is valid. The bisection can then end at the wrong rows, so check all
-    # rows if these rows have no error.
+    # Decoding several rows together adds a dimension. So the bisection finds an error also if the
+    # rows are valid but have the largest number of dimensions, and then ends at the wrong rows. If
+    # it has ended at rows without an error, check all rows.
     return _check_rows(rows, start, end, dtype, key) or _check_rows(rows, 0, len(rows), dtype, key)
 
 
