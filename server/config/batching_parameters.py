@@ -49,8 +49,8 @@ class BatchingParameters:
       batch_timeout_micros: how long a batch waits for more requests, in microseconds. The policy
         "continuous" ignores this field.
       max_enqueued_batches: the largest number of batches that wait in a queue, including the batch
-        that is not full yet. The policy "continuous" instead bounds the number of waiting rows, by
-        the rows of this number of full batches.
+        that is not full yet. The policy "continuous" instead bounds the number of waiting rows:
+        this number of batches, times the rows of the largest batch.
       num_batch_threads: the largest number of batches of a version that run at the same time. With
         the policy "continuous", the server may choose a smaller number.
       thread_pool_name: the name of the thread pool that runs batches, a label value of the metrics.
@@ -132,7 +132,7 @@ class BatchingParameters:
     def padded_size(self, size: int) -> int:
         """Return the number of rows (examples), with padding, of a batch of `size` rows."""
         if not size:
-            return 0  # Padding repeats a row, and an empty batch has none.
+            return 0  # An empty batch has no row that padding could repeat.
         return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
 
     def _check_allowed_batch_sizes(self) -> None:

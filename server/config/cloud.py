@@ -40,15 +40,15 @@ class VariableFlag(NamedTuple):
 def flags_from_environment(environment: Mapping[str, str]) -> dict[str, VariableFlag]:
     """Return the flags (name → value) that the environment variables of a cloud service imply.
 
-    Only variables of the published contracts for containers count: notebooks and training jobs of
-    these services have other variables that begin alike. A variable with an empty value does not
-    count. The variables of Vertex AI come first: with one of them, those of SageMaker do not count.
+    The function reads only the variables that the services document for containers that serve
+    models. It ignores variables with an empty value. If a variable of Vertex AI is set, it ignores
+    those of SageMaker.
 
     Args:
       environment: the environment variables of the process.
 
     Raises:
-      InvalidSetting: a variable with a port, or with a range of ports, holds something else.
+      InvalidSetting: a variable for a port, or for a range of ports, has an invalid value.
     """
     return _read_vertex(environment) or _read_sagemaker(environment)
 
@@ -79,7 +79,8 @@ def _read_sagemaker(environment: Mapping[str, str]) -> dict[str, VariableFlag]:
     if text := environment.get(_PORT):
         chosen["rest_api_port"] = VariableFlag(_read_port(_PORT, text), _PORT)
     if text := environment.get(_PORT_RANGE):
-        # The ports outside of the range may belong to other containers of the same pipeline.
+        # Use a port of the range for gRPC: SageMaker has reserved the range for this container, and
+        # other containers of the same inference pipeline may use the ports outside of it.
         chosen["port"] = VariableFlag(_read_first_port(_PORT_RANGE, text), _PORT_RANGE)
     return chosen
 

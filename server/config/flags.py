@@ -26,7 +26,7 @@ class Flag:
       value_type: "int", "float", "bool" or "text".
       default: the value if the command line does not have the flag.
       help: the description that --help prints.
-      is_ours: whether TensorFlow Serving does not have the flag.
+      is_ours: whether only this server has the flag, and not TensorFlow Serving.
       has_effect: False for a flag of TensorFlow Serving that is accepted and ignored, so that
         existing scripts need no change.
     """

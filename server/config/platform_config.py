@@ -93,7 +93,7 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
 
     Args:
       platforms: the PlatformConfigMap.
-      text: its text form, in which error messages name a line.
+      text: the text from which it was parsed, for the line numbers in error messages.
       pool: the descriptor pool of the messages.
 
     Raises:

@@ -42,7 +42,7 @@ class Settings:
       grpc_channel_arguments: pairs (name, value) of gRPC channel arguments. A value is an int if
         its text is a 32-bit integer, else a string.
       max_constant_bytes: the largest memory, in bytes, of a model's constants and of the tensors
-        that are computed from them, in addition to their size in the file; 0 for no limit.
+        that are computed from them, beyond the constants' size in the file; 0 for no limit.
       engine: the runtime of {serve} metagraphs: "tensorflow", or "xla" for those that XLA can run.
       xla_cache_dir: the directory in which executables that XLA has compiled are kept; empty for
         the user's cache directory, "off" to keep none.
@@ -232,7 +232,7 @@ class Settings:
 
     def _check_batching(self) -> None:
         if self.platform_config_file:
-            # Do not check the flags for batching, because the platform config file replaces them.
+            # The platform config file replaces the flags for batching, so do not check them.
             return
         if self.batching_parameters_file and not self.enable_batching:
             raise InvalidSetting(
@@ -271,8 +271,7 @@ class Settings:
 
     def _check_parallelism(self) -> None:
         if self.platform_config_file:
-            # Do not check the flags for parallelism, because the platform config file replaces
-            # them.
+            # The platform config file replaces the flags for parallelism, so do not check them.
             return
         thread_counts = (
             self.tensorflow_session_parallelism,
