@@ -371,7 +371,7 @@ class DataPlane(DataPlaneInterface):
         return profiler.start_server()
 
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
-        """Wait for some seconds, which TensorFlow's profiler records as an event.
+        """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.
 
         `requests_in_flight` is a number that the event shows.
         """
@@ -465,7 +465,7 @@ class DataPlane(DataPlaneInterface):
           timeout_ms: the time limit in milliseconds; None for no limit.
           cancellation: cancels the request; None if the request cannot be cancelled.
           timeline: records the times of the request; None to record nothing.
-          log: writes the answer to the request log, if the log is to have it.
+          log: passes the answer to the request log, which records only a sample of the answers.
 
         Returns:
           The answer; a Pending (a future) of the answer if the request waits for a batch.
@@ -554,8 +554,8 @@ class DataPlane(DataPlaneInterface):
     def _end_run(self, timeline: Timeline, inputs: Mapping[str, Array]) -> None:
         """Record in the timeline and the metrics that a run has ended.
 
-        The metrics count the rows (examples) of `inputs`, unless the run was part of a batch, which
-        has counted them.
+        The method adds the rows (examples) of `inputs` to the metrics, unless the request was part
+        of a batch: the run of a batch records the rows of all its requests.
         """
         timeline.end_run()
         if not timeline.is_batched:

@@ -34,8 +34,8 @@ class DataPlaneInterface(Protocol):
     DeadlineExceeded if the time limit passes, Cancelled if the request is cancelled before its
     model has run, and ModelExecutionError if the model failed. The methods whose names begin with
     "start" return a Pending (a future) if the request waits for a batch or for another process. The
-    caller must then call `finish` of the Pending, until which the version stays loaded. The methods
-    without "start" in their names wait for the result.
+    caller must then call `finish` of the Pending. The version stays loaded until this call. The
+    methods without "start" in their names wait for the result.
     """
 
     @property
@@ -266,7 +266,7 @@ class DataPlaneInterface(Protocol):
         """Start TensorFlow's profiler server if it is not running; return its "host:port"."""
 
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
-        """Wait for some seconds, which TensorFlow's profiler records as an event.
+        """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.
 
         `requests_in_flight` is a number that the event shows.
         """

@@ -19,7 +19,7 @@ def start_server() -> str:
 
 
 def record_event(seconds: float, requests_in_flight: int) -> None:
-    """Wait for some seconds, which TensorFlow's profiler records as an event.
+    """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.
 
     Args:
       seconds: the duration of the event.

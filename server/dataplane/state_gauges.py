@@ -21,7 +21,11 @@ Values: TypeAlias = Mapping[tuple[str, ...], float]
 
 
 def register_state_gauges(metrics: Metrics, manager: Manager) -> None:
-    """Register metrics of each version: state, metagraph, fallback, ML Metadata identifier."""
+    """Register the metrics of the versions' states.
+
+    They show for each version its state, its metagraph, whether it runs on the CPU instead of the
+    TPU, and its ML Metadata identifier.
+    """
     metrics.watch_states(partial(_states, manager))
     metrics.watch_metagraphs(partial(_metagraphs, manager))
     metrics.watch_fallbacks(partial(_fallbacks, manager))
