@@ -172,9 +172,10 @@ class RecentErrors:
                 del self._errors[next(iter(self._errors))]
 
     def snapshot(self) -> Family:
-        """Return the entries as a metric whose labels are the time of the last error and the error.
+        """Return the entries as a metric with one series per entry.
 
-        The value of an entry is the number of occurrences. The time is in milliseconds since 1970.
+        The labels are the time of the last occurrence, in milliseconds since 1970, and the parts of
+        the error. The value is the number of occurrences.
         """
         labels = ("time_ms", "model_name", "entrypoint", "status", "message")
         with self._lock:
@@ -198,15 +199,15 @@ class _Series:
 
 
 def _limit_series(series: Mapping[Labels, object], values: Labels) -> Labels:
-    """Return the label values under which to count a value of a new series.
+    """Return `values`, or the label values of a common series if no new series is allowed.
 
-    The result is `values`. If the metric already has MAX_SERIES series, or if a value has more than
-    MAX_LABEL characters, the result is "(others)" for each label, so that one common series counts
-    all such values and clients cannot fill the memory.
+    The common series has "(others)" as the value of each label. It is used if the metric already
+    has MAX_SERIES series, or if a label value has more than MAX_LABEL characters, so that clients
+    cannot fill the memory.
 
     Args:
       series: the series that the metric already has.
-      values: the label values of the new series.
+      values: the label values of a series that the metric does not have yet.
     """
     has_room = len(series) < MAX_SERIES and all(len(value) <= MAX_LABEL for value in values)
     return values if has_room else (_OTHER_VALUES,) * len(values)

@@ -107,7 +107,7 @@ class Metrics:
         self._serving.examples.add((model,), count)
 
     def request_logged(self, model: str, status_code_name: str) -> None:
-        """Record that the request log has written a request ("OK"), or why not (an error code)."""
+        """Record whether the request log has written a request: "OK", or the code of the error."""
         self._serving.logged.add((model, status_code_name))
 
     def warmed_up(self, model_path: str, status_code_name: str, latency_us: float) -> None:
@@ -119,7 +119,7 @@ class Metrics:
         self._serving.warm_ups.add((model_path, status_code_name), latency_us)
 
     def warm_up_record_read(self, model_path: str, status_code_name: str) -> None:
-        """Record that a record of a warm-up file was read ("OK"), or why not (another code)."""
+        """Record whether a record of a warm-up file was read: "OK", or the code of the error."""
         self._serving.warm_up_records.add((model_path, status_code_name))
 
     def queued(self, thread_pool_name: str, latency_us: float) -> None:
@@ -205,7 +205,7 @@ class Metrics:
         self._add_gauge(OWN + "model_requests_in_flight", ("model_name",), read, help_text)
 
     def watch_batching(self, read: Callable[[], Mapping[Labels, tuple[int, int]]]) -> None:
-        """Add the metrics of the batches of each version that run, and of their largest number.
+        """Add the metrics of each version's running batches, and of the limit of their number.
 
         Args:
           read: returns (model, version) → (the number of batches that run, the largest number of
@@ -225,10 +225,11 @@ class Metrics:
         )
 
     def watch_queue(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Include one more kind of queue in the metric of waiting requests.
+        """Add a kind of queue, such as the batching queues, to the metric of waiting requests.
 
         Args:
-          read: returns (model,) → the number of the model's requests that wait in these queues.
+          read: returns (model,) → the number of the model's requests that wait in queues of this
+            kind.
         """
         self._queue_readers.append(read)
 

@@ -81,7 +81,7 @@ class Timeline:
         return self.model, self.version, self.signature, self.metagraph
 
     def record_version(self, model: str, version: int, signature: str, metagraph: str) -> None:
-        """Record the version and signature that run, in the attributes of the arguments' names."""
+        """Set the attributes `model`, `version`, `signature` and `metagraph` of the timeline."""
         self.model, self.version = model, str(version)
         self.signature, self.metagraph = signature, metagraph
 
