@@ -124,7 +124,8 @@ class Manager:
           unload_threads: the largest number of versions that unload at the same time; 0 for the
             default.
           on_change: called with a version and its new state whenever the state has changed.
-          during_move: returns a context manager, in which each load and each unload runs.
+          during_move: returns a context manager, in which each load and each unload runs, for
+            example to change settings of the memory allocator.
           after_unload: called after each unload, to return freed memory to the operating system.
           downloader: downloads versions before they are loaded; None if all versions are local. A
             failed download is retried until it succeeds or the version is not aspired any more.
@@ -157,9 +158,9 @@ class Manager:
         """Set the versions that should be loaded, and start to load and unload versions.
 
         The method does not wait for the loads. If a version fails to load, its status has the
-        error. Such a version is loaded again when its files have changed, or when it becomes
-        aspired again after a call in which it was not. While no aspired version is available, the
-        old versions stay loaded.
+        error. Such a version is loaded again when its files or its directory have changed, or when
+        one call omits the version and a later call names it again. While no aspired version is
+        available, the old versions stay loaded.
 
         Args:
           name: the name of the model.
@@ -227,7 +228,10 @@ class Manager:
         return ServableHandle(self._acquire, name, version, label)
 
     def names(self) -> list[str]:
-        """Return the sorted names of all models that have or had aspired versions or an error."""
+        """Return the sorted names of all models that the manager knows.
+
+        These are the models that have or had versions, and those whose versions cannot be found.
+        """
         with self._condition:
             return sorted({*self._servables, *self._unavailable_reasons})
 

@@ -17,7 +17,7 @@ WarmUp: TypeAlias = Callable[[Model, Path], None]
 _PERMANENT = frozenset(
     {
         Code.INVALID_ARGUMENT,
-        # A load that has exceeded its time limit would take as long again.
+        # A load that has exceeded its time limit would exceed it again.
         Code.DEADLINE_EXCEEDED,
         Code.NOT_FOUND,
         Code.PERMISSION_DENIED,
