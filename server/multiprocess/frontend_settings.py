@@ -19,8 +19,8 @@ def frontend_settings(settings: Settings) -> list[Settings]:
     share = replace(
         settings,
         frontend_processes=0,
-        # With batching, the frontends use no thread for a waiting request. This suits a frontend
-        # process, in which all requests wait for the engine process.
+        # If batching is enabled, a waiting request occupies no thread of the frontend. Enable it,
+        # because each request of a frontend process waits for the engine process.
         enable_batching=True,
         max_requests_in_flight=math.ceil(settings.max_requests_in_flight / count),
         max_request_memory_bytes=math.ceil(

@@ -37,7 +37,7 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
     # If the supervisor has ended before the call of prctl, the operating system does not kill this
     # process, so exit here.
     if os.getppid() != supervisor_pid:
-        os._exit(1)  # The supervisor died before prctl tied this process to it.
+        os._exit(1)
     configure_process(is_log_shared=True)
 
 

@@ -60,7 +60,7 @@ class SupervisedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit status; if a signal has ended the process, minus its number.
+        """The exit status, or the negative number of the signal that has ended the process.
 
         The result is None while the process runs.
         """

@@ -205,7 +205,8 @@ class Supervisor:
             self._start_error = Unavailable(f"{reason}. See the log for the cause.")
             self._is_started.set()
         if self._start_error is not None:
-            # Do not start the process again, because the server ends with this error.
+            # The start of the server has failed, and the server ends. So do not start the process
+            # again.
             place.restart_at = None
             return
         logger.error("%s: starting it again in %g s", reason, seconds)
@@ -243,8 +244,8 @@ class Supervisor:
 
         Args:
           places: the slots of the processes.
-          is_idle: if the processes are the engine process, whether no request is in flight, so that
-            the engine may unload the models; None for frontend processes.
+          is_idle: for the engine process, whether no request is in flight, so that the engine may
+            unload the models; None for frontend processes.
           seconds: the longest time for requests in flight, in seconds.
 
         Returns:
