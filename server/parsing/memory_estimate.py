@@ -3,9 +3,10 @@
 import numpy as np
 
 # The memory that parsing takes, in bytes: a fixed part, a part for each byte of the body, because a
-# body is copied a few times, and a part for each token. A comma or a colon is counted as a value
-# with its place in a list and in an array, "[" as a list, "{" as a dictionary, and two quotation
-# marks as a string. tests/server/codec/test_parse_cost.py checks that the sum is an upper bound.
+# body is copied a few times, and a part for each token. The part of a token is the memory of what
+# the token stands for: a comma or a colon for a value with its place in a list and in an array, "["
+# for a list, "{" for a dictionary, and two quotation marks for a string.
+# tests/server/codec/test_parse_cost.py checks that the sum is an upper bound.
 _FIXED_BYTES = 4 << 20
 _BYTES_PER_BYTE = 14
 _BYTES_PER_TOKEN = {",": 60, ":": 60, "[": 90, "{": 540, '"': 36}
@@ -24,9 +25,6 @@ def estimate_memory_bytes(body: bytes) -> int:
 
     The function counts the JSON tokens in the body, which takes a hundredth of the time of parsing,
     and does not prevent other threads from running.
-
-    Returns:
-      The memory in bytes.
     """
     octets = np.frombuffer(body, np.uint8)
     total = _FIXED_BYTES + _BYTES_PER_BYTE * len(body)

@@ -53,7 +53,7 @@ class LocalRequest:
     def __init__(self, document: Json) -> None:
         """Create a request from the parsed JSON of its body.
 
-        Only if `hold_memory` was called, the request is closed when its tensors are decoded.
+        Decoding the tensors closes the request only if `hold_memory` was called with a reservation.
 
         Raises:
           InvalidJson: The document is not an object, or its signature name is not a string.
@@ -66,10 +66,10 @@ class LocalRequest:
         self._estimated_bytes = 0
 
     def hold_memory(self, reservation: MemoryReservation | None, estimated_bytes: int) -> None:
-        """Let the request manage its part of a memory reservation.
+        """Let the request update a memory reservation when its tensors are decoded.
 
-        When the tensors are decoded, the request reserves memory for the tensors, frees the parsed
-        values, and gives back their part of the reservation.
+        The request then reserves memory for the tensors, frees the parsed values, and gives back
+        the memory that was reserved for them.
 
         Args:
           reservation: The memory of the request. None for no limit.
