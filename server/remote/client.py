@@ -121,9 +121,8 @@ class EngineClient:
             self._calls.pop(number, None)
             raise Unavailable(_NO_ENGINE) from None
         if channel is not self._channel and self._calls.pop(number, None) is not None:
-            # The connection was lost while the call was sent. Raise the error here, because
-            # `_disconnect`, which ends all calls with this error, may have run before this call was
-            # added.
+            # The connection was lost while the call was sent. `_disconnect` ends all calls with
+            # this error, but may have run before this call was added. So raise the error here.
             raise Unavailable(_NO_ENGINE)
         if cancellation is not None:
             cancellation.add_callback(lambda: self._cancel(channel, number))

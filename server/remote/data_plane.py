@@ -260,7 +260,7 @@ class RemoteDataPlane(DataPlaneInterface):
         return str(self._call("start_profiler"))
 
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
-        """Wait for some seconds, which the engine process's profiler records as an event.
+        """Wait for some seconds, and record the wait as an event of the engine process's profiler.
 
         `requests_in_flight` is a number that the event shows.
         """

@@ -62,7 +62,7 @@ class _SignatureFound(Exception):
 
 
 class _OtherSignature(Exception):
-    """The present version has another signature than that with which the inputs were decoded."""
+    """Raised if a call's inputs were decoded with another signature than the present version's."""
 
 
 class _Target(NamedTuple):
@@ -200,9 +200,10 @@ class EngineEndpoint:
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
     def _run_tickets(self, ticket: Ticket | None) -> None:
-        """Run an inference that may run now, and then those that the queues return as next.
+        """Run an inference that may run now, and then waiting inferences, until none may run.
 
-        The method runs in a thread of the pool for inferences.
+        `ticket` is the ticket of the first inference; None to run nothing. The method runs in a
+        thread of the pool for inferences.
         """
         while isinstance(ticket, _InferenceTicket):
             ticket.run()

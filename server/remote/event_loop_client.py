@@ -72,7 +72,7 @@ class _EventLoopReader:
             self._loop.call_soon(self._flush, channel)
 
     def close(self) -> None:
-        """Do nothing: the frontend ends the event loop, and no messages are received then."""
+        """Do nothing: the frontend ends the event loop, and with it the receiving of messages."""
 
     def _register(self, channel: Channel) -> None:
         assert self._loop is not None
