@@ -22,8 +22,8 @@ FindLimits = Callable[[str], RunLimits | None]
 _OTHERS = ""
 # The largest time, in seconds, by which the virtual time of a busy model may lag behind those of
 # other models. The model with the least virtual time runs next. The virtual time of a model that
-# often may not run, because of its limit `max_concurrent_runs`, lags more and more. If this limit
-# were raised, only this model would run until its virtual time had caught up.
+# often may not run, because of its limit `max_concurrent_runs`, would lag more and more. Once
+# `max_concurrent_runs` is raised, only this model would run until its virtual time has caught up.
 _MAX_CREDIT_SECONDS = 1.0
 
 
