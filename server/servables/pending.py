@@ -20,8 +20,8 @@ class Completion(Protocol):
 class Pending(Generic[Result]):
     """A result (a future) that can be computed when some work, a `Completion`, has ended.
 
-    Each layer of the server wraps the Pending of the layer below in a new Pending. The `finish` of
-    the new one calls that of the lower one, and then processes the result.
+    Each layer of the server wraps the Pending of the layer below in a new Pending, whose `finish`
+    calls the `finish` of the wrapped Pending, and then processes the result.
     """
 
     __slots__ = ("_completion", "finish")

@@ -256,8 +256,8 @@ class Servable:
 
         Args:
           timeout_seconds: the longest wait for requests, in seconds; None for no limit. If the
-            model is still in use then, it is not closed, because this would crash the running
-            requests.
+            model is still in use then, it is not closed, because closing it would crash the
+            running requests.
         """
         with self._condition:
             if not self._condition.wait_for(lambda: self._num_users == 0, timeout_seconds):

@@ -7,7 +7,7 @@ from tpuserve.errors import UnsafePath
 
 
 def check_no_escaping_symlinks(directory: Path, base_path: Path | None = None) -> None:
-    """Check that all files of a version are inside the model's base path, also through links.
+    """Check that no symbolic link in a version leads to a path outside of the model's base path.
 
     Args:
       directory: the version's directory.

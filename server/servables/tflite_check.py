@@ -75,8 +75,8 @@ def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
     refused = {getattr(schema.BuiltinOperator, name): name for name in _REFUSED_OPS}
     for position in range(model.OperatorCodesLength()):
         code = model.OperatorCodes(position)
-        # Files of older schema versions have the number of the op, up to 127, in a deprecated
-        # field. The other field is then 0.
+        # Files of older schema versions have the number of the op, up to 127, in the deprecated
+        # field, and 0 in the new field.
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         if number == schema.BuiltinOperator.CUSTOM:
             name = code.CustomCode() or b""
