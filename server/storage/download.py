@@ -105,7 +105,8 @@ class VersionDownload:
                 file.url, str(target), callback=Callback(hooks={"progress": note_progress})
             )
             if file.size == 0:
-                target.touch()  # Some fsspec file systems do not create empty files.
+                # Some fsspec file systems do not create a file when they download an empty one.
+                target.touch()
             size = target.stat().st_size
         self._note_progress(file.path, size)
         if file.size is not None and size != file.size:

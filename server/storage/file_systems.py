@@ -89,8 +89,8 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
     if scheme == "s3":
         options.update(_s3_options(environ))
     elif scheme == "gs":
-        # Turn off gcsfs's requests to a second API, over gRPC, for the kind of each bucket: they
-        # take minutes if this API does not exist, as in emulators of the storage.
+        # Turn off a feature of gcsfs that asks a second API, over gRPC, for the kind of each
+        # bucket. The requests take minutes if this API does not exist, as in emulators of storage.
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     elif scheme in ("http", "https"):
         import aiohttp
@@ -133,7 +133,7 @@ def _s3_options(environ: Mapping[str, str]) -> dict[str, Any]:
 
 @contextmanager
 def translated_errors(uri: str) -> Iterator[None]:
-    """Translate the errors of a file system's library into errors of this project.
+    """Translate the errors of a file system's library into subclasses of TpuserveError.
 
     This is a context manager, which translates the errors of its body.
 
@@ -204,7 +204,8 @@ def _http_status(error: Exception) -> int | None:
     """Return the HTTP status in an error of fsspec or its libraries; None if there is none."""
     for cause in _causes(error):
         response = getattr(cause, "response", None)
-        if isinstance(response, dict):  # In errors of botocore, for S3.
+        if isinstance(response, dict):
+            # The error is one of botocore, the library for S3, whose `response` is a dictionary.
             return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         for value in (cause, response):
             for name in ("status", "status_code", "code"):

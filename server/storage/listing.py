@@ -194,7 +194,8 @@ class RemoteDirectory:
 
         remaining = self._end - time.monotonic()
         if remaining > 0:
-            if not self._file_system.async_impl:  # huggingface_hub has its own time limits.
+            if not self._file_system.async_impl:
+                # This is the file system of huggingface_hub, which has its own time limits.
                 return getattr(self._file_system, method)(*args, **kwargs)
             coroutine = getattr(self._file_system, f"_{method}")
             try:

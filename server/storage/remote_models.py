@@ -65,7 +65,7 @@ class RemoteModels:
         return directories
 
     def _forget_old(self, version: RemoteVersion) -> None:
-        """Forget all but the latest contents of a version.
+        """Forget the oldest contents of a version, and remember the latest `_KEPT_CONTENTS`.
 
         Otherwise the memory could grow without limit, because a web server may send another ETag at
         each listing.
