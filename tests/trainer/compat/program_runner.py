@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
+from tests.preloaded import process as preloaded_process
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
 from tpuserve.runtime import loader
@@ -30,23 +31,24 @@ def run_program(program: str, *flags: object, cores: int = 0) -> str:
       cores: the number of cores of the emulated TPU; 0 for no TPU.
     """
     options = ["--emulate-tpu", str(cores)] if cores else []
-    return _run(["-m", "tpuserve.run", *options, str(PROGRAMS / program), *map(str, flags)], {})
+    arguments = ["-m", "tpuserve.run", *options, str(PROGRAMS / program), *map(str, flags)]
+    return _output(preloaded_process.run(arguments, cwd=_ROOT))
 
 
 def run_with_python(program: str, *flags: object, cores: int) -> str:
     """Run a program with Python itself, check that it succeeds, and return its output."""
-    return _run([str(PROGRAMS / program), *map(str, flags)], {"TPUSERVE_EMULATED_TPU": str(cores)})
-
-
-def _run(arguments: list[str], environment: Mapping[str, str]) -> str:
     process = subprocess.run(
-        [sys.executable, *arguments],
+        [sys.executable, str(PROGRAMS / program), *map(str, flags)],
         capture_output=True,
         text=True,
         timeout=900,
         cwd=_ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, "TPUSERVE_EMULATED_TPU": str(cores)},
     )
+    return _output(process)
+
+
+def _output(process: "subprocess.CompletedProcess[str]") -> str:
     assert process.returncode == 0, process.stderr[-8000:]
     return process.stdout
 

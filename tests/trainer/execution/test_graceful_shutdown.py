@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import trainer
+from tests.preloaded.process import PreloadedProcess
 from tests.trainer import programs
 from trainer.execution import graceful_shutdown
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 def started(model_dir: Path, max_steps: int, *loops: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tests.trainer.execution.endless", str(model_dir)]
     command += map(str, (max_steps, *loops))
-    return subprocess.Popen(
+    return PreloadedProcess(
         command,
         stdout=subprocess.PIPE,
         text=True,

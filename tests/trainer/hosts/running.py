@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests import processes
+from tests.preloaded.process import PreloadedProcess
 from tpuserve import devices, jax_client
 from trainer.config import host_addresses
 
@@ -68,9 +69,9 @@ def hosts(
     addresses = [f"{processes.LOOPBACK}:{port}" for port in processes.free_ports(count)]
     command = [sys.executable, "-m", "tests.trainer.hosts.program", *map(str, arguments)]
     with ExitStack() as ending:
-        started = []
+        started: list[subprocess.Popen[str]] = []
         for index in range(count):
-            process = subprocess.Popen(
+            process = PreloadedProcess(
                 command,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

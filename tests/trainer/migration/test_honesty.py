@@ -1,14 +1,13 @@
 """The report is true: names that it says work can be resolved with TensorFlow, others cannot."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.preloaded import process as preloaded_process
 from tests.trainer.migration import samples
 from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES as FORMS
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
@@ -121,11 +120,8 @@ def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     (directory / "names.json").write_text(json.dumps(asked))
     flag = "--tf1" if request.param == "v1" else "--no-tf1"
     probe = [HERE / "resolving.py", directory / "names.json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tpuserve.run", flag, *map(str, probe)],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
+    done = preloaded_process.run(["-m", "tpuserve.run", flag, *map(str, probe)])
+    assert done.returncode == 0, done.stderr
     return Said(findings, json.loads(done.stdout))
 
 

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests import processes
+from tests.preloaded.process import PreloadedProcess
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.backends import monitored_session as sessions
@@ -39,7 +40,7 @@ def cluster(log: IO[str], *arguments: object) -> Iterator[dict[str, Any]]:
                 "tests.trainer.train_eval.member",
                 *map(str, arguments),
             ]
-            members[job] = subprocess.Popen(
+            members[job] = PreloadedProcess(
                 command,
                 stdout=subprocess.PIPE,
                 stderr=log,

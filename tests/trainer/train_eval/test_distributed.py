@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import trainer
 from tests import processes
+from tests.preloaded.process import PreloadedProcess
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.config.tf_config import ClusterTask
@@ -95,7 +96,7 @@ def test_a_process_evaluates_what_another_trains_until_it_stops_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", tf_config("evaluator"))
-    evaluator = subprocess.Popen(
+    evaluator = PreloadedProcess(
         [sys.executable, "-c", _EVALUATOR, str(tmp_path)],
         cwd=Path(__file__).parents[3],
         stderr=subprocess.PIPE,

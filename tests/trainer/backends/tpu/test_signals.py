@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.preloaded.process import PreloadedProcess
 from tests.trainer import programs
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,7 @@ def started(
     device: str = "emulated",
 ) -> "subprocess.Popen[str]":
     arguments = [mode, model_dir, iterations, max_steps, loops, device]
-    return subprocess.Popen(
+    return PreloadedProcess(
         [sys.executable, "-m", "tests.trainer.backends.tpu.long_run", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests import processes
+from tests.preloaded.process import PreloadedProcess
 from tpuserve import devices
 
 # Seconds; only to catch processes that hang.
@@ -29,7 +30,7 @@ def tf_config(tasks: list[str], job: str, index: int) -> dict[str, str]:
 
 def start(*arguments: object, cores: str = "8", **environment: str) -> "subprocess.Popen[str]":
     """Start the program with an emulated TPU."""
-    return subprocess.Popen(
+    return PreloadedProcess(
         [sys.executable, "-m", "tests.trainer.backends.tpu.cluster.program", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

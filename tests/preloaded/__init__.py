@@ -1,0 +1,1 @@
+"""Python processes that have TensorFlow already when they start."""

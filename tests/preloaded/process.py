@@ -1,0 +1,164 @@
+"""Starts Python programs in processes that have TensorFlow already: forks of a fork server.
+
+A process that imports TensorFlow by itself takes some three seconds of processor time to do so. A
+forked process is a child of the test's process like any other, with its own signals, environment
+and standard streams.
+"""
+
+import atexit
+import ctypes
+import inspect
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.preloaded.fork_server import MAX_REQUEST_BYTES
+
+_ROOT = Path(__file__).parents[2]
+# The constant of Linux's <sys/prctl.h>.
+_PR_SET_CHILD_SUBREAPER = 36
+# The beginnings of the names of variables that are read before a program begins: by Python, or
+# when TensorFlow is imported.
+_EARLY_VARIABLES = ("GRPC_", "KMP_", "LD_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "TF_")
+# Variables with such names that programs read themselves.
+_LATE_VARIABLES = ("PYTHONPATH", "TF_CONFIG")
+# The first parameters of the private method with which subprocess.Popen starts a process, on all
+# supported versions of Python.
+_PIPE_ENDS = ["p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"]
+_PARAMETERS = [
+    *("self", "args", "executable", "preexec_fn", "close_fds", "pass_fds", "cwd", "env"),
+    *("startupinfo", "creationflags", "shell"),
+    *_PIPE_ENDS,
+]
+
+
+class _ForkServer:
+    """A fork server that this process has started."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._socket, other = socket.socketpair()
+        with other:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "tests.preloaded.fork_server", str(other.fileno())],
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=_ROOT,
+                # OpenBLAS would start threads, and then processes could not be forked safely.
+                env={
+                    **environment,
+                    "OPENBLAS_NUM_THREADS": "1",
+                    "PYTHONPATH": str(_ROOT / "tests/without_extras"),
+                },
+            )
+        assert self._receive_line() == "ready", "the fork server has ended"
+        atexit.register(self._close)
+
+    def fork(
+        self, arguments: Sequence[str], environment: Mapping[str, str], cwd: str, streams: list[int]
+    ) -> int:
+        """Start a process as a child of this process; return its ID.
+
+        Args:
+          arguments: the arguments of the Python interpreter.
+          environment: the environment variables.
+          cwd: the working directory.
+          streams: the file descriptors of the standard input, output and error.
+        """
+        request = {"arguments": list(arguments), "environment": dict(environment), "cwd": cwd}
+        message = json.dumps(request).encode()
+        assert len(message) <= MAX_REQUEST_BYTES
+        # Only for the time of the fork: other processes whose parents end belong to the system.
+        _set_subreaper(True)
+        try:
+            socket.send_fds(self._socket, [message], streams)
+            return int(self._receive_line())
+        finally:
+            _set_subreaper(False)
+
+    def _close(self) -> None:
+        self._socket.close()
+        self._server.wait()
+
+    def _receive_line(self) -> str:
+        return self._socket.recv(64).decode().strip()
+
+
+class PreloadedProcess(subprocess.Popen[str]):
+    """A process that runs a Python program, and has TensorFlow imported when the program begins.
+
+    The first argument is `sys.executable`. If a variable that Python or TensorFlow reads early
+    differs from the variables of the tests, the process is an ordinary one.
+    """
+
+    def _execute_child(self, *arguments: Any, **options: Any) -> None:
+        values = dict(zip(_PARAMETERS[1:], arguments, strict=False))
+        environment = dict(os.environ) if values["env"] is None else values["env"]
+        early = _early_variables(environment)
+        if not _is_popen_known() or early != _early_variables(os.environ):
+            super()._execute_child(*arguments, **options)  # type: ignore[misc]
+            return
+        interpreter, *rest = values["args"]
+        assert interpreter == sys.executable
+        ends = values["p2cread"], values["c2pwrite"], values["errwrite"]
+        # -1 stands for the stream of this process.
+        streams = [number if end == -1 else end for number, end in enumerate(ends)]
+        server = _fork_server(os.getpid(), early)
+        self.pid = server.fork(rest, environment, str(values["cwd"] or os.getcwd()), streams)
+        self._child_created = True
+        self._close_pipe_fds(*map(values.get, _PIPE_ENDS))  # type: ignore[attr-defined]
+
+
+def run(
+    arguments: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run a Python program with TensorFlow preloaded, and return its result.
+
+    Args:
+      arguments: the arguments of the Python interpreter.
+      cwd: the working directory. None means that of this process.
+      env: the environment variables. None means those of this process.
+    """
+    command = [sys.executable, *arguments]
+    with PreloadedProcess(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=env
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=900)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _early_variables(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (name, environment[name])
+        for name in sorted(environment)
+        if name.startswith(_EARLY_VARIABLES) and name not in _LATE_VARIABLES
+    )
+
+
+@cache
+def _fork_server(pid: int, early: tuple[tuple[str, str], ...]) -> _ForkServer:
+    """Return the fork server of a process for the variables that are read early."""
+    return _ForkServer({**os.environ, **dict(early)})
+
+
+@cache
+def _is_popen_known() -> bool:
+    parameters = inspect.signature(subprocess.Popen._execute_child).parameters  # type: ignore[attr-defined]
+    return list(itertools.islice(parameters, len(_PARAMETERS))) == _PARAMETERS
+
+
+def _set_subreaper(is_subreaper: bool) -> None:
+    """Make this process the parent of the processes below it whose own parents end, or not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, int(is_subreaper), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl failed")
