@@ -13,7 +13,7 @@ _is_skipped: ContextVar[bool] = ContextVar("checkpoint initialization is skipped
 
 @contextmanager
 def skip_checkpoint_init() -> Iterator[None]:
-    """Within this context, let init_from_checkpoint check its arguments and change no variable.
+    """Return a context in which init_from_checkpoint checks its arguments, but sets no variable.
 
     An exported model restores its own checkpoint, so it needs no initial values from another
     checkpoint. The ops that read such values would contain the path of the other checkpoint as a

@@ -194,7 +194,7 @@ class RunConfig:
 
     @property
     def service(self) -> Mapping[str, Any] | None:
-        """The value of "service" in TF_CONFIG, which describes the platform."""
+        """The dict "service" in TF_CONFIG, by which a platform describes itself, or None."""
         return self.task.service
 
     @property
@@ -209,7 +209,7 @@ class RunConfig:
         return tf.train.ClusterSpec({job: dict(tasks) for job, tasks in self.task.jobs.items()})
 
     def tpu_job(self, mode: str) -> str | None:
-        """Return the job name of the TPU workers of a mode; None if this process is the TPU worker.
+        """Return the job name of the TPU workers in a mode; None if this process is the TPU worker.
 
         Args:
           mode: one of `ModeKeys`; 'eval' uses evaluation_master, the other modes master.

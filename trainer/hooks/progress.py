@@ -87,7 +87,7 @@ class ProgressBar:
         self._task: TaskID | None = None
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Draw the bar, or move the bar of an earlier session to the new start."""
+        """Draw the bar, or move the bar of an earlier session to the first step of this one."""
         if self._task is None:
             self._task = self._progress.add_task(self._name, loss="", speed="-")
             self._progress.start()
@@ -255,7 +255,7 @@ class DelayedReporter:
         self._start_time = self._clock() + self._quiet_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Pass the step to `reporter` if the quiet period is over; first start it if necessary."""
+        """After the quiet period, pass the step to `reporter`, which the first such call starts."""
         if self._start_time is not None:
             if self._clock() < self._start_time:
                 return
@@ -264,7 +264,7 @@ class DelayedReporter:
         self.reporter.update(step, steps_per_second, loss)
 
     def close(self) -> None:
-        """Close `reporter`, even if the quiet period was not over and it was never started."""
+        """Close `reporter`, even if it was never started because the run ended too early."""
         self.reporter.close()
 
 

@@ -23,24 +23,27 @@ logger = logging.getLogger("tensorflow.trainer")
 MIN_TRIAL_RUNS = 40
 """A training that takes fewer runs of the session is too short for a trial."""
 
-# The trial begins only after this many seconds of training: a short training then has no trial.
+# The trial, which compares the speed of training steps with and without XLA, begins only after this
+# many seconds of training. So a short training has no trial.
 _MIN_SECONDS = 5.0
-# The trial begins only when the training has taken this many times as long as the translation of
-# the step to StableHLO. XLA's compilation of the step takes 10 to 15 times as long as the
-# translation, so it takes less time than the training has taken already.
+# The trial of XLA begins only when the training has taken this many times as long as the
+# translation of the step to StableHLO. XLA's compilation of the step takes 10 to 15 times as long
+# as the translation, so it takes less time than the training has taken already.
 _TRANSLATIONS = 20
-# The trial begins only if the rest of the training will take at least this many times as long as
-# the training before the trial, so that a faster step can make up for the time of the trial.
+# The trial of XLA begins only if the rest of the training will take at least this many times as
+# long as the training before the trial, so that a faster step can make up for the time of the
+# trial.
 _TIMES_LEFT = 4
-# The trial ends when there are enough measurements in XLA and in TensorFlow's kernels: at least
-# _MIN_RUNS runs each, which have taken at least _MIN_MEASURED seconds in total each. It always ends
-# after 2 * _MAX_RUNS runs.
+# The trial of XLA ends when enough `session.run` calls have been measured: at least _MIN_RUNS calls
+# that use XLA, and as many that use TensorFlow's kernels. The calls of each kind must also have
+# taken at least _MIN_MEASURED seconds in total. The trial always ends after 2 * _MAX_RUNS calls.
 _MIN_RUNS, _MAX_RUNS, _MIN_MEASURED = 4, 40, 0.5
-# The trial ends early if XLA is clearly slower: after at least _MIN_HOPELESS runs in XLA and in
-# TensorFlow's kernels each, a step of the fastest run in XLA takes more than _HOPELESS_SHARE times
-# as long as a step of the slowest run in the kernels.
+# The trial of XLA ends early if XLA is clearly slower than TensorFlow's kernels: the shortest time
+# per step measured with XLA is more than _HOPELESS_SHARE times the longest one measured with the
+# kernels. This is checked after _MIN_HOPELESS measurements with XLA, and as many with the kernels.
 _MIN_HOPELESS, _HOPELESS_SHARE = 2, 1.5
-# XLA is chosen if its step takes at most this fraction of the step time of TensorFlow's kernels.
+# After the trial, XLA runs all further steps if its median time per step is at most this fraction
+# of the median time of TensorFlow's kernels.
 _SHARE = 0.97
 
 
@@ -108,11 +111,11 @@ class StepTrial:
 
 
 class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
-    """Decides before each run whether XLA or TensorFlow's kernels run its training steps.
+    """Decides before each `session.run` whether XLA or TensorFlow's kernels run the training steps.
 
-    A trial makes the decision, or XLA is always used. The steps of a trial are ordinary training
-    steps, with the same batches and random numbers as without a trial. So a trial changes the
-    results of training by rounding only.
+    If the user has not forced XLA, a `StepTrial` measures both ways, and the hook then uses the
+    faster one. The measured steps are ordinary training steps, with the same batches and random
+    numbers as without a trial. So a trial changes the results of training by rounding only.
     """
 
     def __init__(
@@ -135,7 +138,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         self._loop, self._compiled, self._start = loop, loop.compiled, start
         self._is_forced, self._clock = is_forced, clock
         self._trial: StepTrial | None = None
-        # Whether the next run uses XLA; None until the choice is made or the trial begins.
+        # Whether the next `session.run` uses XLA; None until the trial begins, or until the choice
+        # is made without a trial.
         self._uses_xla: bool | None = None
         self._sizes: list[int] | None = None
         self._step, self._started = 0, 0.0
@@ -144,7 +148,10 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         self._variables = HeldVariables(self._compiled.find_variables())
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Record the global step of the new session; without a trial, prepare the use of XLA."""
+        """Record the global step of the new session; choose XLA if it is forced.
+
+        If the step has inputs of unknown sizes, `after_run` chooses XLA, once it knows the sizes.
+        """
         self._step = self._start.step
         self._variables.forget()
         if self._is_forced and self._compiled.num_unknown_sizes == 0:
@@ -155,8 +162,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         fetches = {"step": self._loop.step}
         if self._sizes is None:
             fetches["sizes"] = self._compiled.unknown_sizes
-        # If the last run failed, it has not freed the old values of variables that it kept in
-        # memory. Free them.
+        # Free the values of variables that an earlier run has held in memory, if that run failed:
+        # TensorFlow calls after_run, which also frees them, only for a run that succeeds.
         self._variables.release(run_context.session)
         feeds: dict[Any, Any] = {}
         if self._uses_xla:

@@ -53,11 +53,12 @@ class StepRangeHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, steps: int | None, max_steps: int | None) -> None:
-        """Store the limits. Pass at most one of steps and max_steps.
+        """Store the limit of the training. Pass at most one of steps and max_steps.
 
         Args:
-          steps: the number of steps to train, counted from the start of the first session.
-          max_steps: the global step at which to stop.
+          steps: the number of steps to train, counted from the start of the first session; None
+            for no such limit.
+          max_steps: the global step at which to stop; None for no such limit.
         """
         self._steps = steps
         self._global_step: Any = None
