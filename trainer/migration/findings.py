@@ -29,7 +29,7 @@ class Finding:
     The name is that of a TensorFlow symbol, of a module, or of a Python symbol that was removed.
 
     Attributes:
-      file: the path of the file in the report.
+      file: the path of the file, as the report shows it.
       lines: the numbers of the lines that use the name, from 1, in increasing order.
       written: the name as the program writes it, such as "tf.train.Saver".
       name: the full name, such as "tensorflow.train.Saver".
@@ -49,7 +49,7 @@ class Finding:
 
     @property
     def stops(self) -> bool:
-        """Whether the program may use the name although the name does not exist, and so fails."""
+        """Whether the program may fail because it uses this name, which does not exist."""
         return self.is_reached and not self.kind.runs
 
 

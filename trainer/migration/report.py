@@ -50,10 +50,12 @@ class ProgramReport:
         return not self.problems and not any(finding.stops for finding in findings)
 
     def findings_of_kind(self, kind: NameStatus) -> list[Finding]:
-        """Return the findings with a status, except those in lines that the program does not run.
+        """Return the findings of one kind, for example of all names that TensorFlow has removed.
+
+        Findings in lines that the program does not run are left out.
 
         Args:
-          kind: the status of the name.
+          kind: the kind: whether the name exists, and who defines it.
         """
         return [finding for finding in self.findings if finding.kind is kind and finding.is_reached]
 

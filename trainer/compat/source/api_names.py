@@ -53,7 +53,7 @@ def is_public_name(name: str, version: Version) -> bool:
             return False
         module = f"{module}.{part}".lstrip(".")
         if _find_module_file(module, version) is None:
-            # Do not check the remaining parts of the name, because this part is a class or
+            # Do not check the remaining parts of the name: the parts up to here name a class or
             # function, and every name below a class or function counts as public.
             return True
     return True

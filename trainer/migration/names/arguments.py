@@ -8,7 +8,8 @@ from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
 from trainer.migration.names.classification import Classification, NameStatus
 
-# The beginning of the full names of classes that programs can import, but whose calls always fail.
+# The beginning of the full names of classes that programs can import, but that raise an error
+# whenever they are instantiated.
 _NOT_CALLABLE = "trainer.compat.contrib.distribute."
 
 
@@ -84,8 +85,8 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
             return _function_arguments(statement)
     is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
     if not is_dataclass or not all(_has_no_fields(base, module) for base in node.bases):
-        # Return None, which means unknown arguments: a base class defines them, possibly in another
-        # file.
+        # A base class, possibly in another file, defines arguments of the constructor. Return None,
+        # which means that the arguments are unknown.
         return None
     fields = [
         statement.target.id

@@ -29,7 +29,7 @@ class NameStatus(str, Enum):
 
 @dataclass(frozen=True)
 class Classification:
-    """The status of a name, with an explanation for the user.
+    """Whether a name that a program uses exists, with an explanation for the user.
 
     Attributes:
       kind: whether the name exists, and who defines it.

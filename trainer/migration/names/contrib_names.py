@@ -38,14 +38,14 @@ def classify(path: str) -> Classification:
 
 
 def _classify_export(path: str) -> Classification | None:
-    """Classify a name that a package inside tf.contrib takes from another module.
+    """Classify a name that a package inside tf.contrib re-exports from another module.
 
     Args:
       path: the dotted path of the name below tf.contrib, such as
         "framework.python.ops.arg_scope".
 
     Returns:
-      The classification; None if no package takes the name from another module.
+      The classification; None if no package re-exports the name from another module.
     """
     for package, module in PACKAGE_EXPORTS.items():
         name = path.removeprefix(f"{package}.").partition(".")[0]
@@ -77,8 +77,8 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
             return _classify_missing(part, names, shown, full_name)
         shown = f"{shown}.{part}"
         if static_index.public_names(f"{module}.{part}") is None:
-            # Do not look at the remaining parts of the path: this part is a class or a function,
-            # whose attributes are not checked.
+            # Do not look at the remaining parts of the path: the parts up to here name a class or a
+            # function, whose attributes are not checked.
             return classify_supplied(module, part)
         module = f"{module}.{part}"
     return Classification(NameStatus.SUPPLIED, module)

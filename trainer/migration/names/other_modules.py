@@ -165,10 +165,10 @@ def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, Classification
 
 
 def _python_2_only_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the syntax nodes that the program may run under Python 2 only.
+    """Yield the syntax nodes that may be meant for Python 2 only.
 
-    These nodes are in a try, or in an if that tests the version of Python, such as `six.PY2`. Names
-    of Python 2 in them are not reported.
+    These nodes are in the body of a try, or in an if that tests the version of Python, such as
+    `six.PY2`. Names of Python 2 in these nodes are not reported.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp) and _tests_python_version(node.test):

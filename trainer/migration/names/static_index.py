@@ -24,7 +24,9 @@ def public_names(module: str) -> tuple[str, ...] | None:
 
 @functools.cache
 def find_definition(module: str, name: str) -> tuple[str, str]:
-    """Find the module that defines a name of a tpuserve module, which may only import the name.
+    """Find the module that defines a name, starting from a module of tpuserve that has the name.
+
+    A module that has the name may define it, or import it from another module.
 
     Args:
       module: the full name of the module that has the name.

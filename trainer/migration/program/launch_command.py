@@ -25,9 +25,9 @@ class V1MethodCall:
     """A call of a method that datasets have only while TensorFlow 1's behaviour is enabled.
 
     Attributes:
-      file: the path of the file in the report.
+      file: the path of the file, as the report shows it.
       line: the line number, from 1.
-      name: the method in the report, such as ".make_one_shot_iterator()".
+      name: the method, as the report shows it, such as ".make_one_shot_iterator()".
     """
 
     file: str

@@ -1,6 +1,7 @@
-"""Finds the lines that an old program does not run when it is started by the reported command.
+"""Finds the lines of an old program that do not run if the user starts it as the report says.
 
-The report of `tpuserve migrate` does not count missing names in these lines as errors.
+The report of `tpuserve migrate` contains a command that runs the program. Missing names in lines
+that do not run under this command are not counted as errors.
 """
 
 import ast
@@ -54,9 +55,10 @@ def find_unreached_lines(
 
 
 def _has_main_part(tree: ast.Module) -> bool:
-    """Return whether a script calls functions when it is run, and does not only define functions.
+    """Return whether a script starts its work by a test of `__name__`, or by calling main or run.
 
-    Otherwise no function of the script would count as used.
+    Unused functions are searched only in a program with such a script. In any other program, all
+    functions might count as unused.
     """
     return any(
         (isinstance(node, ast.Compare) and ast.unparse(node.left) == "__name__")
@@ -90,7 +92,7 @@ def _evaluate(node: ast.expr, names: Mapping[str, str], flags: Mapping[str, Prog
 
     Args:
       node: the syntax node of the expression.
-      names: name of a variable → value, for the variables that are known: `__name__`.
+      names: name of a variable → value; only the value of `__name__` is known.
       flags: name of a flag, with underscores → flag, for the flags that keep their default values.
 
     Raises:
@@ -143,7 +145,7 @@ def _evaluate_bool(
       flags: see `_evaluate`.
 
     Raises:
-      _Unknown: the known operands do not decide.
+      _Unknown: the known operands do not decide the result.
     """
     is_unknown = False
     for value in values:

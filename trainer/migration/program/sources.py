@@ -24,8 +24,9 @@ class Problem:
     """The reason why a file of a program cannot be read or parsed.
 
     Attributes:
-      file: the path of the file in the report.
-      line: the number of the line with the error, from 1; None if the error concerns the file.
+      file: the path of the file, as the report shows it.
+      line: the number of the line with the error, from 1; None if the error concerns the whole
+        file.
       says: sentences that describe the problem and its solution.
     """
 
@@ -43,8 +44,8 @@ class SourceFile:
     """A parsed file of a program.
 
     Attributes:
-      file: the path of the file in the report, which may be relative to the working directory.
-      path: the path of the file.
+      file: the path of the file, as the report shows it.
+      path: the path by which the file was read.
       tree: the syntax tree; empty if the file cannot be parsed.
       problem: why the file cannot be read or parsed; None if there is no problem.
     """
@@ -62,7 +63,7 @@ def read_source(path: Path, file: str) -> SourceFile:
 
     Args:
       path: the path of the file.
-      file: the path of the file in the report.
+      file: the path of the file, as the report shows it.
     """
     try:
         content = path.read_bytes()
