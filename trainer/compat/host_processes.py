@@ -24,7 +24,7 @@ _COUNT_FLAG = "--xla_force_host_platform_device_count"
 # process that is connected to the failed process ends by itself earlier, when the connection
 # breaks. Without the signal, other processes would wait for the failed process forever.
 _GRACE_SECS = 30.0
-# A process that still runs this time, in seconds, after it got SIGTERM, gets SIGKILL.
+# The time in seconds that processes have to end after SIGTERM. Then the remaining ones get SIGKILL.
 _KILL_SECS = 15.0
 _POLL_SECS = 0.1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

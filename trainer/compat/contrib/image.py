@@ -118,7 +118,7 @@ def translate(
 def angles_to_projective_transforms(
     angles: Any, image_height: Any, image_width: Any, name: str | None = None
 ) -> Any:
-    """Return the flat transforms, [b, 8], by which `transform` rotates images about their centres.
+    """Return transforms, [b, 8], with which `transform` rotates images about their centres.
 
     Args:
       angles: in radians, counterclockwise; a scalar or [b].
@@ -137,7 +137,7 @@ def angles_to_projective_transforms(
 
 
 def translations_to_projective_transforms(translations: Any, name: str | None = None) -> Any:
-    """Return the flat transforms, [b, 8], by which `transform` translates images.
+    """Return transforms, [b, 8], with which the function `transform` translates images.
 
     Args:
       translations: (dx, dy) in pixels; [2] or [b, 2].
@@ -152,19 +152,33 @@ def translations_to_projective_transforms(translations: Any, name: str | None = 
 
 
 def flat_transforms_to_matrices(transforms: Any) -> Any:
-    """Convert the flat transforms of `transform`, [8] or [b, 8], to 3x3 matrices, [b, 3, 3]."""
+    """Convert transforms for the function `transform` to 3x3 matrices.
+
+    Args:
+      transforms: float [8] or [b, 8], in the form that `transform` takes.
+
+    Returns:
+      Float [b, 3, 3].
+    """
     flat = tf.reshape(tf.cast(transforms, tf.float32), [-1, 8])
     return tf.reshape(tf.concat([flat, tf.ones_like(flat[:, :1])], 1), [-1, 3, 3])
 
 
 def matrices_to_flat_transforms(transform_matrices: Any) -> Any:
-    """Convert 3x3 matrices, [3, 3] or [b, 3, 3], to the flat transforms of `transform`, [b, 8]."""
+    """Convert 3x3 matrices to transforms for the function `transform`.
+
+    Args:
+      transform_matrices: float [3, 3] or [b, 3, 3].
+
+    Returns:
+      Float [b, 8], in the form that `transform` takes.
+    """
     flat = tf.reshape(tf.cast(transform_matrices, tf.float32), [-1, 9])
     return (flat / flat[:, 8:])[:, :8]
 
 
 def compose_transforms(*transforms: Any) -> Any:
-    """Compose several flat transforms of `transform` into one, [b, 8].
+    """Compose several transforms, [8] or [b, 8] each, into one, [b, 8].
 
     The result has the effect of the transforms one after the other, in the order of the arguments.
 

@@ -13,9 +13,10 @@ from trainer.compat.contrib_names.replacements import REPLACEMENTS
 def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
     """Return a function for use as the `__getattr__` of a module of tf.contrib.
 
-    If the name is that of a submodule, such as "python" in tf.contrib.tpu.python, the returned
-    function imports the submodule, so programs can use submodules that they have not imported. For
-    any other name it raises the error of `missing_name_error`.
+    Python calls the function with a name that the module lacks. If this is the name of a submodule,
+    such as "python" in tf.contrib.tpu.python, the function imports the submodule, so programs can
+    use submodules that they have not imported. For any other name it raises the error of
+    `missing_name_error`.
 
     Args:
       module: the module's name in programs, such as "tf.contrib.data".

@@ -156,9 +156,9 @@ MODULE_ALIASES: Mapping[str, str] = {
 }
 
 # Maps the path of a package below tensorflow.contrib to a module whose public names the package has
-# too. If a submodule of the package has one of these names, the attribute of the package is still
-# the public name. For example, the attribute framework.python.ops.arg_scope is the function; the
-# submodule arg_scope can only be imported by its full path.
+# too. If a submodule of the package has the same name as one of them, the attribute of the package
+# is the function or class, and not the submodule. For example, framework.python.ops.arg_scope is
+# the function; the submodule arg_scope can only be imported by its full path.
 PACKAGE_EXPORTS: Mapping[str, str] = {
     "framework.python.framework": f"{_CONTRIB}.framework",
     "framework.python.ops": f"{_CONTRIB}.framework",

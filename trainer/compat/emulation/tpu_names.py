@@ -29,8 +29,8 @@ def patch_cluster_resolver() -> None:
         if tpu_system.is_emulated and tpu != _LOCAL:
             logger.info("TPUClusterResolver(tpu=%r) resolves to this machine: %s", tpu, tpu_system)
             tpu = _LOCAL
-            # Drop the argument coordinator_name, which would add a coordinator task to the cluster:
-            # only TPU workers on other machines need one, and the emulated TPU has none.
+            # Drop the argument coordinator_name, which would add a coordinator task to the cluster.
+            # Only TPU workers on other machines need a coordinator. An emulated TPU has no workers.
             named_arguments.pop("coordinator_name", None)
         original(self, tpu, *arguments, **named_arguments)
 

@@ -95,8 +95,8 @@ def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameRefer
     root = alias.name.split(".")[0]
     yield NameReference(line, root, root, is_import=True), root
     if root != alias.name:
-        # `import a.b` assigns only the variable `a`, so no variable stands for a.b. In place of its
-        # name, yield a text with a space, which equals no variable of the program.
+        # `import a.b` assigns only the variable `a`, so no variable stands for a.b. In place of the
+        # name of a variable, yield a text with a space, which is not the name of any variable.
         yield reference, f"import {alias.name}"
 
 

@@ -102,7 +102,7 @@ def program_from_script(script: str) -> Program:
         ) from error
     _check_is_text(script, source)
     # Resolve symbolic links: if the script is a link, Python puts the directory of the link's
-    # target on sys.path, so that the modules are there.
+    # target on sys.path, and finds the program's modules in that directory.
     directory = path.resolve().parent
     directories = (directory, *_python_path_directories())
     return Program(script, source, Path(os.path.abspath(script)), directories)

@@ -25,12 +25,13 @@ def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
 
 
 def summarize_activation(op: Any) -> Any:
-    """Add a summary of a layer's output, a histogram, and return the histogram.
+    """Add a histogram of a layer's output to the graph, and return the histogram.
 
-    For a ReLU or softplus also add a scalar summary: the share of elements that are 0 or less.
+    If the output comes from a ReLU, ReLU6 or softplus, also add a scalar summary: the share of its
+    elements that are 0 or less.
 
     Args:
-      op: the output tensor.
+      op: the output tensor of the layer.
     """
     name = re.sub(r"[^\w/.-]", "_", op.op.name)
     if op.op.type in ("Relu", "Softplus", "Relu6"):

@@ -41,8 +41,8 @@ class _ElementwiseAdam(ElementwiseUpdates, _AdamBase):
 class NadamOptimizer(_ElementwiseAdam):
     """Adam with Nesterov momentum.
 
-    Updates a variable by β1 * m + (1 - β1) * g, where Adam uses the moment m, after m has been
-    updated by the gradient g.
+    Adam first updates the moment m by the gradient g, and then changes the variable in proportion
+    to m. Nadam instead changes the variable in proportion to β1 * m + (1 - β1) * g.
     Source: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
     """
 

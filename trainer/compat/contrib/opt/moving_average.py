@@ -59,7 +59,10 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
     ) -> Any:
-        """Return a Saver that saves each moving average under its variable's name, and vice versa.
+        """Return a Saver that swaps the names of each variable and of its moving average.
+
+        The Saver saves a moving average under the name of its variable, and the variable under
+        the name of the moving average.
 
         Args:
           var_list: the variables to save, a list or a dict of name → variable; all global

@@ -85,10 +85,10 @@ class ParallelReader(tf.compat.v1.ReaderBase):
         return tf.add_n([reader.num_work_units_completed() for reader in self._readers], name=name)
 
     def _fill_common_queue(self, queue: Any) -> None:
-        """Add a queue runner that reads records with all readers and puts them into the queue.
+        """Add a queue runner that reads records with all readers and puts them into common_queue.
 
         Args:
-          queue: a queue of the paths of the files to read.
+          queue: another queue, which holds the paths of the files to read.
         """
         enqueue_ops = [self._common_queue.enqueue(reader.read(queue)) for reader in self._readers]
         v1.train.add_queue_runner(v1.train.QueueRunner(self._common_queue, enqueue_ops))

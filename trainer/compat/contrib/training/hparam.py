@@ -330,7 +330,7 @@ class HParams:
 def _cast(name: str, value_type: type, value: Any) -> Any:
     """Convert a value to a hyperparameter's type.
 
-    For the type float, ints and NumPy numbers are converted; for the type int, NumPy integers are.
+    Ints and NumPy numbers are converted to the type float, and NumPy integers to the type int.
     Bools and strings are not converted to numbers.
 
     Args:

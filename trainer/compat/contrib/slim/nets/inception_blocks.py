@@ -94,11 +94,11 @@ def _inception_a(
 def _inception_b(filters: int) -> Any:
     """Return the layers of a block of Inception v3 for inputs of 17x17 pixels.
 
-    In two branches, 1x7 and 7x1 convolutions replace 7x7 convolutions.
+    Two of the four branches contain 1x7 and 7x1 convolutions, in place of 7x7 convolutions.
 
     Args:
-      filters: number of filters of each layer in these two branches; the last layer of each branch
-        has 192 filters instead.
+      filters: number of filters of each layer in these two branches, except for the last layer,
+        which has 192 filters.
     """
     return (
         (_FIRST,),
@@ -121,11 +121,12 @@ def _inception_b(filters: int) -> Any:
 def _inception_c(column: str) -> Any:
     """Return the layers of a block of Inception v3 for inputs of 8x8 pixels.
 
-    Two branches end in a 1x3 and a 3x1 convolution of the same input.
+    Two of the four branches end in two parallel convolutions, 1x3 and 3x1, whose outputs are
+    concatenated.
 
     Args:
-      column: name of the 3x1 convolution in the first of these branches, which differs between
-        the blocks.
+      column: name of the 3x1 convolution in the first of these two branches. The name is not the
+        same in the two blocks of this kind.
     """
     return (
         (_layer_spec("Conv2d_0a_1x1", 320),),
