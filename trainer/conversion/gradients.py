@@ -74,7 +74,7 @@ class _OptimizerPatch:
 
     @contextmanager
     def _enter(self) -> Iterator[bool]:
-        """Mark the with block as a call of a wrapped method.
+        """Record that a wrapped method runs, for the duration of a with block.
 
         Yields:
           Whether the call is the outermost one, and not made by another wrapped method.

@@ -61,7 +61,7 @@ class KerasTPUEstimator(TPUEstimator):
 
     @property
     def converted_model(self) -> ConvertedModel:
-        """Return the converted Keras model, and what is known of it, such as its variables."""
+        """Return the ConvertedModel, which holds the Keras model with its names and variables."""
         return self._converted
 
     @property

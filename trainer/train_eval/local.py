@@ -62,8 +62,8 @@ def evaluate_between_trainings(
         listener = _EvaluationDueListener(evaluators, train_spec.max_steps)
         hook = _StopForEvaluationHook(listener)
         _train(estimator, train_spec, [hook], [listener])
-        # Let host 0 decide for all hosts whether an evaluation is due: the listener is called only
-        # on host 0, which saves the checkpoints.
+        # Let host 0 decide for all hosts whether an evaluation is due. The CheckpointSaverListener
+        # that finds this out is called only on host 0, which saves the checkpoints.
         is_due = current_group().broadcast("an evaluation", listener.is_evaluation_due)
         stops = current_group().gather("the end of training", hook.was_stop_requested)
         if not is_due or any(stops):

@@ -18,7 +18,7 @@ class _CompileLossWithoutMetrics(CompileLoss):
 
     @property
     def metrics(self) -> list[Any]:
-        """Return a list with None for each loss, because CompileLoss needs one item per loss."""
+        """Return None in place of the metric of each loss: CompileLoss needs one item per loss."""
         return [None] * len(self._flat_losses or [None])
 
 

@@ -66,7 +66,7 @@ class KerasAdapter(Protocol):
     def moving_averages(self, model: Any) -> list[Any]:
         """Return the tf.Variables with moving averages of a model's trainable variables.
 
-        The list is empty if the optimizer has not set use_ema.
+        The list is empty if the optimizer's option use_ema is not set.
         """
 
     def iterations(self, model: Any) -> Any:
@@ -191,8 +191,8 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
             f"run the program with --no-tf1."
         )
     # If the program has disabled eager execution, load a model of tf_keras into the default graph,
-    # as tf_keras.models.load_model does in such a program. Load any other model eagerly, also one
-    # of a .keras file, which tf_keras can load only eagerly.
+    # as tf_keras.models.load_model does in such a program. As an exception, load a .keras file
+    # eagerly, because tf_keras can load it only eagerly. Always load a model of Keras 3 eagerly.
     builds_graph_model = (
         adapter.has_graph_mode
         and not is_zip

@@ -38,7 +38,7 @@ class ConvertedModel:
         graph_model: Any = None,
         name_maps: NameMaps | None = None,
     ) -> None:
-        """Read the names of the model's inputs and outputs.
+        """Store a Keras model, and read the names of its inputs and outputs.
 
         Args:
           adapter: the adapter for the model's version of Keras.

@@ -14,7 +14,7 @@ _DEFAULT_SIGNATURE = "serving_default"
 class NameMaps:
     """The options metric_names_map and export_outputs of `model_to_tpu_estimator`.
 
-    Source of the rules: tensorflow_estimator, keras_lib.py.
+    The options follow the rules of model_to_estimator in tensorflow_estimator's file keras_lib.py.
 
     Attributes:
       metrics: Keras metric name → name in the result of evaluate(), for all metrics except the

@@ -129,7 +129,11 @@ def _map_inputs(
 ) -> dict[str, Any]:
     """Map the placeholders of a traced function to tensors of the graph that imports the function.
 
-    The arguments are those of `inline_traced_graph`, and the graph that imports the function.
+    Args:
+      graph: the graph that imports the function.
+      func_graph: see `inline_traced_graph`.
+      arguments: see `inline_traced_graph`.
+      replace_handle: see `inline_traced_graph`.
 
     Returns:
       Name of a placeholder's tensor → an argument, the handle of a variable, or a constant with
@@ -193,9 +197,10 @@ def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> 
 
 
 def _capture(graph: Any, tensor: Any) -> Any:
-    """Return a tensor that ops in a graph can use as an input.
+    """Return a tensor that ops in a graph can use as an input in place of another tensor.
 
-    If the graph is that of a function or of a loop's body, it captures an outer tensor.
+    The graph of a function or of a loop's body captures a tensor of an outer graph, and the result
+    is the captured tensor. In other cases the result is the tensor itself.
     """
     capture = getattr(graph, "capture", None)
     return tensor if capture is None or tensor.graph is graph else capture(tensor)

@@ -186,9 +186,9 @@ def _create_graph_variables(converted: ConvertedModel, mode: str) -> "_LocalVari
 class _LocalVariables(dict[int, Any]):
     """Maps handles of Keras variables to variables of the default graph that replace them.
 
-    The object creates a missing value on the first access: a local variable, which checkpoints do
-    not contain, for a variable that belongs to a metric or to Keras itself. A key is the id() of a
-    handle.
+    A key is the id() of the handle of a Keras variable. If the Keras variable belongs to a metric
+    or to Keras itself, the object creates the value on the first access: a local variable, which
+    checkpoints do not contain.
     """
 
     def __init__(self, converted: ConvertedModel, scope: str) -> None:
@@ -202,7 +202,11 @@ class _LocalVariables(dict[int, Any]):
         self._converted, self._scope = converted, scope
 
     def __contains__(self, handle: object) -> bool:
-        """Return whether `self[handle]` has a value, or would create one; create nothing."""
+        """Return whether a handle has a variable, or gets one on access; create no variable.
+
+        Args:
+          handle: the id() of the handle of a Keras variable.
+        """
         return super().__contains__(handle) or handle in self._keras_variables()
 
     def __missing__(self, handle: int) -> Any:

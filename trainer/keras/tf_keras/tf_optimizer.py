@@ -31,7 +31,7 @@ _STATE_ATTRIBUTES = ("_slots", "_non_slot_dict", "_deferred_slot_restorations")
 
 
 def is_tf_optimizer(optimizer: Any) -> bool:
-    """Return whether the optimizer of a model is a TFOptimizer, which wraps a TensorFlow one."""
+    """Return whether an optimizer is a TFOptimizer, which wraps one of tf.compat.v1.train."""
     return isinstance(optimizer, TFOptimizer)
 
 
