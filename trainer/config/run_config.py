@@ -264,7 +264,7 @@ class RunConfig:
         object.__setattr__(self, name, value)
 
     def _resolve(self, name: str, value: Any) -> None:
-        """Store the final value of a field, unless a property of a subclass determines it."""
+        """Store the final value of a setting, unless a property of a subclass determines it."""
         if name not in self._overridden:
             self._set(name, value)
 

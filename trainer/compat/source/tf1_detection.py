@@ -123,18 +123,18 @@ def _find_in_files(
     find: Callable[[ast.Module], Iterator[NameReference]],
     seen: set[Path],
 ) -> Tf1Evidence | None:
-    """Return the first place that a search finds in some files or in the files that they import.
+    """Return the first reference that `find` yields for some files or for the files they import.
 
     Args:
       unread: the files to start with. The function uses the list as its queue of files.
       directories: the directories in which the modules of absolute imports are looked up.
       is_own: function that returns whether to search an imported file too.
-      place: the directory to which the paths in messages are relative.
-      find: function that yields the searched references in the syntax tree of a file.
+      place: the directory to which the path of the file in the result is relative.
+      find: function that takes the syntax tree of a file, and yields the references that count.
       seen: imported files that are not searched; the function adds the files that it searches.
 
     Returns:
-      The place; None if there is none.
+      The place of the reference; None if there is none.
     """
     while unread:
         source, path, display_name = unread.pop(0)
