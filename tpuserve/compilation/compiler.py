@@ -220,7 +220,7 @@ class Compiler:
 def _run_isolated(function: Callable[..., Any], values: tuple[Any, ...], died: Any) -> Any:
     """Call a function in a process that runs nothing else; return `died` if the process crashes.
 
-    A crash in this process can only be the fault of this call.
+    Because the process runs nothing else, only this call can have caused a crash.
     """
     from loky.process_executor import BrokenProcessPool
 

@@ -266,7 +266,8 @@ def _describe_closing(
 ) -> str:
     """Return a sentence about an argument whose unknown dimensions were replaced.
 
-    The sentence becomes a note of the report. The shape `closed` is that after the replacement.
+    The sentence becomes a note of the report. `closed` is the shape of the argument after the
+    replacement.
     """
     sizes = ", ".join("?" if size is None else str(size) for size in argument.shape or ())
     return (

@@ -67,8 +67,8 @@ def load(
       cache_directory: the directory in which a runtime that compiles models keeps its executables
         for later processes; None to keep none.
       make_plan: the function that plans the load, for example in a subprocess.
-      executor: takes a function that does the long part of the load, and calls it, for example in
-        another thread. The long part runs mostly outside of Python.
+      executor: takes a function that does the long part of the load, calls this function, for
+        example in another thread, and returns its result. The long part runs mostly in C++.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.

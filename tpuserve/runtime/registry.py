@@ -31,8 +31,8 @@ class LoadOptions:
     Attributes:
       session_config: a serialised ConfigProto; empty for TensorFlow's defaults.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
-      executor: takes a function that does the long part of the load, calls it, for example in
-        another thread, and returns its result.
+      executor: takes a function that does the long part of the load, calls this function, for
+        example in another thread, and returns its result.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
         seconds; 0 for no limit.
       batch_sizes: the sizes, in examples, of the batches that will be run. A runtime that compiles

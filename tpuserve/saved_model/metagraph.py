@@ -44,8 +44,8 @@ class TpuComputation:
       name: the name of the function.
       tpu_ops: op type → number of ops that run on the TPU.
       host_ops: op type → number of ops in the function that run on the host: ops of
-        tpu.outside_compilation, ops in the functions that these ops call, and ops outside of the
-        cluster of `tpu.rewrite`.
+        tpu.outside_compilation, ops in the functions that these ops call, and ops that are not in
+        the part that `tpu.rewrite` compiles for the TPU.
       batched_by: the name of the function of the BatchFunction op that calls this computation; ""
         if no BatchFunction op calls it.
     """

@@ -68,9 +68,9 @@ _TOO_DEEP = f"its functions are nested more than {MAX_DEPTH} deep"
 
 
 class UnboundedSize(Exception):
-    """The error for a graph whose size exceeds a limit or cannot be limited.
+    """The error for a graph that exceeds a limit, or whose size is unknown.
 
-    Recursive functions make the size of a graph unlimited.
+    For example, the size is unknown if a function calls itself.
     """
 
 
@@ -80,7 +80,7 @@ class Allocation:
 
     Attributes:
       num_bytes: the size of the output minus the sizes of all inputs, in bytes.
-      site: the node; None for the initial value 0, before any node is added.
+      site: the node; None in the initial values of `GraphSize`, which belong to no node.
     """
 
     num_bytes: int = 0
@@ -282,8 +282,8 @@ class SizeEvaluator:
     def _returned_arguments(self, name: str) -> list[str]:
         """Return the names of the tensors that a function returns, one for each output.
 
-        For an Identity op, it is the name of the op's input. So the caller can recognise an
-        argument that is returned unchanged.
+        If an Identity op computes an output, the name is that of the op's input. So the caller of
+        this method can recognise an argument that the function returns unchanged.
         """
         function = self._program.functions[name]
         nodes = {node.name: node for node in function.node_def if node.op == "Identity"}

@@ -9,7 +9,8 @@ from tpuserve.untrusted.model_runs import ModelRun
 from tpuserve.untrusted.program import Program, Site, node_name, tensor_name
 
 _STRING = 7
-# Ops that return their first input unchanged. The search for the source of a path skips them.
+# Ops that return their first input unchanged. `PathTracer` skips them when it searches for the
+# tensor from which a file path comes.
 _FORWARDING_OPS = frozenset({"Identity", "Snapshot", "StopGradient"})
 # Op type → the position of the input that is passed as the first argument to the functions that the
 # op calls. The inputs after it are passed as the other arguments.
@@ -21,8 +22,8 @@ _FIRST_ARGUMENT = {
     "Case": 1,
     "StatelessCase": 1,
 }
-# Ops that only read a variable, although their names begin with "Resource", as those of many ops
-# that write to a variable do.
+# Ops that only read a variable. Their names begin with "Resource", and most other ops with such a
+# name write to a variable.
 _READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
 # The largest length of a chain of variables that the search follows. In a chain, each variable is
 # assigned the value of the next variable. A path that comes from a longer chain counts as unsafe.
@@ -31,12 +32,14 @@ _MAX_CHAIN = 10
 
 @dataclass(frozen=True)
 class _Source:
-    """A tensor that is the origin of a value: ops that only forward the value are skipped.
+    """The tensor from which a value, such as a file path, comes.
+
+    Ops that only forward the value to another op are skipped.
 
     Attributes:
-      function: the function that has the node; empty for the main graph.
+      function: the function that has the tensor; empty for the main graph.
       reference: the name of the tensor, such as "y:0".
-      node: the NodeDef.
+      node: the NodeDef of the node that computes the tensor.
     """
 
     function: str
@@ -45,10 +48,11 @@ class _Source:
 
 
 class PathTracer:
-    """Finds where the path that an op opens comes from, through function calls and variables.
+    """Finds where the path of a file that an op opens comes from.
 
-    Variables matter, because TensorFlow 2 feeds the path of an asset to a placeholder, the
-    initialisation op assigns the path to a variable, and functions read the path from the variable.
+    The path may come through function calls and variables. Variables matter, because in an export
+    of TensorFlow 2 the path of an asset is fed to a placeholder, the initialisation op assigns the
+    path to a variable, and functions read the path from the variable.
     """
 
     def __init__(self, program: Program, runs: Sequence[ModelRun]) -> None:
@@ -97,9 +101,9 @@ class PathTracer:
         if name not in self._path_variables:
             if self._chain_length > _MAX_CHAIN:
                 return False
-            # While the assignments of the variable are examined, assume that it has only paths of
-            # the model. Without this assumption, the examination of a variable that is assigned its
-            # own value would not end.
+            # Store the result True while the assignments of the variable are examined. Without a
+            # stored result, the examination of a variable that is assigned its own value would not
+            # end.
             self._path_variables[name] = True
             self._chain_length += 1
             is_path = all(
@@ -109,8 +113,8 @@ class PathTracer:
             )
             self._chain_length -= 1
             if not is_path:
-                # The assumption was wrong. Drop the results for all other variables, because they
-                # may depend on it.
+                # The variable may have other values, so the result True, which was stored above,
+                # is wrong. Drop the results for all other variables, which may depend on it.
                 self._path_variables.clear()
             self._path_variables[name] = is_path
         return self._path_variables[name]
@@ -179,12 +183,12 @@ class PathTracer:
         return sources
 
     def _calls(self, run: ModelRun, name: str, index: int) -> list[tuple[Site, int]] | None:
-        """Return the calls of a function, each with the node input that is passed as an argument.
+        """Find, in each call of a function, the node input that is passed as a certain argument.
 
         Args:
           run: the session run that calls the function.
           name: the name of the function.
-          index: the position of the argument.
+          index: the position of this argument.
 
         Returns:
           For each call, the calling node and the position of its input that is passed; None if this

@@ -102,13 +102,13 @@ class Program:
         return self._expand({node.op, *_function_names(node.attr, nested=False)})
 
     def _expand(self, names: set[str]) -> set[str]:
-        """Add the names of the functions that TensorFlow may call in place of some functions.
+        """Extend a set of functions by those that TensorFlow may call in their place.
 
         Args:
           names: the names of the functions.
 
         Returns:
-          All names, without those of functions that are not in the library of the graph.
+          The names of all these functions, except functions that the library of the graph lacks.
         """
         alternatives = (self._alternatives.get(name, ()) for name in names)
         return names.union(*alternatives) & self.functions.keys()

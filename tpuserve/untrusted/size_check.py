@@ -16,18 +16,19 @@ from tpuserve.untrusted.program import Program
 def check_sizes(
     program: Program, runs: Sequence[ModelRun], max_constant_bytes: int, directory: Path
 ) -> None:
-    """Check how much memory the constants of a metagraph, and tensors computed from them, need.
+    """Check that constants, and tensors computed from constants, do not need too much memory.
 
     Args:
-      program: the metagraph.
+      program: the metagraph that has the constants.
       runs: the session runs that load the metagraph and answer requests.
-      max_constant_bytes: the limit in bytes; the size of the constants in the file is not counted.
+      max_constant_bytes: the number of bytes that these tensors may need in a run, in addition to
+        the bytes of the constants that the SavedModel stores.
       directory: the directory of the SavedModel, for the text of an error.
 
     Raises:
-      ModelTooLarge: a run needs more memory than the limit, or the memory cannot be limited:
-        functions call themselves, become too many nodes when they are inlined, or an op decodes a
-        constant, for example a picture.
+      ModelTooLarge: the tensors need more memory than `max_constant_bytes`; or their memory is
+        unknown, because a function calls itself, because inlined functions have too many nodes, or
+        because an op decodes a constant, such as a picture.
     """
     evaluators = [SizeEvaluator(program, run) for run in runs]
     evaluators.append(SizeEvaluator(program, find_import(program), enters_functions=False))

@@ -16,7 +16,7 @@ Rule: TypeAlias = Callable[[Any, Sequence[TensorValue]], Shape | None]
 
 
 def _sizes_in(position: int) -> Rule:
-    """Return the rule for ops with an input that is the shape of the output, such as Fill.
+    """Return the rule for ops, such as Fill, that take the shape of their output as an input.
 
     Args:
       position: the position of this input.
@@ -29,7 +29,7 @@ def _sizes_in(position: int) -> Rule:
 
 
 def _count_in(position: int) -> Rule:
-    """Return the rule for ops with an input that is the length of their output, a vector.
+    """Return the rule for ops whose output is a vector, and that take its length as an input.
 
     Args:
       position: the position of this input.

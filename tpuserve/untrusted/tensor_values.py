@@ -67,7 +67,7 @@ class TensorValue:
         return tuple(int(size) for size in self.content)
 
     def as_variable(self) -> "TensorValue":
-        """Return a copy with unknown elements, for a tensor that is fed with other values."""
+        """Return a copy with unknown elements, for a tensor whose value each request feeds."""
         return replace(self, content=None, is_constant=False)
 
 

@@ -77,7 +77,8 @@ def _build_table(signature: str, compilations: list[Compilation]) -> Table:
     for compilation in compilations:
         by_topology.setdefault(compilation.topology.name, []).append(compilation)
     for topology, group in by_topology.items():
-        # Write the topology only in its first line of the table, so that the groups stand out.
+        # Write the name of a topology only into the first of its lines, so that the groups of lines
+        # stand out.
         name = topology
         for compilation in group:
             table.add_row(name, str(compilation.batch_size), *_figure_cells(compilation))

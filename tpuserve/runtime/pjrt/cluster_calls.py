@@ -25,10 +25,10 @@ class ClusterCalls:
     """
 
     def __init__(self, clusters: Mapping[str, XlaCluster], run: RunCluster) -> None:
-        """Store the clusters and the function that runs them; `replace_in` creates the ops.
+        """Store the XLA clusters and the Python function that runs them.
 
         Args:
-          clusters: function name → the cluster.
+          clusters: name of a function of the graph → the XLA cluster that this function is.
           run: the Python function that runs a cluster. It takes the function name of the cluster
             and the values of those arguments that are not variables, and returns the results.
         """
@@ -81,8 +81,9 @@ class ClusterCalls:
             try:
                 return self._run(function, feeds)
             except InvalidTensor as error:
-                # Raise a ValueError. TensorFlow reports it as an InvalidArgumentError, which
-                # `SignatureRunner.run` converts to an InvalidTensor again.
+                # Raise a ValueError in place of the InvalidTensor, whose type TensorFlow would not
+                # keep. TensorFlow reports a ValueError as an InvalidArgumentError, which
+                # `SignatureRunner.run` converts to an InvalidTensor.
                 raise ValueError(str(error)) from error
 
         with self._graph.as_default():

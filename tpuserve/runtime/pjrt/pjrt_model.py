@@ -95,7 +95,10 @@ class ClusterRunner(SignatureRunner):
         self._threads = threads
 
     def warm_up(self) -> None:
-        """Create the callable for all outputs; the signature was compiled during the load."""
+        """Create the function that computes all outputs, so that the first request need not wait.
+
+        Nothing is compiled here, because the load has compiled the signature.
+        """
         self._make_callable(self._all_outputs)
 
     def close(self) -> None:
@@ -159,8 +162,8 @@ class PjrtModel(SessionModel):
           handles: the C API handles of the nodes that the signatures feed and fetch.
           choice: the selected metagraph, device and runtime.
           program: runs the clusters.
-          calls: the ops by which the graph of the session calls the clusters. The model keeps this
-            object alive for as long as it uses the graph.
+          calls: has created the ops by which the graph of the session calls the clusters. The model
+            keeps this object alive for as long as it uses the graph.
           pure_signatures: signature name → the cluster of each signature that needs no session.
         """
         self._program = program

@@ -66,7 +66,7 @@ class _ClusterCall:
 
 
 class _OtherOpError(Exception):
-    """Raised if a signature needs an op besides the cluster, so that it needs a session."""
+    """Raised if a signature needs a session, because XLA clusters do not contain all of its ops."""
 
 
 def find_pure_signature(
@@ -130,7 +130,7 @@ class _ClusterSearch:
           tensors: the names of the tensors.
 
         Raises:
-          _OtherOpError: the computation of the tensors needs an op besides clusters.
+          _OtherOpError: the tensors depend on an op that computes something outside of XLA clusters.
         """
         nodes: dict[str, Any] = {}
         pending = list(tensors)
@@ -154,7 +154,7 @@ class _ClusterSearch:
           tensors: names of the tensors.
 
         Raises:
-          _OtherOpError: a node has an op besides the clusters.
+          _OtherOpError: a node computes something, and is not the call of a function.
         """
         results: dict[str, Sequence[_Source]] = {
             name: [source] for name, source in arguments.items()

@@ -161,9 +161,9 @@ def _build_graph_def(done_ops: Iterable[str]) -> Any:
     """Return the GraphDef of the ops by which runs can be cancelled.
 
     Each simultaneous run has a queue. When a requested output has been computed, an op enqueues
-    True. The watch op dequeues a boolean for each output. If one is False, the watch op fails,
-    which ends the run. To cancel the run, `RunCanceller` runs an op that enqueues False for each
-    output.
+    True. Another op, the watch op, dequeues a boolean for each output. If a boolean is False, the
+    watch op fails, which ends the run. To cancel the run, `RunCanceller` runs an op that enqueues
+    False for each output.
 
     Args:
       done_ops: names of the ops that enqueue True, one for each output. In the result they have no

@@ -36,8 +36,8 @@ class SessionPlan:
       init_op: name of the op that fills tables after the variables are restored; empty for none.
       assets: name of a tensor → path of the asset file to feed to the tensor for `init_op`.
       tensorflow_version: the version of TensorFlow that wrote the graph; empty if unknown.
-      op_list: the serialised OpList with the definitions that the ops of the graph had in that
-        version; empty if unknown.
+      op_list: the serialised OpList with the definitions that the ops of the graph have in
+        `tensorflow_version`; empty if unknown.
       segments: the graph without unused nodes, with TPU ops replaced by CPU ops if necessary. It is
         split into parts that are imported one after the other.
     """

@@ -35,8 +35,8 @@ _HEADINGS = (
 # TensorFlow's message for an exceeded deadline, which is also used for deadlines that are checked
 # in Python.
 TIMED_OUT = "Timed out waiting for notification"
-# A run with a deadline takes place in the calling thread, where it cannot be stopped, only if its
-# time limit is more than this many times as long as the last run on inputs of the same shapes took.
+# The factor by which the time limit of a run must exceed the duration of the last run on inputs of
+# the same shapes. Otherwise the run takes place in a thread pool, where it can be stopped.
 _SAFETY_FACTOR = 20
 _LONG_MS = 3_600_000
 # The maximum number of entries in each of two caches of a SignatureRunner: the session callables
@@ -49,10 +49,11 @@ class SignatureRunner:
     """Runs one signature in a session; thread-safe.
 
     A run takes place in the calling thread or in a thread pool. The calling thread is faster for a
-    small model, but a run there cannot be stopped. So these runs go to a thread pool for runs with
-    deadlines: a run that may be cancelled, if the graph has a loop; and a run with a deadline,
-    unless it will certainly end in time. A run will end in time if its duration depends only on the
-    shapes of the inputs, and an earlier run on the same shapes took a small part of the time limit.
+    small model, but a run there cannot be stopped. So two kinds of runs take place in the thread
+    pool. If the graph has a loop, these are the runs that may be cancelled. And these are the runs
+    with a deadline, unless they will certainly end in time. It is certain if the duration of a run
+    depends only on the shapes of its inputs, and if the last run on the same shapes took a small
+    part of the time limit.
     """
 
     def __init__(
@@ -206,7 +207,8 @@ class SignatureRunner:
             if self._canceller is None:
                 return run_session({}, ())
             # Use the canceller even for a run that nobody cancels. The canceller adds ops to the
-            # targets of session.run, and TensorFlow prepares each set of targets separately.
+            # targets of session.run, so all runs have the same targets. TensorFlow prepares the
+            # graph once for each set of targets.
             return self._canceller.run(run_session, names, cancellation)
         finally:
             c_api.TF_DeleteBuffer(buffer)
@@ -251,7 +253,8 @@ class SignatureRunner:
             )
 
 
-# The beginning of TensorFlow's error about an op for which a device has no kernel of the dtype.
+# The beginning of TensorFlow's error about an op that has no kernel for a dtype on a device. The
+# model causes this error, and not an invalid input, as the class of the error suggests.
 _NO_KERNEL = "No OpKernel was registered to support Op"
 _BFLOAT16 = "DT_BFLOAT16"
 _KERNEL_ADVICE = (
