@@ -90,7 +90,7 @@ class ExecutionBackend(Protocol):
     """
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """Return a context with a new default graph, which yields the global step variable."""
+        """Return a context that creates a default graph, and yields its global step variable."""
 
     def build_train_graph(
         self,

@@ -186,7 +186,8 @@ class LocalBackend:
     def run_scope(self) -> AbstractContextManager[Any]:
         """Return a context in which Ctrl-C ends a training loop at once.
 
-        Errors leave the context unchanged.
+        The context passes errors on as they are. Only after Ctrl-C it replaces them by a
+        KeyboardInterrupt.
         """
         return self._interrupt_hook
 
@@ -217,7 +218,8 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
 
     Returns:
       The backend. None for an evaluation or prediction if the config names another session target
-      than the TensorFlow server of this task. It then runs at that target, as without a cluster.
+      than the TensorFlow server of this task. The evaluation or prediction then runs at that
+      target, as it does without a cluster.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn

@@ -27,7 +27,7 @@ class EmbeddingModel:
     """
 
     def __init__(self, spec: EmbeddingConfigSpec) -> None:
-        """Create the object; nothing is built.
+        """Store the description of the tables; no op is built yet.
 
         Args:
           spec: describes the tables.
@@ -153,8 +153,8 @@ def _call_for_inference(model_fn: Callable[[Any], Any], features: Any) -> Any:
     tpu_context = tpu_function.get_tpu_context()
     shards = tpu_context.number_of_shards
     inference.Enter()
-    # Unset the number of shards, as if the graph were not for a TPU. Otherwise feature columns do
-    # not create their variables.
+    # Unset the number of replicas ("shards") in TensorFlow's global TPU context, as if the graph
+    # were not for a TPU. Otherwise feature columns do not create their variables.
     tpu_context.set_number_of_shards(None)
     try:
         return model_fn(features)

@@ -16,7 +16,7 @@ class Replicas:
     """
 
     def __init__(self, count: int) -> None:
-        """Create the object; called while the step of a replica is built.
+        """Build the op that gives a replica its number; called while the step is built.
 
         Args:
           count: number of replicas.

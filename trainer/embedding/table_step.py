@@ -55,7 +55,7 @@ class TableStep:
         partition_strategy: str,
         handle: Any,
     ) -> None:
-        """Create the object; called while the step of a replica is built.
+        """Store the settings, and divide the rows of the table among the replicas.
 
         Args:
           table: the settings of the table.

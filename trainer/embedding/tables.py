@@ -26,7 +26,9 @@ class StepTables:
     def __init__(
         self, config: EmbeddingConfig, replicas: int, *, is_pipelined: bool = False
     ) -> None:
-        """Create the object; called while the step of a replica is built.
+        """Create the tables' variables, or placeholders if feature columns describe the tables.
+
+        This constructor is called while the step of a replica is built.
 
         Args:
           config: the tables and the features.

@@ -163,8 +163,8 @@ def stop_if_no_increase_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "accuracy".
-      max_steps_without_increase: training stops if no evaluation within this number of training
-        steps after the highest value has given a higher value.
+      max_steps_without_increase: how many training steps may pass after the highest value. If no
+        evaluation has given a higher value by then, training stops.
       eval_dir: the directory of the evaluation's event files; None stands for the directory of
         an evaluation without a name.
       min_steps: the first global step whose results count; earlier results are ignored.
@@ -203,8 +203,8 @@ def stop_if_no_decrease_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "loss".
-      max_steps_without_decrease: training stops if no evaluation within this number of training
-        steps after the lowest value has given a lower value.
+      max_steps_without_decrease: how many training steps may pass after the lowest value. If no
+        evaluation has given a lower value by then, training stops.
       eval_dir: the directory of the evaluation's event files; None stands for the directory of
         an evaluation without a name.
       min_steps: the first global step whose results count; earlier results are ignored.
@@ -283,8 +283,8 @@ class _EvalMetric:
         """Return whether the metric has not improved for too many training steps.
 
         Args:
-          max_steps: the number of training steps after the best value at which the metric counts as
-            stagnant.
+          max_steps: how many training steps may pass after the best value. If no evaluation has
+            given a better value by then, the metric stagnates.
           is_better: compares a value with the best value so far: `operator.gt` or `operator.lt`.
           change: "increased" or "decreased", for the log.
         """

@@ -28,7 +28,7 @@ class StopTogetherHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, name: str, shutdown: GracefulShutdownHook | None) -> None:
-        """Create the hook.
+        """Store the name of the session's task, and the hook that records a SIGTERM.
 
         Args:
           name: what the session does, such as "training".

@@ -21,8 +21,9 @@ _RANDOM_OPS = re.compile(
 # Ops that check or print a value. XLA would silently drop them, so they run in TensorFlow's
 # kernels.
 _DROPPED_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
-# Ops that compute nothing. An op that XLA cannot run may run after the part that XLA compiles if no
-# op of that part, except ops of these types, depends on it.
+# Types of ops that compute nothing. An op that XLA cannot run comes after the part that XLA
+# compiles, unless an op of that part depends on it. Ops of these types do not count: they come
+# after the part too.
 _FORWARDING_OPS = frozenset({"NoOp", "Identity", "Const"})
 
 Operations = dict[str, Any]

@@ -302,7 +302,7 @@ def _to_tensor_dict(receiver: Any, part: str, value: Any, default_name: str) -> 
     if not isinstance(value, Mapping):
         value = {default_name: value}
     for name, tensor in value.items():
-        # Allow whole numbers as names of features, as an input_fn may return them.
+        # Allow whole numbers as names of features, because an input_fn may return such names.
         if not isinstance(name, str) and not (part == "features" and isinstance(name, int)):
             raise InvalidSetting(f"{title} has the key {name!r}. Keys must be strings.")
         # Allow None among the features: a model may accept None for a feature that exists in

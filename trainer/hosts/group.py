@@ -26,10 +26,10 @@ BEAT_SECS = 5.0
 """The interval between two heartbeats of a process, in seconds."""
 SILENCE_SECS = 40.0
 """The time, in seconds, after which a host counts as lost if no message has come from it."""
-# How long, in seconds, a process continues after the loss of a host for which it does not wait, by
-# default. The time is enough to finish saving a checkpoint.
+# The default time, in seconds, that a process continues after the loss of a host for which it does
+# not wait. The time is enough to finish saving a checkpoint.
 _GRACE_SECS = 15.0
-# How long, in seconds, host 0 waits by default for the other hosts to end, after a host is lost.
+# The default time, in seconds, that host 0 waits for the other hosts to end after a host is lost.
 _OTHERS_END_SECS = 2.0
 # How long, in seconds, the main thread waits before it raises an error of the devices. If a lost
 # host caused the error, the group notices the loss in this time and ends the process with a clear
@@ -363,8 +363,8 @@ class HostGroup:
         """
         with self._changed:
             while (loss := self._reported_loss or self._find_loss(time.monotonic())) is None:
-                # Check again every second if a host has ended, because it counts as lost when its
-                # grace period is over. Otherwise sleep until another thread notifies a change.
+                # If a host has ended, check every second whether its grace period is over: it then
+                # counts as lost. If none has ended, sleep until another thread notifies a change.
                 self._changed.wait(1.0 if self._gone else None)
                 if self._is_closed.is_set():
                     return

@@ -140,7 +140,7 @@ def _make_input_fn(
     columns = features if labels is None else (features, labels)
     arrays = tf.nest.flatten(columns)
     rows = len(arrays[0])
-    num_epochs = num_epochs or None  # Treat 0 like None, as tf.estimator does.
+    num_epochs = num_epochs or None  # Treat num_epochs=0 like None, as tf.estimator does.
     is_whole = num_epochs is None or rows * num_epochs % batch_size == 0
     dtypes = [tf.as_dtype(array.dtype) for array in arrays]
 

@@ -83,8 +83,8 @@ def _rows(features: Any) -> Any:
     shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
     if isinstance(first, tf.RaggedTensor):
         shape = [first.nrows()]
-    # The first dimension is the number of examples. A scalar counts as one example: it has no first
-    # dimension, and the product of no numbers is 1.
+    # Use reduce_prod and not shape[0], because a scalar has no first dimension. The product of no
+    # numbers is 1, so a scalar counts as one example.
     return tf.cast(tf.reduce_prod(shape[:1]), tf.float32)
 
 

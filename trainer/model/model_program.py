@@ -156,7 +156,7 @@ class ModelProgram:
         """Call a model_fn, and return its EstimatorSpec; a subclass may change the features.
 
         Args:
-          model_fn: a model_fn whose only argument is the features; the others are bound.
+          model_fn: a model_fn whose only argument is the features; its other arguments are bound.
           features: the features of one batch.
           mode: one of `ModeKeys`.
           is_export: whether the graph is built for a SavedModel.

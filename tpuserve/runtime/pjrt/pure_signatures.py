@@ -130,7 +130,7 @@ class _ClusterSearch:
           tensors: the names of the tensors.
 
         Raises:
-          _OtherOpError: the tensors depend on an op that computes something outside of XLA clusters.
+          _OtherOpError: the tensors depend on an op that computes outside of XLA clusters.
         """
         nodes: dict[str, Any] = {}
         pending = list(tensors)
@@ -154,7 +154,7 @@ class _ClusterSearch:
           tensors: names of the tensors.
 
         Raises:
-          _OtherOpError: a node computes something, and is not the call of a function.
+          _OtherOpError: a node computes something by itself, and not by calling a function.
         """
         results: dict[str, Sequence[_Source]] = {
             name: [source] for name, source in arguments.items()

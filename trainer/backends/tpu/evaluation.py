@@ -101,8 +101,8 @@ class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
         """Choose the number of steps of the next loop, and pass it to infeed and outfeed."""
         count = self._iterations_per_run
         if self._steps is not None:
-            # Make at least one step per loop. The steps of a smaller final batch do not count as
-            # full batches, so loops continue until the input has ended.
+            # A smaller final batch is spread over several steps, which do not count as full
+            # batches. So make at least one step per loop, until the end of the input arrives.
             count = min(count, max(self._steps - self._receiver.num_full_batches, 1))
         self._send_next_batch_signal(count)
         return tf.compat.v1.train.SessionRunArgs([], feed_dict={self._iterations: count})

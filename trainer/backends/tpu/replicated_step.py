@@ -69,7 +69,7 @@ class ReplicatedStep:
         steps: int | None = None,
         outfeed_every_n_steps: int = 1,
     ) -> None:
-        """Create the object, and build the infeed of the step.
+        """Store the settings, and build the infeed of the step.
 
         Args:
           program: the user's model_fn and its settings.

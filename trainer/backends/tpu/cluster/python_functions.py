@@ -48,7 +48,8 @@ _runs = itertools.count()
 def note_call(mode: str, input_fn: Callable[..., Any]) -> None:
     """Record that this process calls `train`, `evaluate` or `predict`.
 
-    `name_functions` compares the first and the newest call.
+    `name_functions` compares the newest call with the first call, because the workers know only the
+    input_fn of the first call.
 
     Args:
       mode: one of `ModeKeys`.

@@ -98,7 +98,7 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
         default_device: str,
         call_with_hosts: Callable[[Callable[[], Any]], Any],
     ) -> None:
-        """Create the object.
+        """Store the settings with which `create_session` creates sessions.
 
         Args:
           scaffold: see tf.compat.v1.train.ChiefSessionCreator.

@@ -23,7 +23,8 @@ _MAX_BYTES = 2**26
 class ResidentVariables:
     """The variables of a step, of which the devices and the session have a copy each.
 
-    A variable is copied to the other side only if its value there is outdated and about to be used.
+    A variable is copied, in either direction, only if the copy to overwrite is outdated and about to
+    be used.
 
     On several hosts, each host has a session of its own. The values in the session of host 0 are
     copied to the devices of all hosts: initial values are random, so they differ between hosts, and
@@ -37,7 +38,7 @@ class ResidentVariables:
         """Build the ops that read and assign the variables, in the default graph.
 
         Args:
-          program: the steps on the devices, which also holds the devices' copies of the variables.
+          program: runs the steps on the devices, and holds the devices' copies of the variables.
         """
         self._program, self._hosts = program, current_group()
         self._row_shardings = program.step.row_shardings

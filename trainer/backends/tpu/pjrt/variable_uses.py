@@ -9,8 +9,8 @@ import tensorflow as tf
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 
-# This op does not count as a read of its variable: it only returns whether the variable is
-# initialized, and steps on the devices do not change that.
+# The type of the op that returns whether a variable is initialized. The op does not count as a read
+# of the variable, because steps on the devices do not change whether it is initialized.
 _IS_INITIALIZED = "VarIsInitializedOp"
 _ASSIGN = "AssignVariableOp"
 
@@ -34,7 +34,7 @@ class VariableUses:
     """Computes the RunUses of each `session.run`, and caches them by fetches and feeds."""
 
     def __init__(self, graph: Any, done: Any, variables: Mapping[str, int]) -> None:
-        """Create the object.
+        """Create an empty cache for the runs of a session.
 
         Args:
           graph: the tf.Graph of the session.
@@ -92,10 +92,10 @@ class VariableUses:
         return RunUses(self._done.op.name in visited, frozenset(reads), frozenset(writes))
 
     def _variable(self, tensor: Any) -> int | None:
-        """Return the index of the variable whose handle a tensor is.
+        """Return the index of a variable of the loop, if a tensor is the handle of this variable.
 
         Returns:
-          The index; None if the tensor is no handle, or the loop does not use the variable.
+          The index; None if the tensor is no handle, or the handle of another variable.
         """
         if tensor.dtype != tf.resource:
             return None

@@ -191,7 +191,7 @@ def query_slice(master: str, config: RunConfig, mode: str) -> TpuSlice:
 
     Args:
       master: the session target.
-      config: may have a ConfigProto with a cluster.
+      config: its ConfigProto, if there is one, may define the cluster of the TPU's workers.
       mode: one of `ModeKeys`, which selects the name of the TPU's job.
 
     Raises:

@@ -124,7 +124,7 @@ class PredictionsPart(StepPart):
     name = "predictions"
 
     def __init__(self, select: Callable[[Any], Any]) -> None:
-        """Create the part.
+        """Create a part that has not received any predictions.
 
         Args:
           select: takes model_fn's predictions and returns those that the user of `predict` asked
