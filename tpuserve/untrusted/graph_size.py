@@ -331,7 +331,8 @@ class SizeEvaluator:
 def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
     """Sort nodes so that each node comes after the nodes that compute its inputs.
 
-    Loops of TensorFlow 1 are cycles in the graph, in which this is not possible for all inputs.
+    The loops of TensorFlow 1 are an exception, because they are cycles in the graph: the node that
+    computes the input of the next iteration (NextIteration) may come after the node with this input.
     """
     by_name = {node.name: node for node in nodes}
     users: dict[str, list[str]] = {name: [] for name in by_name}

@@ -32,7 +32,9 @@ class ModelRun:
 
 
 def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
-    """Return the session runs that a server makes: two to load a metagraph, one for all requests.
+    """Return the kinds of session runs that a server makes with a metagraph.
+
+    They are the restore of the variables, the initialisation, and the answer to a request.
 
     Args:
       program: the metagraph.

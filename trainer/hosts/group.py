@@ -298,7 +298,7 @@ class HostGroup:
     def _take(self, host: int) -> dict[str, Any]:
         """Return the next message with a value from a host.
 
-        If messages of `call_others` arrive before it, their methods are called first.
+        If messages of `call_others` arrive earlier, the methods that they name are called first.
         """
         while (message := self._wait_for_message(host))["kind"] == "call":
             method = self._served[message["number"]]()

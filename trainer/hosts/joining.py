@@ -184,8 +184,8 @@ def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float
                     count=len(hosts.addresses),
                     version=__version__,
                 )
-                # Wait for the answer for the whole timeout, even if this host has waited before.
-                # Host 0 may have just started, and it answers only when all hosts have connected.
+                # Wait for the answer for the whole timeout, even if connecting has taken a part of
+                # it. Host 0 may have just started, and answers only when all hosts have connected.
                 answer = connection.receive(timeout_secs + _HELLO_SECS)
                 if answer is not None:
                     break

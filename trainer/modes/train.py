@@ -203,8 +203,8 @@ def _training_hooks(
         progress_hook,
     ]
     if config.is_chief:
-        # Add the hooks that save checkpoints after the NanLossHook. So training stops at a NaN loss
-        # before a checkpoint is saved.
+        # Place the NanLossHook before the hooks that save checkpoints, so that training stops at a
+        # NaN loss before a checkpoint is saved.
         all_hooks += [
             *checkpoint_hooks,
             *chief_hooks,

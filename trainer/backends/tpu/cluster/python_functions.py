@@ -1,10 +1,10 @@
 """Makes the Python functions of input_fn available in all processes of a cluster.
 
 Several processes emulate the hosts of a TPU. One of them, the leader, builds the graph and runs the
-session; the others are workers. An op such as PyFunc names its Python function by a token, and the
-process that runs the op looks the token up in TensorFlow's registry of this process. Building the
-graph registers the functions only in the leader. So a worker calls the same input_fn when an op in
-its process looks up a function for the first time.
+session; the others are workers. An op such as PyFunc names its Python function by a token. The
+process that runs the op looks the token up in a registry, which TensorFlow keeps in each process.
+Building the graph registers the functions only in the leader. So a worker calls the same input_fn
+when an op in its process looks up a function for the first time.
 
 Leader and workers give a function the same token, which is derived from the order in which input_fn
 registers functions. The workers know only the input_fn of their first call of `train`, `evaluate`
@@ -136,6 +136,11 @@ def _call_in_graph(call_input_fn: Callable[[Pipeline], Any], run: int, pipeline:
     """Call an input_fn, which registers its Python functions; return the graph of its ops.
 
     The caller must store the graph, which keeps the functions alive.
+
+    Args:
+      call_input_fn: takes an input pipeline and calls the user's input_fn for it.
+      run: the number of the graph that the leader builds; it becomes a part of the tokens.
+      pipeline: the input pipeline to build.
     """
     graph = tf.Graph()
     with graph.as_default(), tf.device(pipeline.device), _named(run, pipeline):

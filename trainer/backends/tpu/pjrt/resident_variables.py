@@ -23,7 +23,7 @@ _MAX_BYTES = 2**26
 class ResidentVariables:
     """The variables of a step, of which the devices and the session have a copy each.
 
-    A variable is copied, in either direction, only if the copy to overwrite is outdated and about to
+    A variable is copied in either direction only if the copy to overwrite is outdated and about to
     be used.
 
     On several hosts, each host has a session of its own. The values in the session of host 0 are

@@ -156,8 +156,8 @@ class TensorFlowRuntime(TpuRuntime):
 class _ReinitializeHook(tf.compat.v1.train.SessionRunHook):
     """Initialises the TPU system again for each new session of a run except the first.
 
-    A MonitoredSession creates a new session when the previous one was lost, because the workers of
-    the TPU restarted.
+    When the workers of the TPU restart, the session is lost, and the MonitoredSession creates a new
+    one.
     """
 
     def __init__(self, runtime: TensorFlowRuntime, config: RunConfig) -> None:
