@@ -331,8 +331,8 @@ class SizeEvaluator:
 def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
     """Sort nodes so that each node comes after the nodes that compute its inputs.
 
-    The loops of TensorFlow 1 are an exception, because they are cycles in the graph: the node that
-    computes the input of the next iteration (NextIteration) may come after the node with this input.
+    The loops of TensorFlow 1 are an exception, because they are cycles in the graph: the node
+    NextIteration, which returns a value to the next iteration, may come after a node that uses it.
     """
     by_name = {node.name: node for node in nodes}
     users: dict[str, list[str]] = {name: [] for name in by_name}

@@ -35,7 +35,7 @@ class CompiledStep:
       xla_steps: int32 [], a placeholder: only the first `xla_steps` steps of a session.run may use
         XLA; by default all steps may.
       unknown_sizes: int32 [n]: the sizes of the dimensions of the XLA part's inputs in the last
-        step. Inputs with a static shape are left out, so n is 0 if every input has one.
+        step. Inputs with a static shape are left out, so n is 0 if all have such a shape.
       compiled_sizes: int32 [n], a placeholder: the value of `unknown_sizes` for which XLA may
         compile the XLA part. A step with other sizes runs in TensorFlow's kernels, because each
         compilation takes seconds.

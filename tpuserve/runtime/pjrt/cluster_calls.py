@@ -28,7 +28,7 @@ class ClusterCalls:
         """Store the XLA clusters and the Python function that runs them.
 
         Args:
-          clusters: name of a function of the graph → the XLA cluster that this function is.
+          clusters: function name → the XLA cluster, a function that XLA compiles as a whole.
           run: the Python function that runs a cluster. It takes the function name of the cluster
             and the values of those arguments that are not variables, and returns the results.
         """

@@ -35,8 +35,8 @@ _HEADINGS = (
 # TensorFlow's message for an exceeded deadline, which is also used for deadlines that are checked
 # in Python.
 TIMED_OUT = "Timed out waiting for notification"
-# The factor by which the time limit of a run must exceed the duration of the last run on inputs of
-# the same shapes. Otherwise the run takes place in a thread pool, where it can be stopped.
+# How many times the duration of the last run on inputs of the same shapes must fit into the time
+# limit of a run. If it does not, the run takes place in a thread pool, where it can be stopped.
 _SAFETY_FACTOR = 20
 _LONG_MS = 3_600_000
 # The maximum number of entries in each of two caches of a SignatureRunner: the session callables
@@ -49,11 +49,11 @@ class SignatureRunner:
     """Runs one signature in a session; thread-safe.
 
     A run takes place in the calling thread or in a thread pool. The calling thread is faster for a
-    small model, but a run there cannot be stopped. So two kinds of runs take place in the thread
-    pool. If the graph has a loop, these are the runs that may be cancelled. And these are the runs
-    with a deadline, unless they will certainly end in time. It is certain if the duration of a run
-    depends only on the shapes of its inputs, and if the last run on the same shapes took a small
-    part of the time limit.
+    small model, but a run there cannot be stopped. So a run that may have to be stopped takes place
+    in the thread pool. If the graph has a loop, this is any run that a client may cancel. In every
+    graph, it is a run with a deadline, unless the run will certainly end in time. The end is
+    certain if the run time depends only on the shapes of the inputs, and if the last run on the
+    same shapes took a small part of the time limit.
     """
 
     def __init__(
