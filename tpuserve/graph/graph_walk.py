@@ -1,4 +1,4 @@
-"""Visits the nodes of a graph and its functions, and finds whether host or TPU runs each node."""
+"""Visits the nodes of a graph and its functions, and finds whether the host or TPU runs them."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping

@@ -15,8 +15,8 @@ _CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
 def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
     """Return the operations that a session runs for some targets.
 
-    Operations that hold persistent state, such as variables and tables, are not returned, and
-    neither are operations that only these depend on.
+    Operations that hold persistent state, such as variables and tables, are not returned. The
+    search does not continue to their inputs.
 
     Args:
       targets: operations of a tf.Graph.

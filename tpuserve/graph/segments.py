@@ -117,7 +117,7 @@ def _split_library(graph: Any) -> Iterator[Any]:
 
 
 def _group_nodes(nodes: dict[str, Any]) -> Iterator[list[str]]:
-    """Divide nodes into segments of limited size, so that none needs a node of a later one.
+    """Divide nodes into segments of limited size; no node needs a node of a later segment.
 
     Args:
       nodes: name → NodeDef.

@@ -1,4 +1,4 @@
-"""Traverses directed graphs whose nodes are identified by names, such as graphs of functions."""
+"""Traverses directed graphs whose nodes are identified by names, such as call graphs."""
 
 from collections.abc import Callable, Iterable
 

@@ -102,7 +102,7 @@ def _call_build(build: Callable[[], Any]) -> Any:
 
 
 def _named_like(lowered: Any, target: Any) -> Any:
-    """Return a copy of a result in the default graph, with the name and shape of the original.
+    """Add an Identity or NoOp that gives a lowered result the name and shape of the original.
 
     Args:
       lowered: the tensor or operation in the default graph.

@@ -90,11 +90,11 @@ def lower(
 def _keep_functional_control_flow(
     reachable: set[str], functions: "Mapping[str, FunctionDef]"
 ) -> None:
-    """Remove an attribute of If and While ops with which XLA could not compile them.
+    """Remove the attribute that keeps XLA from compiling If and While ops.
 
     TensorFlow sets the attribute on If and While ops that it traces outside of a TPU computation.
-    Before it runs a graph, it replaces ops with the attribute by Enter, Switch and Merge, which XLA
-    cannot compile.
+    Before TensorFlow runs a graph, it replaces the ops that have the attribute by Enter, Switch and
+    Merge, which XLA cannot compile.
 
     Args:
       reachable: names of the functions that the graph calls.

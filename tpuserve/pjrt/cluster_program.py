@@ -1,4 +1,7 @@
-"""Runs XLA clusters, functions of a served model that XLA compiles as a whole, on PJRT devices."""
+"""Runs the XLA clusters of a served model on PJRT devices.
+
+An XLA cluster is a function that XLA compiles as a whole.
+"""
 
 import threading
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Replaces the collective ops of a training step, which TensorFlow has no XLA kernels for.
+"""Replaces the collective ops of a training step, because TensorFlow has no XLA kernels for them.
 
 A CrossReplicaSum is replaced by an XlaAllReduce. An AllToAll or CollectivePermute is replaced by a
 custom call. After the translation to StableHLO, `tpuserve.stablehlo.spmd_collectives` replaces the

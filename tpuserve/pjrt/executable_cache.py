@@ -53,7 +53,10 @@ class ExecutableCache:
             logger.warning("executables are not saved: %s cannot be written", directory)
 
     def make_key(self, device: Any, *content: str) -> str:
-        """Return the key of an executable: a hash of its program, the versions and the machine.
+        """Return the key of an executable, a hash.
+
+        It covers the program, the versions of jax, the settings of XLA, and the properties of the
+        device and the processor.
 
         Args:
           device: the jax device that runs the executable.
@@ -162,9 +165,9 @@ def _prepare_directory(directory: Path) -> str:
 
 @functools.cache
 def _describe_machine(device: Any) -> str:
-    """Return a text that names all that an executable depends on, except its program.
+    """Return a text that differs between environments that need different executables.
 
-    These are versions of jax, settings of XLA, and properties of the device and processor.
+    It has the versions of jax, the settings of XLA, and properties of the device and the processor.
     """
     import jax
     import jaxlib

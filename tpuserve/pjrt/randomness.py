@@ -182,7 +182,7 @@ def _return_next_key(body: Any) -> None:
 
 
 def _add_key(name: str, number: int, scope: RewriteScope) -> str:
-    """Add nodes that compute a new key from the key of a graph or function and a number.
+    """Add nodes that compute a new key from a number and the key of a graph or function.
 
     The new key is key * _FACTOR + number * _STEP_OF_KEYS, modulo 2**64. Without the factor, call 2
     inside of call 1 would get the same key as call 1 inside of call 2.

@@ -364,10 +364,10 @@ class ReplicaStep:
         )
 
     def _drop_control_inputs(self) -> None:
-        """Remove control inputs from arguments and infeed ops.
+        """Remove all control inputs that name an argument of the step or an infeed op.
 
         The arguments and the tensors of the infeed become arguments of the new function. They are
-        known before it runs, and no node produces them.
+        known before the function runs, so no node has to wait for them.
         """
         argument_names = {
             name.partition(":")[0] for name in (*self._feed_names, *self._body.inputs)

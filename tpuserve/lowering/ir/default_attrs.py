@@ -1,6 +1,7 @@
-"""Adds to nodes the attributes with default values that TensorFlow removed when it saved them.
+"""Restores node attributes that TensorFlow leaves out of a saved graph.
 
-Attributes determine the types of a node's outputs, so passes over graphs need all of them.
+TensorFlow leaves out each attribute whose value is the default value of the op. Attributes
+determine the types of a node's outputs, so passes over graphs need all of them.
 """
 
 from collections.abc import Iterable

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 def rename_changed_functions(
     graph: "GraphDef", original: "GraphDef", suffix: str = "_lowered"
 ) -> None:
-    """Rename the functions of a graph that were changed, so that it can be imported.
+    """Rename the changed functions of a GraphDef, so that a tf.Graph can import the GraphDef.
 
-    The names must differ from those of the original functions, which the tf.Graph already has. A
+    The tf.Graph already has the original functions, so the changed functions need other names. A
     function that calls a changed function is renamed too. Unchanged functions are removed from the
     library of `graph`, because the tf.Graph has them.
 
     Args:
       graph: the GraphDef to import; changed in place.
-      original: a GraphDef with the original functions of the tf.Graph.
+      original: a GraphDef with the functions that the tf.Graph has.
       suffix: is appended to the name of each function that is renamed.
     """
     before = {function.signature.name: function for function in original.library.function}

@@ -61,8 +61,8 @@ class GraphIR:
     Attributes:
       nodes: name → node, in topological order.
       arguments: for a function, argument name → DataType enum value.
-      external_values: for a part of a graph, output of a node outside of the part that nodes in
-        the part use → DataType enum value.
+      external_values: for a part of a graph, its inputs from the rest of the graph: output of a
+        node outside of the part → DataType enum value.
       results: the node outputs or arguments that the function or part returns, in order.
       control_outputs: names of nodes that must run even if no result depends on them.
     """

@@ -35,7 +35,7 @@ def make_call(function: str, definition: "FunctionDef", *, must_compile: bool) -
       must_compile: whether XLA compiles the call.
 
     Returns:
-      A StatefulPartitionedCall without name and inputs, which the calling function sets.
+      The NodeDef of a StatefulPartitionedCall. Its name and inputs are not set.
     """
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 

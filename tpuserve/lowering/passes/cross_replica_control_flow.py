@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.ir.op_defs import Library
 
-    # The type of a callable that turns a function that one replica calls into a function that does
-    # the work of all replicas. Its parameters are: the name of the function; for each argument of
-    # the function, whether it is the same on all replicas; and the same for each result. It returns
-    # the name of the new function.
+    # The type of a callable that builds, from a function of one replica, a function that does the
+    # work of all replicas. Its parameters are: the name of the function; for each argument of the
+    # function, whether it is the same on all replicas; and for each result, whether it is the same
+    # on all replicas. It returns the name of the new function.
     UnrollFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 
@@ -38,7 +38,7 @@ def fuse_replicas(
       operands: operands[i][r] is the value that replica r passes to input i.
       invariant: the node outputs that are the same on all replicas.
       library: function name → FunctionDef.
-      unroll_function: turns a function that one replica calls, such as the body of a loop, into a
+      unroll_function: builds, from a function of one replica such as the body of a loop, a
         function that does the work of all replicas. `UnrollFunction` describes its parameters.
 
     Returns:

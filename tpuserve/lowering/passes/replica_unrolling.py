@@ -1,6 +1,7 @@
-"""Replica unrolling: turns a graph that each of N replicas runs into one graph for a CPU.
+"""Replica unrolling: builds, from the graph of one replica, a CPU graph for all replicas.
 
-The new graph does the work of all replicas, and has no TPU ops.
+Each of N replicas would run the original graph on a TPU. The new graph does the work of all
+replicas, and has no TPU ops.
 """
 
 import itertools
@@ -29,11 +30,12 @@ def unroll_replicas(
     prefix: str,
     taken: Iterable[str] = (),
 ) -> UnrolledGraph:
-    """Turn the graph that each replica runs into one graph that does the work of all replicas.
+    """Build one graph that does the work of all replicas.
 
     Args:
-      graph: the graph of one replica.
-      values: value from outside of the graph → a list with its value for each replica.
+      graph: the original graph, which each replica would run on a TPU.
+      values: value from outside of the original graph → the values that replace it in the new
+        graph, one for each replica.
       context: the replicas, and the function library.
       prefix: a prefix for the names of the functions and calls that are added.
       taken: names that the new nodes must not have.
@@ -220,7 +222,7 @@ class _ReplicaUnroller:
     def _unroll_function(
         self, name: str, invariant_arguments: Sequence[bool], invariant_results: Sequence[bool]
     ) -> str:
-        """Turn a function that one replica calls into one that does the work of all replicas.
+        """Build, from a function of one replica, a function that does the work of all replicas.
 
         Args:
           name: the name of the function that one replica calls.
@@ -331,16 +333,17 @@ class _ReplicaUnroller:
         )
 
     def _check_updates(self, cluster: Cluster, live_out: list[Value]) -> None:
-        """Check that no update of a variable has a used result that differs between replicas.
+        """Check the nodes that update variables: their results must be the same on all replicas.
 
-        The nodes that update variables run once for all replicas, so they have a single result.
+        Such a node runs once for all replicas, so it has a single result. A result that is not used
+        outside of the cluster is not checked.
 
         Args:
           cluster: the cluster; only those of kind VARIABLE_UPDATE are checked.
           live_out: the node outputs of the cluster that are used outside of it.
 
         Raises:
-          LoweringError: there is such a result.
+          LoweringError: a result that is used differs between replicas.
         """
         if cluster.kind is not ClusterKind.VARIABLE_UPDATE or self._num_replicas == 1:
             return

@@ -1,6 +1,7 @@
 """Data structures of replica unrolling: the replicas, and the graph that is built for them.
 
-Replica unrolling turns a graph that each replica of a TPU runs into one graph for all replicas.
+Each replica of a TPU computation runs the same graph. Replica unrolling builds one graph that does
+the work of all replicas.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,8 @@
-"""Finds control inputs that order the reads and updates of each variable in an unrolled graph.
+"""Finds control inputs that order the reads and updates of each variable.
 
-The nodes of a TPU computation form clusters, which become functions or single ops. Two clusters may
-use the same variable without passing tensors to each other, so control inputs must order them.
+They are added to the graph that does the work of all replicas of a TPU computation. The nodes of
+the computation form clusters, which become functions or single ops. Two clusters may use the same
+variable without passing tensors to each other, so control inputs must order them.
 """
 
 from typing import TYPE_CHECKING

@@ -82,15 +82,24 @@ def replace_with_string(node: "NodeDef", text: bytes) -> None:
 
 
 def rewrite_as_identity(node: "NodeDef", scope: RewriteScope) -> None:
-    """Turn a NodeDef that has one data input into an Identity, as a rule of the op table."""
+    """Turn a NodeDef that has one data input into an Identity.
+
+    This function is a possible value of `OpSpec.rewrite`.
+    """
     replace_with_identity(node)
 
 
 def rewrite_as_no_op(node: "NodeDef", scope: RewriteScope) -> None:
-    """Turn a NodeDef into a NoOp with the same control inputs, as a rule of the op table."""
+    """Turn a NodeDef into a NoOp with the same control inputs.
+
+    This function is a possible value of `OpSpec.rewrite`.
+    """
     replace_op(node, "NoOp", [])
 
 
 def rewrite_as_empty_string(node: "NodeDef", scope: RewriteScope) -> None:
-    """Turn a NodeDef into a constant with the empty string, as a rule of the op table."""
+    """Turn a NodeDef into a constant with the empty string.
+
+    This function is a possible value of `OpSpec.rewrite`.
+    """
     replace_with_string(node, b"")

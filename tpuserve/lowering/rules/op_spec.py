@@ -95,15 +95,18 @@ ReplicatedLowering: TypeAlias = Callable[[ReplicatedOp], list[list[Value]]]
 
 
 def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Return False, as the `OpSpec.invariance` of an op whose outputs always differ by replica."""
+    """Return False: the outputs of the op differ between replicas.
+
+    This function is a possible value of `OpSpec.invariance`.
+    """
     return False
 
 
 def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
     """Return whether there is only one replica.
 
-    This is the `OpSpec.invariance` of an op whose outputs differ between replicas, so that they are
-    the same on all replicas only if there is a single one.
+    This function is the value of `OpSpec.invariance` for an op whose outputs are the same on all
+    replicas only if there is a single replica.
     """
     return num_replicas == 1
 
@@ -155,9 +158,9 @@ class OpSpec:
 
     @property
     def is_random(self) -> bool:
-        """Whether the op is taken as random if TensorFlow declares it as stateful.
+        """Whether the op counts as random if TensorFlow declares it as stateful.
 
-        A stateless op is never random.
+        An op that TensorFlow declares as stateless is never random.
         """
         return self.kind not in _EFFECTS_ARE_KNOWN
 

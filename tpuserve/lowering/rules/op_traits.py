@@ -79,9 +79,9 @@ def is_random(node: "NodeDef", library: "Library") -> bool:
     return any(
         op_spec(inner.op).is_random
         and op_defs.is_stateful(inner, library)
-        # A call of a function that updates a variable is stateful because of the update, so this
-        # does not show that the call is random. The nodes of the function are checked themselves,
-        # because `walk_calls` yields them too.
+        # A call of a function that updates a variable is stateful because of the update, even if
+        # the function draws no random numbers. So skip the call: `walk_calls` also yields the nodes
+        # of the function, which are checked themselves.
         and not writes_variable(inner, library)
         for inner in op_defs.walk_calls([node], library)
     )
