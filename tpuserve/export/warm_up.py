@@ -222,8 +222,8 @@ def _parse_example(serialized: bytes) -> Any:
     try:
         return tf.train.Example.FromString(serialized)
     except DecodeError:
-        # The model does not parse this input as tf.Examples, so any tf.Example can stand in the
-        # record.
+        # The model does not parse its inputs as tf.Examples, but a Classify or Regress request can
+        # only hold tf.Examples. Use an empty one.
         return tf.train.Example()
 
 

@@ -1,4 +1,7 @@
-"""Translates XLA clusters, functions that XLA compiles as a whole, to StableHLO modules."""
+"""Translates XLA clusters to StableHLO modules.
+
+An XLA cluster is a function that XLA compiles as a whole.
+"""
 
 import hashlib
 from collections.abc import Iterator

@@ -18,8 +18,7 @@ _MAP_NORESERVE = 0x4000
 def make_uninitialized_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
     """Return an eager tensor of zeros that takes no memory, however large it is.
 
-    The exception are dtypes that tf.bitcast does not support, such as bool: their memory is
-    allocated.
+    Tensors of dtypes that tf.bitcast does not support, such as bool, take memory.
     """
     if not (dtype.is_floating or dtype.is_integer or dtype.is_complex) or dtype.is_quantized:
         return tf.zeros(shape, dtype)

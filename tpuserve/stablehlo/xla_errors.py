@@ -43,7 +43,10 @@ class UnsupportedOp:
 
 
 def unknown_line(node: str) -> str | None:
-    """Return None, as a `LineOf` for graphs whose nodes have no known lines of user code."""
+    """Return None: the line of user code that created the node is not known.
+
+    This function is the `LineOf` for a graph without information on source lines.
+    """
     return None
 
 

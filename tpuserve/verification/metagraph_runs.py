@@ -104,7 +104,8 @@ def compare_runs(
         the {serve} metagraph has failed.
       atol: Absolute tolerance.
       rtol: Relative tolerance.
-      refusals: If an error says that XLA refused to compile ops, these ops are added to it.
+      refusals: The ops that XLA refused to compile. If the error of a run names such ops, they are
+        added.
 
     Returns:
       The comparison. If a metagraph has failed, its attribute `failure` has the error.

@@ -346,7 +346,7 @@ def _insert_parts(
         }
         awaited |= dict.fromkeys(part.body.nodes.keys() & on_tpu, nodes[-1].name)
     for name in controls:
-        # Nodes that check values before the TPU runs use no result of it: add them unchanged.
+        # Nodes that check values before the TPU runs use no result of the TPU: add them unchanged.
         rewriting.nodes[name] = rewriting.ordered.nodes[name]
     for name, node in rewriting.ordered.nodes.items():
         if name in host:

@@ -125,9 +125,9 @@ class AtomicDirectory:
         while not self.directory:
             directory = _join(self._base, str(version))
             try:
-                # Two exports at the same time never get the same name. `rename` fails if the
-                # directory exists, even if it is empty. If another process creates the directory at
-                # the same moment, the file system refuses to replace it, because it is not empty.
+                # `rename` first checks that `directory` does not exist. If another export creates
+                # `directory` after this check, the file system still refuses to replace it, because
+                # it has files. So two exports never get the same name.
                 tf.io.gfile.rename(self.path, directory)
             except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
                 if not tf.io.gfile.exists(directory):

@@ -19,7 +19,7 @@ FUNCTION_NAME = "tpu_computation"
 
 
 def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
-    """Build a computation that runs entirely on a TPU, in the default graph.
+    """Build, in the default graph, a computation that runs entirely on a TPU.
 
     The computation is traced by `tpu.rewrite` into a function, which a TPUPartitionedCall calls.
     Inputs that the computation uses are captured and sent to the TPU. Inputs that it only returns

@@ -106,7 +106,7 @@ def _called_graphs(operation: Any) -> Iterator[Any]:
 
 
 def _has_strings(operation: Any) -> bool:
-    """Return whether an operation on the TPU takes or returns strings, which a TPU cannot.
+    """Return whether an operation on the TPU takes or returns strings; TPUs do not support these.
 
     Assertions and constants are ignored.
     """

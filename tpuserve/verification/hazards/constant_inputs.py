@@ -1,4 +1,4 @@
-"""Finds ops on the TPU whose shape arguments are not constants, as XLA requires them to be."""
+"""Finds ops on the TPU whose shape arguments are not constants, although XLA needs constants."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -61,8 +61,9 @@ def collect_cases(
 ) -> InputCases:
     """Collect the sets of inputs on which each signature runs.
 
-    The inputs of a signature come from the file. If the file has none for it, they come from the
-    warm-up records of the SavedModel. If there are none for it either, they are generated.
+    The inputs of a signature come from the file, if it has inputs for the signature. Otherwise they
+    come from the warm-up records of the SavedModel. For a signature without warm-up records, inputs
+    are generated.
 
     Args:
       directory: Directory of the SavedModel.

@@ -1,7 +1,7 @@
 """Solves the maximum-weight closure problem by a minimum cut.
 
 A closure is a set of items that, for each of its items, also contains all items which that item
-requires. A conversion uses it to choose the nodes that run on the TPU.
+requires. A conversion solves this problem to choose the nodes that run on the TPU.
 
 Source: J.-C. Picard, "Maximal closure of a graph and applications to combinatorial problems",
 Management Science 22 (1976). The minimal cut is found as in E. A. Dinic (1970).

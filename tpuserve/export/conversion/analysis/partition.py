@@ -1,4 +1,4 @@
-"""Chooses which nodes of a signature run on the TPU, and on the host before or after the TPU."""
+"""Chooses the nodes of a signature that run on the TPU; the host runs the others."""
 
 import re
 from collections.abc import Collection
@@ -92,7 +92,7 @@ def _weigh(graph: GraphIR, name: str) -> int:
 
 
 def _reach(start: Collection[str], edges: list[tuple[str, str]]) -> set[str]:
-    """Return the nodes in `start` and all nodes that paths of edges lead to from there.
+    """Return the nodes in `start`, and all nodes that can be reached from them along edges.
 
     Args:
       start: Names of nodes.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _CORE_DEVICE = "/device:TPU_REPLICATED_CORE:0"
 _SELECTOR = "TPUOrdinalSelector"
-# Attributes of nodes that are not copied into a TPU function: they refer to other nodes of the
-# original graph, or say how a CPU runs that graph.
+# Names of the attributes that a node loses when it is copied into a TPU function. Their values
+# refer to other nodes of the original graph, or say how a CPU runs that graph.
 _DROPPED_ATTRIBUTES = ("_class", "_output_shapes", "_XlaMustCompile", "_lower_using_switch_merge")
 
 

@@ -69,7 +69,7 @@ def replace_ref_variables(graph: Any) -> None:
 
 
 def _replace_update(graph: Any, node: Any, variables: Any) -> None:
-    """Replace an op that updates a reference variable by the one for a resource variable.
+    """Turn an op that updates a reference variable into one that updates a resource variable.
 
     The new op has no output. Nodes that used the output of the old op get a read of the variable
     that runs after the update.
