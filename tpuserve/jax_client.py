@@ -114,7 +114,8 @@ def connect_processes(
     if platform == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     for option, value in _DISTRIBUTED_OPTIONS.items():
-        # jax 0.8 does not have all of these options. Ignore its AttributeError for a missing one.
+        # jax 0.8 does not have all options of _DISTRIBUTED_OPTIONS. For a missing option, it raises
+        # an AttributeError, which is ignored.
         with contextlib.suppress(AttributeError):
             jax.config.update(option, value)
     try:
@@ -183,7 +184,7 @@ def _configured_jax(platform: str) -> Any:
 
 
 def _explain(error: RuntimeError, platform: str) -> TpuserveError:
-    """Convert the error of jax that a platform cannot be started to TpuInUse or TpuNotFound."""
+    """Convert jax's error for a platform that does not start: return TpuInUse or TpuNotFound."""
     reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     if _IN_USE in reason:
         users = processes.find_processes((*chips.find_device_files(), processes.LOCK_FILE))

@@ -136,8 +136,8 @@ class LocalServer:
         with self._log_path.open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "tpuserve.child_server", *arguments],
-                # The server stops when this pipe is closed. The system closes it even if this
-                # process is killed.
+                # The server stops when the pipe to its standard input is closed. The system closes
+                # the pipe when this process ends, even if it is killed.
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -59,7 +59,8 @@ def run_program(command: Sequence[str], environment: Mapping[str, str] | None = 
 
     Call this function in the training function of the trainer. Ray sets a TF_CONFIG that has only
     workers. The program gets a TF_CONFIG in which the first worker is the chief. The program runs
-    in a separate process, because on a worker it ends the process when the chief has finished.
+    in a separate process: on a worker, a TPUEstimator program exits when the chief has finished,
+    which must not end Ray's process.
 
     Args:
       command: the program and its arguments.

@@ -67,8 +67,8 @@ def configurations() -> list[Configuration]:
     """Return the configurations to measure.
 
     Each engine (TensorFlow, and XLA if jax is installed) has three configurations: without
-    batching, with batching by the default policy, and with batching by a timeout policy as that of
-    TensorFlow Serving.
+    batching, with batching by the default policy, and with batching by a timeout policy like that
+    of TensorFlow Serving.
     """
     # jax is an optional dependency. Without jax, a server with --engine=xla cannot start.
     engines = ("tensorflow", "xla") if importlib.util.find_spec("jax") else ("tensorflow",)

@@ -1,4 +1,4 @@
-"""Defines the interface that sends a benchmark's requests, and creates it for HTTP or gRPC."""
+"""Defines the interface of the classes that send a benchmark's requests over HTTP or gRPC."""
 
 from abc import ABC, abstractmethod
 
@@ -34,7 +34,7 @@ class Sender(ABC):
 def create_sender(
     connection: Connection, calls: list[Call], connections: int, timeout_s: float
 ) -> Sender:
-    """Create the sender for the protocol, HTTP or gRPC, of a server's address.
+    """Create a sender for HTTP or gRPC, depending on the address of the server.
 
     Args:
       connection: the address of the server, and the settings of connections to it.

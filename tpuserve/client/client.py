@@ -92,7 +92,7 @@ class Client:
           Output alias → array; strings as object arrays of bytes.
 
         Raises:
-          TpuserveError: the request is invalid, the server has refused it or does not answer. Each
+          TpuserveError: the request is invalid, or the server refuses it or does not answer. Each
             kind of error is a subclass of TpuserveError, the same over REST and gRPC.
         """
         reference = ModelReference(model, version, label)

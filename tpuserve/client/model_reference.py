@@ -7,7 +7,7 @@ from tpuserve.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class ModelReference:
-    """Names the model of a call, and the version to use, by its number or its label.
+    """Names the model of a call, and selects its version by a number or a label.
 
     Attributes:
       name: the name of the model on the server.

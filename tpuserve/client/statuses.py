@@ -26,9 +26,9 @@ _CLASSES: dict[Code, type[TpuserveError]] = {
     Code.DATA_LOSS: errors.ServerFailure,
     Code.UNAUTHENTICATED: errors.Unauthenticated,
 }
-# HTTP status → canonical gRPC status code. The sources are TensorFlow Serving's
-# tensorflow_serving/model_servers/http_rest_api_util.cc, and RFC 9110 for statuses that this file
-# does not have.
+# HTTP status → canonical gRPC status code. The source is TensorFlow Serving's
+# tensorflow_serving/model_servers/http_rest_api_util.cc. For HTTP statuses that TensorFlow Serving
+# does not send, the source is RFC 9110.
 _HTTP_CODES = {
     400: Code.INVALID_ARGUMENT,
     401: Code.UNAUTHENTICATED,

@@ -18,7 +18,7 @@ _TENSORFLOW_WHEELS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu", "tf-nigh
 _LIBTPU_WHEELS = ("libtpu", "libtpu-nightly")
 _PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU_WHEELS)
 # Name of a wheel → name of the package that it replaces. The requirements of tpuserve and jax name
-# only this package.
+# only the replaced package.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
 # Package → its dependencies whose tested versions are read from the requirements of this package.
 # The tested versions of libtpu come from jax and not from tpuserve, because jax calls libtpu.

@@ -12,7 +12,7 @@ _FORMATS = (".pdf", ".png", ".svg")
 
 
 def check_plot_path(path: Path) -> None:
-    """Check that a plot can be written to a path, so that an error precedes a long computation.
+    """Check that a plot can be written to a path, before a long computation of its data.
 
     Raises:
       InvalidInput: The suffix is not a supported format, or the directory does not exist.

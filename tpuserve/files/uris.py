@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-# A URI of which pathlib has made one path, such as s3:/bucket/half.
+# Matches the text of a Path that was created from a URI, such as s3:/bucket/half: pathlib replaces
+# the two slashes after the colon by one.
 _URI_AS_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)(.*)")
 
 

@@ -70,7 +70,7 @@ class OutputDirectory:
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], suffix: str) -> None:
-        """Check that a directory does not exist, is empty, or has output files of this run.
+        """Check that the directory is missing or empty, or has output files of this run.
 
         Args:
           path: the directory.
@@ -200,7 +200,8 @@ class OutputDirectory:
 
     def _acquire_lock(self) -> None:
         try:
-            # Ignore the result False, which means that the file system does not support locks.
+            # Ignore the result: `lock_file` returns False if the file system has no locks. The run
+            # then continues without a lock.
             lock_file(self._lock)
         except BlockingIOError as error:
             raise OutputOfAnotherRun(

@@ -127,8 +127,8 @@ def _to_column(
     return _Layout(alias, dtype, shape, None), column
 
 
-# Records whose tensors have the same sizes in bytes share a template, so that a file needs few
-# templates. A template has some hundred bytes, so that the cache needs little memory.
+# Cache the templates: records whose tensors have the same sizes in bytes share one, so that a file
+# needs few templates. A template has some hundred bytes, so that the cache needs little memory.
 @functools.lru_cache(maxsize=1024)
 def _make_template(
     signature_name: str | None,

@@ -152,7 +152,7 @@ def _constant(reference: str, scope: _Scope) -> list[str]:
     """Return the strings of the Const node that a tensor comes from.
 
     The search goes back through Identity ops and function arguments. Ops that parse tf.Examples
-    have the keys of features as such constants.
+    take the keys of the features from such constants.
 
     Args:
       reference: the name of the tensor.

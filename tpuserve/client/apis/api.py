@@ -107,7 +107,7 @@ class Api(ABC):
         """Return whether the reply to `_ready_call` says that the model is ready."""
 
     def _find_signature(self, model: ModelReference, name: str) -> Steps[Signature]:
-        """Return a signature of a model, which is requested if no earlier reply had it.
+        """Return a signature of a model; request the model's signatures if they are not cached.
 
         Raises:
           InvalidInput: the model has no signature with this name. A Predict request with the name
@@ -159,7 +159,7 @@ class Api(ABC):
         return arrays.convert_inputs(inputs, signature)
 
     def _forget(self, model: ModelReference, error: Exception) -> None:
-        """Drop the kept signatures of a model after the server refused a request to the model.
+        """Drop the cached signatures of a model after the server refused a request to the model.
 
         The model may have been replaced by a version with other signatures.
         """

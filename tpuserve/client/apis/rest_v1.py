@@ -115,8 +115,9 @@ def decode_json(reply: Reply) -> Any:
     except ValueError:
         pass
     try:
-        # orjson has refused the body. TensorFlow Serving writes NaN, Infinity and strings that are
-        # not UTF-8 without escapes, which Python's json module can read.
+        # orjson has refused the body. TensorFlow Serving writes NaN and Infinity as words,
+        # which Python's json module can read. It also writes bytes that are not UTF-8 into strings,
+        # so decode such bytes with surrogateescape.
         return json.loads(reply.body.decode("utf-8", _NOT_UTF8))
     except (ValueError, RecursionError) as error:
         raise invalid_reply("it is no JSON", reply) from error

@@ -123,8 +123,8 @@ def _decode_outputs(reply: Reply) -> dict[str, Array]:
     size = reply.headers.get(_HEADER_LENGTH, "")
     body = memoryview(reply.body)
     position = len(body)
-    # The header has the size of the JSON document in the body. Check its number of digits first:
-    # int() raises an error for thousands of digits.
+    # An HTTP header has the size of the JSON document with which the body begins. Check the number
+    # of digits in the header before calling int(), which raises an error for thousands of digits.
     if size.isascii() and size.isdigit() and len(size) <= len(str(position)):
         position = int(size)
     document = decode_json(Reply(bytes(body[:position])))

@@ -33,8 +33,9 @@ _VARINT_FIELDS = {
     "float16": "half_val",
     "bfloat16": "half_val",
 }
-# Field of TensorProto → the dtype in which its values are read before the conversion to the dtype
-# of the tensor, because protobuf stores the values of both fields as int32.
+# Field of TensorProto → the dtype in which its values are read, before they are converted to the
+# dtype of the tensor. int_val and half_val hold int32 values also for tensors of other dtypes, such
+# as int8 or float16. All other fields are read in the dtype of the tensor.
 _FIELD_DTYPES: dict[str, Any] = {"int_val": np.int32, "half_val": np.int32}
 # The number of bytes by which the arrays of a reply may exceed the size of the reply because of
 # repeated values. A TensorProto with one value and a huge shape has a few bytes, but its array may

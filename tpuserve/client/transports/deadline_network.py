@@ -28,7 +28,7 @@ class DeadlineNetwork(httpcore.SyncBackend):
     """
 
     def __init__(self) -> None:
-        """Create a network backend without connections."""
+        """Create a network backend; no thread has set a deadline yet."""
         self._calls = threading.local()
 
     @contextmanager

@@ -123,8 +123,8 @@ def display_name(function: Any) -> str:
 def python_body(polymorphic: Any) -> Any:
     """Return the Python function that a tf.function traces; a method is bound to its object."""
     function = polymorphic.python_function
-    # For a method, `python_function` is a wrapper. Do not return the wrapper, because AutoGraph would
-    # change it permanently. Return the wrapped method, bound to the object that owns it. In the
+    # For a method, `python_function` is a wrapper. Do not return the wrapper, which AutoGraph would
+    # change permanently. Return the wrapped method, bound to the object that owns it. In the
     # wrapper, the method is bound to a placeholder, whose attribute `target` is this object.
     method = getattr(function, "__original_wrapped__", None)
     owner = getattr(getattr(method, "__self__", None), "target", None)

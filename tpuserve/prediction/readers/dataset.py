@@ -50,9 +50,9 @@ def iterate_records(
     if transform is not None:
         dataset = dataset.map(transform_and_count, tf.data.AUTOTUNE, deterministic=True)
     for batch in _iterate(dataset, path):
-        # Count the bytes of all records, for the check of the file's size below. With a transform,
-        # the TensorFlow function has counted them. Without one, count them in Python, because
-        # calling a TensorFlow function only to count would take longer.
+        # Count the bytes of all records, for the check of the file's size after the loop. If there
+        # is a `transform`, `transform_and_count` has counted them. Otherwise count them in Python,
+        # because calling a TensorFlow function only to count would take longer.
         result, count, content_bytes = (
             batch if transform is not None else (batch, len(batch), sum(map(len, batch)))
         )

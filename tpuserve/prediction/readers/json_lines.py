@@ -1,6 +1,6 @@
-"""Reads input files of a batch prediction that have a JSON value, the inputs of one row, per line.
+"""Reads input files of a batch prediction that have a JSON value in each line.
 
-A row is one entry along the batch dimension.
+The value has the inputs of one row. A row is one entry along the batch dimension.
 """
 
 import base64
@@ -109,7 +109,7 @@ def _to_arrays(
 
 
 def _find_invalid_line(values: Mapping[int, Any], dtype: str) -> tuple[int, str]:
-    """Find the line because of which the values of an input cannot be converted to one array.
+    """Find the line whose value keeps the values of an input from forming one array.
 
     Args:
       values: line number → value of the input.
