@@ -1,6 +1,6 @@
 """Sends the requests of a benchmark over HTTP/1.1.
 
-httpx needs several times as long for a request as a server with a small model, so that a benchmark
+For a request to a small model, httpx takes several times as long as the server, so that a benchmark
 with httpx would measure the client. Here each request is encoded once, its bytes are written to a
 connection, and httptools parses the response.
 """

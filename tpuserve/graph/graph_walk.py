@@ -35,7 +35,8 @@ class NodesByDevice:
 
     Attributes:
       on_tpu, on_host: the nodes that the TPU runs, and those that the host runs. The nodes of a
-        function come after a node that calls it. They are listed once, even if it is called twice.
+        function come after a node that calls the function. They are listed once, even if several
+        nodes call the function.
       tpu_calls: names of the TPU computations, which are the functions that TPUPartitionedCalls on
         the host call. Each is listed once.
     """

@@ -14,7 +14,7 @@ from tpuserve.lowering.rules.infeed_outfeed import queue_name_prefix
 
 @dataclass(frozen=True)
 class LoweredSubgraph:
-    """The result of `lower_in_place`: copies of ops with CPU ops in place of TPU ops.
+    """The result of `lower_in_place`: copies of ops, in which CPU ops replace the TPU ops.
 
     Attributes:
       targets: the copies of the argument `targets` of `lower_in_place`, in the same order.

@@ -216,7 +216,7 @@ def _has_endless_loop(optimised_hlo: str) -> bool:
 
     Args:
       optimised_hlo: the compiled program as HLO text, in which XLA notes the number of iterations
-        of a loop if it knows it.
+        of each loop for which it knows this number.
     """
     return any(
         " while(" in line and '"known_trip_count"' not in line

@@ -50,8 +50,8 @@ class FunctionLibrary:
             function.signature.name: function for function in graph.library.function
         }
         # Import all functions into a tf.Graph. When TensorFlow converts a function to a graph, it
-        # looks up the functions that are called in the default graph, so `body` makes this tf.Graph
-        # the default.
+        # searches the default graph for the functions that this function calls. So `body` makes
+        # this tf.Graph the default.
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.import_graph_def(self.new_graph_def(), name="")

@@ -59,7 +59,7 @@ def describe_error(error: Exception, function: str, line_of: LineOf) -> str:
       line_of: returns the line of user code that created a node.
 
     Returns:
-      The ops that the error names, with the reasons. If it names none, its first line.
+      The ops that the error names, with the reasons; the first line of the error if it names none.
     """
     text = getattr(error, "message", None) or str(error)
     ops = [*find_unsupported_ops(text), *find_nonconstant_inputs(text)]

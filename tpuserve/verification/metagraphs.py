@@ -200,7 +200,7 @@ def _load(directory: Path, tags: TagSet) -> LoadedModel:
 def describe_difference(name: str, pair: MetaGraphPair) -> str | None:
     """Describe how the inputs or outputs of a signature differ between the two metagraphs.
 
-    Such a signature cannot be compared. None if there is no difference.
+    Such a signature cannot be compared. If there is no difference, return None.
     """
     baseline = pair.baseline.described.signatures.get(name)
     candidate = pair.candidate.described.signatures.get(name)

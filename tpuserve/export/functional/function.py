@@ -134,7 +134,7 @@ def python_body(polymorphic: Any) -> Any:
 
 
 def _find_polymorphic(function: Any) -> Any:
-    """Return the tf.function that a callable is, or that its `__call__` is; None if neither is."""
+    """Return a callable or its `__call__`, whichever is a tf.function; None if neither is one."""
     kind = tf.types.experimental.PolymorphicFunction
     if isinstance(function, kind):
         return function

@@ -11,7 +11,7 @@ from tpuserve.lowering.passes.version_1_loops import OPS, is_loop_merge
 
 @dataclass(frozen=True)
 class Branch:
-    """A conditional of TensorFlow 1, as it can be replaced by an If.
+    """A conditional of TensorFlow 1, with all that is needed to replace it by an If.
 
     Attributes:
       predicate: The node output that is the condition.

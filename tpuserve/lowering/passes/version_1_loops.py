@@ -37,7 +37,7 @@ class LoopVariable:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of TensorFlow 1, as it can be replaced by a While.
+    """A loop of TensorFlow 1, with all that is needed to replace it by a While.
 
     Attributes:
       condition: The nodes that compute the loop condition.

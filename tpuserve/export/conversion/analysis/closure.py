@@ -26,7 +26,8 @@ def find_largest_closure(
       requirements: Pairs (first, second): if the first item is chosen, the second must be chosen.
 
     Returns:
-      The chosen items. If several choices have the largest sum, the choice with the fewest items.
+      The chosen items. If several choices have the largest sum, the choice with the fewest items
+      is returned.
     """
     numbers = {item: number for number, item in enumerate(weights)}
     network = _Network(len(numbers) + 2)

@@ -55,7 +55,7 @@ def flatten(
 
     Args:
       graph: The main graph.
-      fetches: Outputs of nodes. Calls that none of them depends on stay in the graph.
+      fetches: Outputs of nodes. Only the calls on which these outputs depend are replaced.
       library: Function name → FunctionDef.
       tracked: Names of functions. `FlatGraph.origins` lists the nodes that come from their calls.
     """

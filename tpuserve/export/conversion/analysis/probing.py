@@ -79,7 +79,8 @@ def _compile_signature(
     Returns:
       None if all computations compile, else the error. If the inputs have unknown dimensions other
       than the first, the sizes in `_OPEN_SIZES` are tried for these dimensions, one after the
-      other. If the computations compile for none of the sizes, the error for the first size.
+      other. If the computations compile for none of the sizes, the error for the first size
+      is returned.
     """
     infos = list(signature.inputs.values())
     is_open = any(dim.size < 0 for info in infos for dim in list(info.tensor_shape.dim)[1:])

@@ -47,8 +47,8 @@ def to_bfloat16(
 
     Args:
       body: The graph of a TPU computation. Its arguments and results keep their types.
-      library: Function name → FunctionDef. For the functions that loops and branches call, copies
-        that compute in bfloat16 are added in place.
+      library: Function name → FunctionDef. For each function that a loop or branch calls, a copy
+        that computes in bfloat16 is added to the dict.
       keep_float32: Nodes whose names match one of these patterns stay float32.
     """
     return _Caster(body, library, keep_float32).convert(body.arguments)
