@@ -69,8 +69,8 @@ class CompletionQueueThreadPool(CallExecutor):
         self._running = 0
         self._single_poller = SinglePollerMode()
         self._resuming_thread = ResumingThread()
-        # When a REST request ends, a queued gRPC call may run in its place. The thread of the REST
-        # request cannot run a gRPC call, so that a thread of this pool does. The pool can be large,
+        # The threads of this pool run the queued gRPC calls that may run because a REST request has
+        # ended: the thread of the REST request cannot run a gRPC call. The pool can be large,
         # because the queues of the models limit how many calls run.
         self._other_threads = futures.ThreadPoolExecutor(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
@@ -182,9 +182,9 @@ class CompletionQueueThreadPool(CallExecutor):
     ) -> tuple[bytes | None, AdmittedCall | None]:
         """Return the first message of a call and the admitted call.
 
-        If the call came through `submit`, its message has arrived already, and the call has been
-        admitted or refused then. For any other call, the method waits for the message and admits
-        the call, as `CallExecutor.receive_admitted` does.
+        If the call came through `submit`, its message has arrived already, and the executor has
+        already admitted or refused the call. For any other call, the method waits for the message
+        and admits the call, as `CallExecutor.receive_admitted` does.
         """
         if isinstance(messages, _ReceivedMessage):
             if messages.refusal is not None:
@@ -283,7 +283,11 @@ class CompletionQueueThreadPool(CallExecutor):
             self._running -= 1
 
     def _run_calls(self, ticket: Ticket | None) -> None:
-        """Run a call that has left the queue, and then the queued calls that may run next."""
+        """Run a call that has left the queue, and then the queued calls that may run next.
+
+        Args:
+          ticket: the queue entry of the call; None to do nothing.
+        """
         while isinstance(ticket, _CallTicket):
             if ticket.future.run():
                 self._single_poller.mark_call_run()
@@ -371,11 +375,11 @@ class CompletionQueueThreadPool(CallExecutor):
             self._recover(event)
 
     def _recover(self, event: Any) -> None:
-        """Keep the server accepting calls after an exception while an event was handled.
+        """After an exception in the handling of an event, let the server accept further calls.
 
-        grpcio asks for the next call only while it handles the event of a new call. If an exception
-        has prevented that, this method asks for the next call, and cancels the call of the event.
-        For all other events, it does nothing.
+        grpcio requests the next call from gRPC only while it handles the event of a new call. If
+        an exception has ended the handling of such an event, this method requests the next call,
+        and cancels the call of the event. For all other events, the method does nothing.
 
         Args:
           event: the event whose handling has raised an exception.
@@ -403,9 +407,10 @@ class _ReceivedMessage:
       model: the name of the model that the request names; "" until the executor has read the name,
         and for a request without a model.
       received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`; 0 until then.
-      refusal: the error with which the admission control has refused the call; None if it has not.
-      queue_refusal: the error with which the queue of the model has refused the call; None if it
-        has not.
+      refusal: the error with which the admission control has refused the call; None if the call was
+        not refused.
+      queue_refusal: the error with which the queue of the model has refused the call; None if the
+        queue has not refused the call.
       state: grpcio's state of the call.
       suspended_call: the state that the handler has passed to `CallExecutor.suspend`; None for a
         call that was not suspended.

@@ -51,7 +51,8 @@ class DefaultThreadPool(CallExecutor):
     ) -> None:
         """Create the executor and start its threads; arguments as in `CallExecutor`.
 
-        At most `_MAX_WAITING_CALLS` calls wait for a message, whatever `limits` allow.
+        At most `_MAX_WAITING_CALLS` calls may wait for their first message, even if `limits` allow
+        more.
         """
         limits = limits or StalledCallLimits()
         super().__init__(
@@ -94,9 +95,14 @@ class DefaultThreadPool(CallExecutor):
             behavior.experimental_thread_pool = method_pool
 
     def submit(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> CallFuture:
-        """Run grpcio's function that answers a call in one of the executor's threads.
+        """Queue a call, which one of the executor's threads then runs.
 
         Only grpcio calls this method.
+
+        Args:
+          function: grpcio's function that runs the call.
+          args: the positional arguments of `function`.
+          kwargs: further arguments of grpcio, which this method ignores.
         """
         future = CallFuture(function, args)
         self._queue.put(future)
@@ -137,10 +143,10 @@ class DefaultThreadPool(CallExecutor):
         return send
 
     def handle_stalled_calls(self) -> None:
-        """Replace the threads that wait for a message, and cancel calls beyond the limits.
+        """Add threads for queued calls, and cancel the calls that exceed `StalledCallLimits`.
 
-        If calls are queued, the executor adds a thread for each thread that has waited long. The
-        limits are those of `StalledCallLimits`.
+        Threads are added only while calls are queued: one for each thread that has waited long for
+        the first message of its call, or that waits until the queue of the model lets its call run.
 
         The executor calls this method every second.
         """
@@ -158,8 +164,8 @@ class DefaultThreadPool(CallExecutor):
     def size(self) -> int:
         """The number of threads, which may be larger than `max_concurrent_calls`.
 
-        The pool may add a thread for each thread that waits: for the first message of its call, or
-        until the queue of the model lets its call run.
+        The pool may add a thread for each thread that waits for the first message of its call, or
+        that waits until the queue of the model lets its call run.
         """
         return self._size
 

@@ -30,10 +30,10 @@ class _ThreadState(threading.local):
 class SinglePollerMode:
     """Decides whether all threads of an executor poll for events, or only one of them.
 
-    The threads report each event that they handle. An event is slow if a call runs in it and it
-    takes more than 0.3 ms; all other events are quick. After 64 quick events in a row, counted over
-    all threads, single-poller mode begins: the thread that handled the last of these events becomes
-    the only poller.
+    The threads report each event that they handle. An event is slow if the thread runs a call while
+    it handles the event, and takes more than 0.3 ms. All other events are quick. After 64 quick
+    events in a row, counted over all threads, single-poller mode begins: the thread that handled
+    the last of these events becomes the only poller.
 
     The mode ends when one event takes more than 2 ms, when more than one in nine events is slow for
     some time, or after 20 ms without an event.

@@ -57,8 +57,8 @@ class StalledCallLimits:
       max_calls: the largest number of such calls.
       max_calls_per_peer: the largest number of such calls from one client address.
       max_pending_bytes: the largest number of bytes of incomplete messages, which gRPC keeps in
-        memory. All bytes that a connection with such calls has received since the oldest of these
-        calls began count as incomplete messages.
+        memory. If a connection has such calls, all bytes that it has received since the oldest of
+        them began are counted as bytes of incomplete messages.
       clock: returns the time in seconds since any fixed moment.
       received_bytes: returns how many bytes each connection has received: IP address and port of
         the client → number of bytes.
@@ -101,9 +101,9 @@ class StalledCallReaper:
         # the number of its waiting calls.
         self._waits: dict[CancellableCall, _Wait] = {}
         self._num_waits: dict[str, int] = {}
-        # IP address and port of a client whose connection has waiting calls → the number of bytes
-        # that the connection had received when a check last found it fast enough, and the time from
-        # which the timeout counts. Fast enough means at least `_MIN_BYTES_PER_SECOND`.
+        # IP address and port of a client whose connection has waiting calls → a number of bytes and
+        # a time. The timeout counts from this time, at which the connection had received this
+        # number of bytes. A check renews both when the connection has received enough more bytes.
         self._progress: dict[Address, tuple[int, float]] = {}
         # Waiting call → the number of bytes that its connection had received before the call began.
         self._first_counts: dict[CancellableCall, int] = {}
@@ -217,8 +217,8 @@ class StalledCallReaper:
         Args:
           waits: all calls that wait for their first message.
           last_counts: how many bytes each connection had received at the previous check, which was
-            before the new calls began. A connection that is not in it was opened later, and so had
-            received nothing.
+            before the new calls began. A connection that this mapping lacks was opened after the
+            check, so that it had received nothing.
         """
         self._first_counts = {
             call: self._first_counts.get(call, last_counts.get(peers.split_peer(wait.peer), 0))
@@ -287,8 +287,9 @@ class StalledCallReaper:
     def _oldest(self, limit: int, peer_name: str | None = None) -> list[CancellableCall]:
         """Return the oldest calls, to be cancelled because more than `limit` calls wait.
 
-        The result has `limit` / 8 calls. To cancel several calls at once makes room for new calls,
-        so that not each of them needs a search. The caller must hold the lock.
+        The result has `limit` / 8 calls, and at least one. Cancelling several calls at once makes
+        room for several new calls, so that the search is not repeated for each new call. The caller
+        must hold the lock.
 
         Args:
           limit: the largest number of calls that may wait.

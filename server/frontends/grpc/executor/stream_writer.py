@@ -35,7 +35,7 @@ class NonBlockingStreamWriter:
     def _send_next(self) -> None:
         """Pass the next queued message to gRPC, unless gRPC still sends the previous one.
 
-        The caller must hold the lock of the call, `state.condition`.
+        The caller must hold the lock `condition` of grpcio's state of the call.
         """
         state = self._state
         if self._is_sending or not self._pending or not _server._is_rpc_state_active(state):
