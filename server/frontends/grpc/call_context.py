@@ -21,8 +21,8 @@ class CallContext:
         the request.
       version: the version of the model that has answered; None until then.
       error: the message of the error with which the call ends; empty for no error.
-      timeline: the times at which the call began, ended, and passed the stages between, such as the
-        wait in the queue.
+      timeline: the times at which the stages of the call, such as the wait in the queue, began and
+        ended.
     """
 
     memory: MemoryReservation

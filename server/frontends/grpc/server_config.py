@@ -26,7 +26,7 @@ _CHANNEL_ARGUMENTS: dict[str, int | str] = {
     # calls.
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,
-    # Close a TCP connection if its handshake, for example of TLS, is not complete after this time.
+    # Close a TCP connection if its handshake, for example of TLS, takes longer than 20 seconds.
     "grpc.server_handshake_timeout_ms": 20_000,
 }
 
@@ -39,11 +39,12 @@ def channel_arguments(
     """Return the channel arguments of a server.
 
     Args:
-      max_request_bytes: the largest request message; None for the largest that protobuf allows.
+      max_request_bytes: the largest size of a request message in bytes; None for the largest size
+        that protobuf allows.
       max_requests_per_peer: the largest number of requests in flight from one client address; 0 for
-        no limit. A connection may have a few more streams than that, for example for health checks.
-        Further calls of the connection wait in the client, so that they take no memory of the
-        server.
+        no limit. A connection may have `_EXTRA_STREAMS` more streams than this number, for example
+        for health checks. Further calls of the connection wait in the client, so that they take no
+        memory of the server.
       user_arguments: channel arguments from the command line, which override the server's own.
     """
     arguments = dict(_CHANNEL_ARGUMENTS)

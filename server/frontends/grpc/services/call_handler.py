@@ -91,8 +91,8 @@ class _UnaryCall:
       num_bytes: the size of the request message in bytes, as received.
       admitted: the record of the admission of the call; None if the call has no message or the
         method has no admission control.
-      memory: the call's reservation in the memory budget, if `admitted` is None; else None, because
-        `admitted` has the reservation.
+      memory: the call's reservation in the memory budget; None before the reservation, and for a
+        call whose reservation is in `admitted`.
       pending: the serialised response, which is complete later; None for a call that does not wait.
     """
 

@@ -34,9 +34,9 @@ class HealthService(GrpcService):
 
     The status is SERVING until `report_health` changes it or `drain` is called.
 
-    A health check with an empty service name asks for the health of the whole server. One with a
-    name in `GrpcService.health_names` of an enabled service asks for the health of this service.
-    All other names are unknown.
+    A health check with an empty service name asks for the health of the whole server. A health
+    check with a name in `GrpcService.health_names` of an enabled service asks for the health of
+    this service. All other names are unknown.
     """
 
     names = (health.SERVICE_NAME,)

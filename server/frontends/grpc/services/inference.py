@@ -31,8 +31,8 @@ def classify_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of the method Classify.
 
     Args:
-      dataplane: finds the model of a request and runs the model. The implementation raises the
-        errors of its method `start_classify`.
+      dataplane: finds the model of a request and runs the model. The returned implementation raises
+        the same errors as `dataplane.start_classify`.
     """
     return _examples_function(
         dataplane.start_classify, classification_pb2.ClassificationResponse, _write_classification
@@ -43,8 +43,8 @@ def regress_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of the method Regress.
 
     Args:
-      dataplane: finds the model of a request and runs the model. The implementation raises the
-        errors of its method `start_regress`.
+      dataplane: finds the model of a request and runs the model. The returned implementation raises
+        the same errors as `dataplane.start_regress`.
     """
     return _examples_function(
         dataplane.start_regress, regression_pb2.RegressionResponse, _write_regression
@@ -55,8 +55,8 @@ def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of the method MultiInference.
 
     Args:
-      dataplane: finds the model of a request and runs the model. The implementation raises the
-        errors of its method `start_multi_inference`.
+      dataplane: finds the model of a request and runs the model. The returned implementation raises
+        the same errors as `dataplane.start_multi_inference`.
     """
 
     def multi_inference(raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:

@@ -1,4 +1,4 @@
-"""Parses request messages within limits of memory and time; large messages one after the other."""
+"""Parses request messages within limits of memory and time; parses one large message at a time."""
 
 import threading
 from contextlib import AbstractContextManager, nullcontext

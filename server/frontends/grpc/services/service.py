@@ -66,8 +66,8 @@ class GrpcService(ABC):
       names: the full names of the service, such as "tensorflow.serving.PredictionService". A
         service with several versions has several names.
       health_names: the service names with which a health check asks for the health of this service.
-      counted_apis: the names of the methods whose calls the request metrics count, each under its
-        name as the value of the label "API".
+      counted_apis: the names of the methods whose calls the request metrics count, such as
+        "Predict". The name becomes the value of the metrics' label "API".
       descriptor_module: the name of the generated protobuf module that server reflection imports to
         describe the service. None if reflection need not import a module, for example because the
         Python module of the service class imports it.
@@ -124,8 +124,8 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
                 name,
                 method,
                 context.environment,
-                # Do not limit quick methods, such as GetModelStatus, of a service that is not
-                # admission-controlled: they must be answered even if other requests use the whole
+                # If the service has no admission control, set no limits for its quick methods,
+                # such as GetModelStatus: they must be answered even if other requests use the whole
                 # memory budget.
                 None if method.is_quick and self._admission is None else admission,
             )

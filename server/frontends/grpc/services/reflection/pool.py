@@ -75,20 +75,24 @@ message_type {
 class ReflectionPool:
     """A descriptor pool with the messages and services of all gRPC services of the server.
 
-    The pool finds most descriptors in protobuf's default pool. The services without a generated
-    Python module have a second pool. They are not added to the default pool, because they would
-    clash with generated modules that a program imports later.
+    The pool finds most descriptors in protobuf's default pool. The descriptors of services without
+    a generated Python module are in a second, private pool. They are not added to the default pool,
+    because they would clash with generated modules that a program imports later.
     """
 
     def __init__(self) -> None:
-        """Create the object. The second pool is created when it is first needed."""
+        """Create the object, which at first has only the descriptors of protobuf's default pool.
+
+        The private pool with the other descriptors is created when a lookup in the default pool
+        first fails.
+        """
         self._default = descriptor_pool.Default()
 
     @cached_property
     def _own(self) -> Any:
-        """The second pool, for the services without a generated Python module.
+        """The private DescriptorPool for the services without a generated Python module.
 
-        These are the profiler, the Open Inference Protocol, and version v1 of reflection.
+        These services are the profiler, the Open Inference Protocol, and version v1 of reflection.
         """
         pool = descriptor_pool.DescriptorPool()
         for file in (_profiler_file(), _reflection_v1_file(), _open_inference_file()):
@@ -145,7 +149,8 @@ def _open_inference_file() -> Any:
 def _reflection_v1_file() -> Any:
     """Return the FileDescriptorProto of version v1 of server reflection.
 
-    It is that of v1alpha with another package name, since the messages are the same.
+    Versions v1 and v1alpha have the same messages. So the function copies the descriptor of v1alpha
+    and changes the package name.
     """
     file = descriptor_pb2.FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(file)

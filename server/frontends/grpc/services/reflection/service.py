@@ -29,8 +29,8 @@ class ReflectionService(GrpcService):
     state.
     """
 
-    # One handler answers the calls of both versions, v1 and v1alpha, because their messages have
-    # the same wire format.
+    # The names of the two versions of the service. The same function answers the calls of both,
+    # because their messages have the same wire format.
     names = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 
     def __init__(self, context: ServiceContext) -> None:
