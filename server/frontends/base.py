@@ -255,8 +255,8 @@ def reserve_port(
     """Bind a socket to a port, so that no other process takes it before a frontend listens.
 
     Args:
-      on_error: an ExitStack that the caller closes if the server fails to start, which closes the
-        socket.
+      on_error: an ExitStack that the caller closes if the server fails to start. The socket is then
+        closed too.
       host: the address to bind.
       port: the port; 0 for a frontend that is disabled.
       flag: the command-line flag that sets the port, such as "--port", for the text of an error.

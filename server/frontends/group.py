@@ -79,8 +79,8 @@ class FrontendGroup:
         """Bind the ports, so that no other process takes them before the frontends start.
 
         Args:
-          on_error: an ExitStack that the caller closes if the server fails to start, which closes
-            the bound sockets.
+          on_error: an ExitStack that the caller closes if the server fails to start. The bound
+            sockets are then closed too.
           are_shared: whether other processes of this server listen on the same ports, so that the
             kernel distributes connections among them.
 
@@ -123,10 +123,12 @@ class FrontendGroup:
             self._frontends.append(base.start_grpc(self._context, self._grpc_socket))
 
     def report_startup(self, describe: Callable[[], str]) -> None:
-        """Let readiness checks fail until `mark_ready` is called, and say what the server does.
+        """Let readiness checks fail until `mark_ready` is called.
+
+        The responses to the checks say what the server is doing.
 
         Args:
-          describe: returns what the starting server does at the time of a check, such as "importing
+          describe: returns what the server is doing at the time of a check, such as "importing
             TensorFlow".
         """
         self._admission.begin_startup(describe)

@@ -43,8 +43,8 @@ _CORS_HEADERS = (
 class RootApp:
     """The ASGI application that receives all REST requests.
 
-    It checks API keys, answers health checks and requests for metrics, passes other requests to the
-    part that answers their path, and adds CORS headers.
+    It checks API keys, answers health checks and requests for metrics, and adds CORS headers. By
+    their path, it passes other requests to the REST APIs, the OpenAPI application or the console.
     """
 
     def __init__(

@@ -15,8 +15,8 @@ class RestConfig:
         decompression.
       timeout_ms: The milliseconds that a request may take. None means no limit.
       threads: The largest number of threads that run models for small requests at the same time.
-      allow_origins: Whether responses have the CORS headers with which browsers let pages of any
-        origin read them.
+      allow_origins: Whether responses have CORS headers, so that browsers let pages of any origin
+        read the responses.
       access_log: Whether each request is logged.
       open_metrics: Whether clients without an API key can read the metrics.
       open_health: Whether clients without an API key can call the health and readiness checks.

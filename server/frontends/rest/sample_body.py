@@ -14,7 +14,7 @@ from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
-# The ending of a tensor's name with which `array_to_json` writes the strings of the tensor as
+# If the name of a tensor ends with this text, `array_to_json` writes the strings of the tensor as
 # {"b64": "..."} objects.
 _BYTES_NAME = "_bytes"
 

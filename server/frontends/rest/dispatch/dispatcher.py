@@ -213,8 +213,8 @@ class Dispatcher:
                 return await self._finish_later(answer, cancellation, route.model)
             return answer
         except BaseException:
-            # Stop the work, whose result is not needed any more: for example, the time limit has
-            # passed.
+            # Stop the function that handles the request: its result is not needed any more, for
+            # example because the time limit has passed.
             cancellation.cancel()
             raise
         finally:

@@ -33,8 +33,8 @@ class FairDeliveries:
         """
         self.loop = loop
         self._waiting: FairQueue[Callable[[], object]] = FairQueue()
-        # Whether a call of `_deliver_some` is scheduled in the event loop. If so, a new function
-        # needs no further call.
+        # Whether the event loop is about to call `_deliver_some`. If so, `deliver` does not
+        # schedule the call again.
         self._is_scheduled = False
         self._lock = threading.Lock()
 
@@ -64,7 +64,7 @@ class FairDeliveries:
             try:
                 function()
             except Exception:
-                # Log the error and continue with the responses of other requests.
+                # Log the error of this response, and continue with the responses of other requests.
                 logger.exception("a response cannot be sent")
         with self._lock:
             self._is_scheduled = bool(self._waiting)

@@ -23,8 +23,8 @@ class Route:
       runs_model: Whether the request has a body and runs a model, as predict does. Admission
         control limits such requests, and metrics record their latency under `operation`.
       changes_models: Whether the request loads or unloads a model, which may take minutes.
-      has_body: Whether a request that runs no model has a body. Admission control limits such
-        requests too.
+      has_body: Whether the request has a body although it runs no model, as a request that loads a
+        model does. Admission control limits such requests too.
       template: The path with placeholders, such as "/v1/models/{model}:predict". Empty for a path
         that the API does not have.
     """

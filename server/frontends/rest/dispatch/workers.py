@@ -63,8 +63,8 @@ class Workers:
         self._queues = RequestQueues() if queues is None else queues
         self._run_pool = RunPool(threads)
         self._large_pool = RunPool(max(1, threads // 2), share=0.5)
-        # The threads that run requests. The pool does not limit them, because the queues of the
-        # models decide how many requests run.
+        # The threads that run requests. The size of this pool does not limit how many requests run
+        # at the same time: the queues of the models do that.
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="rest-worker")
         self._change_threads = ThreadPoolExecutor(_CHANGE_THREADS, thread_name_prefix="rest-change")
         self._timeout_ms = timeout_ms
@@ -203,7 +203,11 @@ class Workers:
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
     def _run_tickets(self, ticket: Ticket | None) -> None:
-        """Run a request that has left its queue, and then the queued requests that may run next."""
+        """Run a request that has left its queue, and then the queued requests that may run next.
+
+        Args:
+          ticket: The queue entry of the request. None to do nothing.
+        """
         while isinstance(ticket, _WorkTicket):
             ticket.run()
             ticket = self._queues.finish(ticket)

@@ -46,7 +46,7 @@ def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False
     """Build the ASGI application that serves the OpenAPI document and the Swagger UI page.
 
     The document is built again when a client requests it, so that it describes the current models.
-    Requests that wait for a build which has not begun share the result of that build.
+    If several requests wait for the next build to begin, they share its result.
 
     Args:
       dataplane: Has the models and their signatures.

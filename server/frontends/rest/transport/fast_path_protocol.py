@@ -22,8 +22,8 @@ _MAX_JOINED_BYTES = 1 << 16
 class _WaitingRequest:
     """A request that is answered without uvicorn, and whose response is not complete yet.
 
-    The object is stored where uvicorn's protocol stores its RequestResponseCycle, the object for
-    the current request. So it has the attributes of that class that the protocol reads.
+    uvicorn's protocol stores a RequestResponseCycle for the current request. An object of this
+    class is stored in its place, and so has all attributes that uvicorn's protocol reads from it.
     """
 
     __slots__ = ("disconnected", "keep_alive", "message_event", "response", "response_complete")

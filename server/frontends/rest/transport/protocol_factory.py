@@ -23,9 +23,8 @@ def build_protocol_class(
 
     Args:
       timeouts: The time limits for slow clients, and the size limit of the head of a request.
-      find_fast_path: Returns the function that answers a quick request without uvicorn, or None if
-        uvicorn must handle the request. None in place of the function lets uvicorn handle all
-        requests.
+      find_fast_path: A function that returns the handler of a quick request, or None if uvicorn
+        must handle the request. If `find_fast_path` itself is None, uvicorn handles all requests.
     """
     if not uvicorn_compat.is_compatible():
         logger.warning(

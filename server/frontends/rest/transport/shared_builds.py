@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-# The pause after a build is this number of times as long as the build and the delivery of the
-# document, up to `_MAX_PAUSE_SECONDS`. So builds take at most a tenth of the time of a processor,
-# unless a build takes long.
+# The pause after a build is 9 times as long as the build and the delivery of its document, but at
+# most `_MAX_PAUSE_SECONDS`. So builds take at most a tenth of the time of a processor, unless the
+# pause is limited because a build takes very long.
 _PAUSE_RATIO = 9
 _MAX_PAUSE_SECONDS = 1.0
 # After this number of requests has been answered with a document, the event loop handles other
@@ -35,9 +35,10 @@ class SharedBuilds(Generic[Document]):
         self._pause_end = 0.0
 
     async def get(self, key: Hashable, build: Callable[[], Document]) -> Document:
-        """Return a document, so new that its build began after this call.
+        """Wait for the next build of a document, and return the document.
 
-        All calls that wait for the same document share one build.
+        All calls that wait for the same build to begin share its result. A build that has begun
+        before this call is not used, because its document may be outdated.
 
         Args:
           key: Identifies the document among those of this object.

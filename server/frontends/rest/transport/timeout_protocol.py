@@ -173,8 +173,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def _continue_without_upgrade(self, data: bytes) -> None:
         """Parse the body of a request as if the request had not asked for a protocol upgrade.
 
-        The old parser has stopped at the upgrade. A new parser gets a head with the same headers
-        that delimit the body, and then the body.
+        The previous parser has stopped after the head of the request, because of the upgrade. A new
+        parser gets an artificial head, with only the headers of the request that determine where
+        its body ends, and then the body.
         """
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
@@ -255,9 +256,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._timer = self.loop.call_later(self._check_interval, self._check_timeouts)
 
     def _is_request_answered_late(self) -> bool:
-        # Return True for any request that is being answered, without measuring the time. This
-        # method runs at a fixed interval, so that quick requests are rarely affected; and for them,
-        # the only effect is a check whether the client has gone.
+        # Return True for any request that is being answered, without measuring how long that takes.
+        # This method is called at a fixed interval, so that it seldom meets a quick request. For a
+        # quick request, the only effect is a check whether the client has closed the connection.
         cycle = self.cycle
         return cycle is not None and not cycle.more_body and not cycle.response_started
 

@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 # The classes and functions of uvicorn that this package uses. Their type is Any, because the
-# installed uvicorn may lack some of them. `is_compatible` checks that it has all.
+# installed uvicorn may lack some of them. `is_compatible` checks that it has all of them.
 HttpToolsProtocol: Any
 FlowControl: Any
 ServerState: Any

@@ -33,7 +33,7 @@ class PredictRouter:
           path: The path as sent, with the query string.
 
         Raises:
-          NotFound: The path only begins with the path of this router, and continues differently.
+          NotFound: The path is not exactly the path of this router.
           InvalidInput: The method is not POST.
         """
         if path.partition("?")[0] != self._path:
