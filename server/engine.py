@@ -34,8 +34,8 @@ from tpuserve.saved_model import signing
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# With batching, this number of requests of one model may wait for their batches at the same time,
-# or as many as a frontend has threads, if that is more.
+# With batching, the number of requests of one model that wait for their batches at the same time is
+# limited to _MIN_BATCH_WAITERS, or to the number of threads of a frontend if that is larger.
 _MIN_BATCH_WAITERS = 128
 
 logger = logging.getLogger("server.app")
@@ -338,8 +338,8 @@ class Engine:
 def _check_nothing(directory: Path, base_path: Path | None = None) -> None:
     """Accept any directory of a version.
 
-    This function replaces the check of SavedModels for a custom `load` function: only that function
-    knows which directories it can load.
+    This function replaces the check of SavedModels if the server has a custom `load` function,
+    because only `load` knows which directories it can load.
     """
 
 

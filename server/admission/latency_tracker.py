@@ -24,8 +24,8 @@ _RUNS_UNTIL_RESET = 4096
 # do not matter.
 _MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
 _VERY_SLOW_SECONDS = 0.05
-# While requests are quick, the tracker reads only once in this number of requests how long the
-# thread has waited for a CPU: each reading opens a file in /proc and so takes time itself.
+# While requests are quick, the tracker reads only once in _RUNS_PER_READING requests how long the
+# thread has waited for a CPU, because each reading opens a file in /proc, which takes time itself.
 _RUNS_PER_READING = 64
 _SCHEDULER_FILE = "/proc/thread-self/schedstat"
 

@@ -45,12 +45,12 @@ def check_running_allowed() -> None:
 
 
 class NonBlocking:
-    """A context manager that forbids the calling thread to block in its body. Cannot be nested."""
+    """A context manager: its thread must not block in the `with` body. Cannot be nested."""
 
     __slots__ = ("_may_run",)
 
     def __init__(self, may_run: bool = True) -> None:
-        """Create the context manager, which has an effect only while its body runs.
+        """Create the context manager, which has an effect only while the `with` body runs.
 
         Args:
           may_run: whether the thread may run a model in the body; True if the model is known to be

@@ -8,17 +8,19 @@ from typing import Protocol
 # so that chance has little influence on it.
 _MIN_RUNS = 32
 _MIN_SECONDS = 0.2
-# The limit changes if the new limit gives at least 1.05 times the rows (examples) per second of the
-# old limit. A smaller gain is within the noise of a measurement.
+# The limit on the batches that run at the same time changes if the new limit gives at least 1.05
+# times the rows (examples) per second of the old limit. A smaller gain is within the noise of a
+# measurement.
 _MIN_GAIN = 1.05
-# The pause between two experiments, each of which tries another limit. The pause is
-# _FIRST_PAUSE_SECONDS at first, and doubles after each experiment without a gain, up to
-# _MAX_PAUSE_SECONDS. When the limit or the load has changed, the pause is _FIRST_PAUSE_SECONDS
-# again.
+# The pause between two experiments, each of which tries another limit on the batches that run at
+# the same time. The pause is _FIRST_PAUSE_SECONDS at first, and doubles after each experiment
+# without a gain, up to _MAX_PAUSE_SECONDS. When the limit or the load has changed, the pause is
+# _FIRST_PAUSE_SECONDS again.
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 64.0
 # The load counts as changed if the mean number of rows (examples) per batch has grown or shrunk by
-# a factor of at least 1.5 since the last experiment. The next experiment then begins at once.
+# a factor of at least 1.5 since the last experiment with the limit on the batches that run at the
+# same time. The next experiment then begins at once.
 _LOAD_CHANGE = 1.5
 
 logger = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ class _Measurement:
     def is_saturated(self) -> bool:
         """Whether other requests waited at the ends of most runs.
 
-        Otherwise the limit had no effect, and the measurement says nothing about it.
+        Otherwise the limit had no effect, and the measurement says nothing about the limit.
         """
         return 2 * self.saturated_runs > self.runs
 

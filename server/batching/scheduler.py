@@ -261,8 +261,8 @@ class Scheduler:
             if ready is None:
                 next_time = self._next_time()
                 if next_time is not None and next_time < self._next_wakeup:
-                    # All sleeping threads wake up later than the next batch is ready. Wake one of
-                    # them, which then sleeps again, but only until the batch is ready.
+                    # All sleeping threads would wake up only after the next batch is ready. Wake
+                    # one of them now: it sleeps again, but only until the batch is ready.
                     self._condition.notify()
                 return
             self._enqueue_ready(ready)

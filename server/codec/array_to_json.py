@@ -137,8 +137,8 @@ def _encode_numbers(array: Array, kind: str) -> bytes:
 
 
 def _append_chunked(text: bytearray, array: Array, kind: str) -> None:
-    # A chunk consists of as many whole rows (indices of the first dimension) as have at most
-    # CHUNK_SIZE numbers together. If a single row is larger, this row is itself appended in chunks.
+    # Append the array in chunks of whole rows (indices of the first dimension), with at most
+    # CHUNK_SIZE numbers each. A row with more numbers than this is itself appended in chunks.
     row_size = array[0].size
     text += b"["
     if row_size > CHUNK_SIZE:

@@ -102,8 +102,8 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
 def format_for_error(value: Json) -> str:
     """Format a parsed value as JSON for an error text, of at most 256 characters and "..."."""
     if isinstance(value, (list, dict, RawNumericArray)):
-        # Each chunk of the encoder has at least one character. So this number of chunks is enough
-        # for the characters that are shown, and a large value is not encoded as a whole.
+        # Take only _MAX_SHOWN_CHARACTERS + 1 chunks from the encoder, so that a large value is not
+        # encoded as a whole. They are enough, because each chunk has at least one character.
         text = "".join(islice(_ERROR_ENCODER.iterencode(value), _MAX_SHOWN_CHARACTERS + 1))
     else:
         text = json.dumps(value, ensure_ascii=False)

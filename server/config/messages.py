@@ -69,7 +69,7 @@ def default_pool() -> DescriptorPool:
 
 
 def _make_pool(serialized_files: Iterable[bytes]) -> DescriptorPool:
-    """Create a descriptor pool of some .proto files and of the other files in model_server.binpb.
+    """Create a descriptor pool of `serialized_files` and of the files in model_server.binpb.
 
     A file in `serialized_files` replaces the file of the same name in model_server.binpb.
 

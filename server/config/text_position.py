@@ -2,9 +2,9 @@
 
 import re
 
-# Matches the tokens of protobuf's text form from which the current field follows: comments and
-# strings, which are skipped; names, and text in brackets, which is the type of an Any or a list of
-# values; the beginnings and ends of messages; and the colon before a value.
+# Matches the tokens of protobuf's text form from which `find_field` determines the current field:
+# comments and strings, which are skipped; names, and text in brackets, which is the type of an Any
+# or a list of values; the beginnings and ends of messages; and the colon before a value.
 _TOKEN = re.compile(
     r"""(?P<skipped>\#[^\n]*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)
     |(?P<name>[A-Za-z_]\w*|\[[\w./\s-]*\]?)|(?P<sign>[{}<>:])|\S""",

@@ -373,7 +373,7 @@ class DataPlane(DataPlaneInterface):
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
         """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.
 
-        `requests_in_flight` is a number that the event shows.
+        The event shows `requests_in_flight`, the number of requests in flight.
         """
         profiler.record_event(seconds, requests_in_flight)
 
@@ -533,7 +533,7 @@ class DataPlane(DataPlaneInterface):
         inputs: Mapping[str, Array],
         timeline: Timeline,
     ) -> Mapping[str, Array]:
-        """Return the outputs of a run, and record it in the statistics and metrics.
+        """Return the outputs of a run, and record the run in the statistics and metrics.
 
         Args:
           started: the result of `_start_recorded_run`.

@@ -268,5 +268,5 @@ class DataPlaneInterface(Protocol):
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
         """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.
 
-        `requests_in_flight` is a number that the event shows.
+        The event shows `requests_in_flight`, the number of requests in flight.
         """

@@ -31,8 +31,8 @@ def record_event(seconds: float, requests_in_flight: int) -> None:
         time.sleep(seconds)
 
 
-# The cache returns the address of the first call, because a process can start only one profiler
-# server.
+# A process can start only one profiler server. So the result is cached, and later calls return the
+# address from the first call.
 @functools.cache
 def _start_server() -> str:
     import tensorflow as tf

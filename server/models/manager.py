@@ -55,7 +55,7 @@ class Downloader(Protocol):
 
 
 class ServableHandle:
-    """A context manager that yields a version, and keeps the version loaded inside its body."""
+    """A context manager that yields a version, and keeps it loaded while the `with` body runs."""
 
     __slots__ = ("_find", "_label", "_name", "_servable", "_version")
 
@@ -534,7 +534,7 @@ class Manager:
         ]
         for replaced in set(self._servables.get(name, ())) - set(others):
             self._fingerprints.pop(replaced, None)
-        # The sort is stable, so the new servable comes before another servable of the same version.
+        # `sorted` is stable, so the new servable comes before another servable of the same version.
         newest_first = sorted([servable, *others], key=lambda candidate: -candidate.version)
         self._servables[name] = tuple(newest_first)
         self._note_change(servable, State.START)
@@ -564,8 +564,8 @@ class Manager:
             for servable in servables:
                 if (version is None or version == servable.version) and servable.try_acquire():
                     return servable
-            # A version may have become available after the loop has checked it. So try again if the
-            # list of servables has changed, or if a version is available now.
+            # A version may have become available after its `try_acquire` was called. So try again
+            # if the list of servables has changed, or if a version is available now.
             if servables is self._servables.get(name, ()) and not self.is_available(name, version):
                 break
         request = f"Latest({name})" if version is None else f"Specific({name}, {version})"
