@@ -90,8 +90,8 @@ def _follow_supervisor(
 ) -> None:
     """Handle the supervisor's messages until the message "stop".
 
-    Some messages pass a connection to a new engine process, over which this process then sends its
-    calls.
+    Some messages contain a socket that is connected to a new engine process. The frontend process
+    then sends its calls over this socket.
 
     Args:
       control: the connection to the supervisor.

@@ -1,4 +1,4 @@
-"""Computes the settings of the frontend processes: the server's, with the limits divided."""
+"""Computes the settings of the frontend processes, which share the limits of the server."""
 
 import math
 from dataclasses import replace
@@ -19,8 +19,8 @@ def frontend_settings(settings: Settings) -> list[Settings]:
     share = replace(
         settings,
         frontend_processes=0,
-        # If batching is enabled, a waiting request occupies no thread of the frontend. Enable it,
-        # because each request of a frontend process waits for the engine process.
+        # Enable batching, because a waiting request then occupies no thread of the frontend, and
+        # each request of a frontend process waits for the engine process.
         enable_batching=True,
         max_requests_in_flight=math.ceil(settings.max_requests_in_flight / count),
         max_request_memory_bytes=math.ceil(

@@ -117,7 +117,10 @@ class Collector:
         self._collections.append(_Collection(asker, number, missing, deadline))
 
     def update(self, process: SupervisedProcess, snapshot: Snapshot) -> None:
-        """Record the metrics that a process has sent, and answer the requests that are complete."""
+        """Record the metrics that a process has sent.
+
+        Then answer each frontend process whose request waited only for these metrics.
+        """
         self._latest[process] = snapshot
         for collection in self._collections:
             collection.missing.discard(process)
@@ -136,7 +139,10 @@ class Collector:
         self.answer()
 
     def answer(self) -> None:
-        """Answer the frontend processes' requests that are complete or past their deadline."""
+        """Answer each frontend process whose request is complete or past its deadline.
+
+        A request is complete when all processes have sent their metrics or have ended.
+        """
         now = time.monotonic()
         for collection in list(self._collections):
             if not collection.missing or collection.deadline <= now:

@@ -16,7 +16,7 @@ _STABLE_SECONDS = 60.0
 
 @dataclass(eq=False)
 class Place:
-    """A slot for one process of a server, the engine or a frontend, and its current process.
+    """A slot for one process of a server (the engine or a frontend), with its current process.
 
     Attributes:
       name: the name for the log, such as "frontend 1".
@@ -24,7 +24,7 @@ class Place:
       arguments: the arguments of the main function after the first two, which `SupervisedProcess`
         adds.
       process: the running process; None while no process runs in this slot.
-      is_ready: whether the process has started, so that the supervisor can connect it to others.
+      is_ready: whether the process has started, so that it can be connected to others.
       is_connected: for a frontend process, whether it is connected to an engine process.
       restart_at: the time at which to start the next process, by the clock `time.monotonic`; None
         while a process runs.
@@ -50,7 +50,7 @@ class Place:
         self.process = SupervisedProcess(self.name, self.main, self.arguments, on_event)
 
     def end(self) -> float:
-        """Remove the process, which has ended, and return the seconds until the next is started."""
+        """Remove the ended process, and return the seconds until the next process is started."""
         now = time.monotonic()
         if now - self._started_at >= _STABLE_SECONDS:
             self._backoff_seconds = _FIRST_BACKOFF_SECONDS

@@ -17,8 +17,8 @@ from server.ray.settings import make_settings
 from server.servables.pending import Pending
 from tpuserve.errors import TpuserveError, Unavailable
 
-# How many seconds a stopped replica waits: until the entries of the request log are written, and
-# until the runs that still use a model end.
+# The longest times, in seconds, that a stopped replica waits: _LOG_SECONDS for the request log to
+# write its entries, and _UNLOAD_SECONDS for the end of the runs that still use a model.
 _LOG_SECONDS = 5
 _UNLOAD_SECONDS = 5
 
@@ -146,8 +146,8 @@ class Replica:
                 grpc_context.set_details(errors.truncate_message(str(error)))
                 raise
             finally:
-                # Stop work that still runs for a call which its client has cancelled. For a call
-                # that is answered, this has no effect.
+                # If the client has cancelled the call, stop the work that still runs for it. If the
+                # call is answered, this has no effect.
                 call.cancellation.cancel()
         return MessageBytes(result)
 

@@ -37,8 +37,9 @@ class Call:
             self._answer = answer
             self._is_done = True
             callback, waiter = self._callback, self._waiter
-            # Delete these references, which form a cycle with this object. Otherwise the arrays of
-            # the request would stay in memory until the garbage collector runs.
+            # Delete the references to the callback and to `retry`, which form a cycle with this
+            # object. Otherwise the arrays of the request would stay in memory until the garbage
+            # collector runs.
             self._callback = self.retry = None
         if waiter is not None:
             waiter.release()

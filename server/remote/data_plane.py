@@ -262,7 +262,7 @@ class RemoteDataPlane(DataPlaneInterface):
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
         """Wait for some seconds, and record the wait as an event of the engine process's profiler.
 
-        `requests_in_flight` is a number that the event shows.
+        The event shows `requests_in_flight`, the number of requests in flight.
         """
         self._call("record_profiler_event", seconds, requests_in_flight)
 
@@ -418,6 +418,6 @@ def _read_again(read_inputs: ReadInputs, signature: Signature) -> Mapping[str, A
 
 
 def _check_may_wait() -> None:
-    """Raise WouldBlock if the calling thread must not wait, like the thread of the event loop."""
+    """Raise WouldBlock if the calling thread, such as that of the event loop, must not wait."""
     if not blocking_allowed():
         raise WouldBlock

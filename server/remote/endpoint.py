@@ -202,8 +202,8 @@ class EngineEndpoint:
     def _run_tickets(self, ticket: Ticket | None) -> None:
         """Run an inference that may run now, and then waiting inferences, until none may run.
 
-        `ticket` is the ticket of the first inference; None to run nothing. The method runs in a
-        thread of the pool for inferences.
+        `ticket` represents the first inference in the queues; None to run nothing. The method is
+        called in a thread of the pool for inferences.
         """
         while isinstance(ticket, _InferenceTicket):
             ticket.run()
@@ -349,7 +349,7 @@ class EngineEndpoint:
 
 
 class _InferenceTicket(Ticket):
-    """The ticket of an inference call, with which it waits in the queues until it may run."""
+    """Represents an inference call in the queues, from its arrival until it has run."""
 
     __slots__ = ("_channel", "_endpoint", "_number", "_work")
 
