@@ -17,7 +17,7 @@ class FairQueue(Generic[Item]):
 
     def __init__(self) -> None:
         """Create an empty queue."""
-        # Key → its items, for the keys that have items. The first key is the next one.
+        # Key → its items, for the keys that have items. `pop` takes an item of the first key.
         self._items: dict[Hashable, deque[Item]] = {}
         self._lock = threading.Lock()
 

@@ -274,8 +274,8 @@ class Servable:
         if runner is not model and close is not None:
             close()
         model.close()
-        # Delete these references, so that the memory of the model is freed before the state END is
-        # reported.
+        # Delete the references to the model and its runner, so that the model's memory is freed
+        # before the state END is reported.
         del model, runner, close
         self._enter(State.END)
         logger.info("%s: unloaded", self)

@@ -205,7 +205,7 @@ def _http_status(error: Exception) -> int | None:
     for cause in _causes(error):
         response = getattr(cause, "response", None)
         if isinstance(response, dict):
-            # The error is one of botocore, the library for S3, whose `response` is a dictionary.
+            # In the errors of botocore, the library for S3, `response` is a dictionary.
             return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         for value in (cause, response):
             for name in ("status", "status_code", "code"):

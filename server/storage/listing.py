@@ -195,7 +195,8 @@ class RemoteDirectory:
         remaining = self._end - time.monotonic()
         if remaining > 0:
             if not self._file_system.async_impl:
-                # This is the file system of huggingface_hub, which has its own time limits.
+                # The file system is that of huggingface_hub. Call its method without a time limit,
+                # because huggingface_hub has its own time limits.
                 return getattr(self._file_system, method)(*args, **kwargs)
             coroutine = getattr(self._file_system, f"_{method}")
             try:
@@ -209,7 +210,7 @@ class RemoteDirectory:
         )
 
     def _index(self) -> list[RemoteFile] | None:
-        """Return the files in the index file SHA256SUMS of a base path on a web server.
+        """Return the files that the index file SHA256SUMS of a base path on a web server lists.
 
         The result is None if there is no such file, or if the base path is not on a web server.
         """

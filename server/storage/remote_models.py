@@ -11,8 +11,8 @@ from server.storage.model_cache import Lease, ModelCache
 from server.storage.remote_version import RemoteVersion
 from tpuserve.errors import DamagedDownload
 
-# The number of different contents of a version that are remembered: the latest, and some earlier
-# ones, whose download the manager may still request.
+# The number of different listings of a version's files that are kept: the latest, and some earlier
+# ones, because the manager may still request a download of the files in them.
 _KEPT_CONTENTS = 4
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class RemoteModels:
         return directories
 
     def _forget_old(self, version: RemoteVersion) -> None:
-        """Forget the oldest contents of a version, and remember the latest `_KEPT_CONTENTS`.
+        """Forget all but the latest `_KEPT_CONTENTS` different listings of a version's files.
 
         Otherwise the memory could grow without limit, because a web server may send another ETag at
         each listing.

@@ -15,8 +15,8 @@ from opentelemetry.util.re import parse_env_headers
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _DEFAULT_PORT = 4317
-# The spans of queued requests are sent when this number of requests is queued, or after this number
-# of seconds.
+# The spans of queued requests are sent when _BATCH_SIZE requests are queued, or when the exporter
+# has waited for _BATCH_SECONDS seconds.
 _BATCH_SIZE, _BATCH_SECONDS = 256, 1.0
 # The largest number of queued requests. The spans of further requests are discarded, so that the
 # queue does not fill the memory if the collector is slow or absent.
@@ -129,7 +129,7 @@ class Exporter(Generic[Item]):
             self._num_dropped += count
             self._log_failure(f"{error.code().name}: {error.details()}")
         except Exception:
-            # Keep the thread alive, so that it sends later spans.
+            # Log the exception and continue, because the thread must send later spans.
             logger.exception("spans cannot be encoded")
         if self._num_dropped:
             self._log_failure("the collector does not keep up")

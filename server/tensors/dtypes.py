@@ -79,8 +79,8 @@ BY_NUMBER: dict[int, ElementType] = {
 }
 """The element types by their DataType number."""
 
-# Use the dtypes themselves as keys, not their names, because NumPy computes the name of a dtype on
-# each access.
+# NumPy dtype → element type. The keys are the dtypes themselves and not their names, because NumPy
+# computes the name of a dtype on each access.
 BY_DTYPE: dict[np.dtype[Any], ElementType] = {
     element_type.dtype: element_type for element_type in _ELEMENT_TYPES
 }

@@ -98,7 +98,7 @@ class _Reader:
         return self.serialized[field.start : field.end]
 
     def copy_other_field(self, field: Field) -> memoryview:
-        """Return the bytes of a field that does not hold tensor values, and add its cost."""
+        """Return the bytes of a field without tensor values, and count the field's parsing cost."""
         self.cost.add_other_field(field.number, field.end - field.start)
         return self.serialized[field.tag : field.end]
 

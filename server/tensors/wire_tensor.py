@@ -47,7 +47,7 @@ class NumericField(NamedTuple):
 
     @property
     def factor(self) -> int:
-        """The largest number of bytes of the array for each byte of the serialised field."""
+        """The largest number of bytes of the decoded array per byte of the serialised field."""
         return parsing_cost.VARINTS if self.is_varint else parsing_cost.COPIED
 
     @property
