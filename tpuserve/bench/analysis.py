@@ -198,4 +198,5 @@ def _measure(
         with local_server.serve({name: base_path}, **flags) as server:
             url = server.rest_url if protocol == "rest" else server.grpc_url
             target = Target(url, name, signature_name=signature_name)
-            return benchmark.run(target, choice, loads, procedure, report)
+            requests = benchmark.choose_requests(target, choice)
+            return benchmark.run(target, requests, loads, procedure, report)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tpuserve.bench import inputs as bench_inputs
-from tpuserve.bench.inputs import RequestInputs
+from tpuserve.bench.inputs import RequestInputs, Requests
 from tpuserve.bench.load import Load
 from tpuserve.bench.sender import create_sender
+from tpuserve.bench.server_example import request_example
 from tpuserve.bench.windows import Procedure, Result, measure
 from tpuserve.client import Client
 from tpuserve.client.address import ApiName, create_api, parse_url
@@ -22,6 +23,14 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 MAX_CONNECTIONS = 1000
 """The largest number of HTTP connections of an open loop."""
+
+_ADVICE = (
+    "The inputs {origin}. Give inputs that the model accepts: --input for a file of them, or "
+    "--request-log."
+)
+_RANDOM = "are random values of the dtypes and shapes in the model's metadata"
+_EXAMPLE = "are the example in /openapi.json of the server"
+_OVER_HTTP = " If the server is tpuserve, its http:// URL has an example of such strings."
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class InputChoice:
 
 def run(
     target: Target,
-    choice: InputChoice,
+    requests: Requests,
     loads: Sequence[Load],
     procedure: Procedure,
     progress: Callable[[int, int, str], None] = lambda done, total, step: None,
@@ -77,7 +86,7 @@ def run(
 
     Args:
       target: the model to measure.
-      choice: the source of the inputs of the requests.
+      requests: the requests, which are sent in turn.
       loads: the loads, in the order of the measurements.
       procedure: the length and the number of the time windows of each measurement.
       progress: takes the number of finished time windows, the largest possible number of time
@@ -89,8 +98,8 @@ def run(
     Raises:
       TpuserveError: no server answers, the model cannot be called, or an argument is invalid.
     """
-    calls = _encode(target, _choose_inputs(target, choice))
-    connection = Connection(parse_url(target.url), target.api_key, target.ca_file)
+    calls = _encode(target, requests.inputs)
+    connection = _connection(target)
 
     async def measure_all() -> list[Result]:
         return [await measure_load(position) for position in range(len(loads))]
@@ -106,7 +115,7 @@ def run(
         connections = load.concurrency or MAX_CONNECTIONS
         sender = create_sender(connection, calls, connections, target.timeout_s)
         try:
-            return await measure(sender, load, procedure, on_window)
+            return await measure(sender, load, procedure, on_window, requests.advice)
         finally:
             await sender.close()
 
@@ -118,6 +127,43 @@ def run(
         return _run_on_loop(measure_all)
     finally:
         gc.unfreeze()
+
+
+def choose_requests(target: Target, choice: InputChoice) -> Requests:
+    """Read or generate the requests of a measurement.
+
+    Strings that a model parses, such as tf.Examples, cannot be generated from its metadata. The
+    example that a server of tpuserve offers for the signature is sent instead.
+
+    Args:
+      target: the model to measure.
+      choice: the source of the inputs.
+
+    Raises:
+      TpuserveError: no server answers, it has no such model, or the source has no requests.
+    """
+    if choice.request_log is not None:
+        return Requests(bench_inputs.read_request_log(choice.request_log, target.model))
+    signature = _find_signature(target)
+    if choice.file is not None:
+        return Requests(bench_inputs.read_file(choice.file, signature))
+    has_strings = any(spec.dtype == "string" for spec in signature.inputs.values())
+    if has_strings and not choice.shapes:
+        example = request_example(
+            _connection(target),
+            target.model,
+            target.signature_name,
+            signature,
+            choice.batch_size,
+            target.timeout_s,
+        )
+        if example is not None:
+            return Requests([example], _ADVICE.format(origin=_EXAMPLE))
+    generated = bench_inputs.random_inputs(signature, choice.batch_size, choice.shapes)
+    advice = _ADVICE.format(origin=_RANDOM)
+    if has_strings and not parse_url(target.url).is_http:
+        advice += _OVER_HTTP
+    return Requests(generated, advice)
 
 
 def best_under(results: Sequence[Result], percentile: float, limit_ms: float) -> Result | None:
@@ -180,13 +226,8 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _choose_inputs(target: Target, choice: InputChoice) -> list[RequestInputs]:
-    if choice.request_log is not None:
-        return bench_inputs.read_request_log(choice.request_log, target.model)
-    signature = _find_signature(target)
-    if choice.file is not None:
-        return bench_inputs.read_file(choice.file, signature)
-    return bench_inputs.random_inputs(signature, choice.batch_size, choice.shapes)
+def _connection(target: Target) -> Connection:
+    return Connection(parse_url(target.url), target.api_key, target.ca_file)
 
 
 def _find_signature(target: Target) -> Signature:

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,19 @@ class RequestInputs:
 
     inputs: Mapping[str, Array]
     signature_name: str = ""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests of a measurement.
+
+    Attributes:
+      inputs: the inputs of each request, in the order in which the requests are sent.
+      advice: a sentence that says what to do if the server refuses all of them.
+    """
+
+    inputs: Sequence[RequestInputs]
+    advice: str = "Mend this request, then measure."
 
 
 def random_inputs(
@@ -79,7 +93,8 @@ def read_file(path: Path, signature: Signature) -> list[RequestInputs]:
 
     An .npz file holds one request: an array for each input. A .json file holds one request, and a
     .jsonl file holds one request in each line. A request in JSON is {"x": [1, 2]}, or
-    {"inputs": {"x": [1, 2]}} as in TensorFlow Serving's REST API.
+    {"inputs": {"x": [1, 2]}} as in TensorFlow Serving's REST API. In a JSON request, the object
+    {"b64": "AAE="} stands for a string of bytes.
 
     Args:
       path: the file.
@@ -100,15 +115,35 @@ def read_file(path: Path, signature: Signature) -> list[RequestInputs]:
             lines = [line for line in text.splitlines() if line.strip()]
             texts = lines if path.suffix == ".jsonl" else [text]
             documents = list(map(json.loads, texts))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _file_error(path, f"it is no JSON ({error})") from error
-    requests = [
-        document.get("inputs", document) if isinstance(document, dict) else document
-        for document in documents
-    ]
-    if not requests or not all(isinstance(request, dict) and request for request in requests):
-        raise _file_error(path, "it has no object of inputs")
-    return [RequestInputs(arrays.convert_inputs(request, signature)) for request in requests]
+    if not documents:
+        raise _file_error(path, "it is empty")
+    return [convert_document(document, signature, path) for document in documents]
+
+
+def convert_document(document: Any, signature: Signature, source: Path | str) -> RequestInputs:
+    """Convert a request as in JSON to arrays: {"x": [1, 2]} or {"inputs": {"x": [1, 2]}}.
+
+    Args:
+      document: the request. {"b64": "AAE="} in a string input is a string of bytes.
+      signature: the signature, which has the dtypes of lists.
+      source: the origin of the document, for the text of an error.
+
+    Raises:
+      InvalidInput: the document is no such request.
+    """
+    inputs = document.get("inputs", document) if isinstance(document, dict) else document
+    if not isinstance(inputs, dict) or not inputs:
+        raise _file_error(source, "it has no object of inputs")
+    strings = {name for name, spec in signature.inputs.items() if spec.dtype == "string"}
+    try:
+        decoded = {
+            name: _to_bytes(value) if name in strings else value for name, value in inputs.items()
+        }
+    except (ValueError, RecursionError) as error:
+        raise _file_error(source, f"it has a b64 that is no base64 ({error})") from error
+    return RequestInputs(arrays.convert_inputs(decoded, signature))
 
 
 def read_request_log(path: Path, model: str) -> list[RequestInputs]:
@@ -152,9 +187,18 @@ def read_request_log(path: Path, model: str) -> list[RequestInputs]:
     return requests
 
 
-def _file_error(path: Path, reason: str) -> InvalidInput:
+def _to_bytes(value: Any) -> Any:
+    """Convert the texts and the b64 objects in nested lists to bytes."""
+    if isinstance(value, list):
+        return [_to_bytes(element) for element in value]
+    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+        return b64decode(value["b64"], validate=True)
+    return value.encode() if isinstance(value, str) else value
+
+
+def _file_error(source: Path | str, reason: str) -> InvalidInput:
     return InvalidInput(
-        f"{path} has no requests: {reason}. Give a .npz, .json or .jsonl file with an array for "
+        f"{source} has no requests: {reason}. Give a .npz, .json or .jsonl file with an array for "
         f'each input, such as {{"x": [1, 2]}}.'
     )
 

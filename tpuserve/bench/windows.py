@@ -106,6 +106,7 @@ async def measure(
     load: Load,
     procedure: Procedure,
     on_window: Callable[[int], None] = lambda count: None,
+    advice: str = "",
 ) -> Result:
     """Send the requests of a load until the measurement is stable or the last window has passed.
 
@@ -114,6 +115,7 @@ async def measure(
       load: the number of clients or the rate of requests.
       procedure: the length and the largest number of time windows, and the tolerance.
       on_window: is called after each window with the number of windows so far.
+      advice: a sentence for the error if no request is answered successfully; "" for none.
 
     Raises:
       ServerFailure: a request has failed and none has succeeded.
@@ -134,7 +136,7 @@ async def measure(
             is_answered = is_answered or bool(samples.latencies_s)
             if error and not is_answered:
                 raise ServerFailure(
-                    f"no request with {load} was answered: {error} Mend this request, then measure."
+                    f"no request with {load} was answered: {error} {advice}".strip()
                 )
             windows.append(_summarise(samples, ended - started))
             all_samples.append(samples)

@@ -114,7 +114,8 @@ def bench(
     choice = bench_options.input_choice(options)
     procedure = bench_options.procedure(options)
     with exit_on_sigterm(), progress_bar() as progress:
-        results = benchmark.run(target, choice, loads, procedure, progress)
+        requests = benchmark.choose_requests(target, choice)
+        results = benchmark.run(target, requests, loads, procedure, progress)
     if as_json:
         click.echo(json.dumps(benchmark.to_dict(target, results), indent=2))
     else:

@@ -54,6 +54,15 @@ def test_json_files_have_requests(
     assert requests[0].inputs["x"].dtype == np.float32
 
 
+def test_a_b64_object_is_a_string_of_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"inputs": {"name": [{"b64": "AP8="}, "red"]}}')
+    (request,) = inputs.read_file(tmp_path / "a.json", SIGNATURE)
+    assert request.inputs["name"].tolist() == [b"\0\xff", b"red"]
+    (tmp_path / "a.json").write_text('{"name": [{"b64": "="}]}')
+    with pytest.raises(InvalidInput, match="a.json has no requests: it has a b64 that is no base"):
+        inputs.read_file(tmp_path / "a.json", SIGNATURE)
+
+
 def test_an_npz_file_is_a_request(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.ones((1, 2), np.int8))
     (request,) = inputs.read_file(tmp_path / "a.npz", SIGNATURE)
@@ -62,7 +71,14 @@ def test_an_npz_file_is_a_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("a.json", "{"), ("a.json", "[1]"), ("a.json", "{}"), ("a.jsonl", ""), ("a.npz", "no zip")],
+    [
+        ("a.json", "{"),
+        ("a.json", "[1]"),
+        ("a.json", "{}"),
+        ("a.json", "[" * 100_000),
+        ("a.jsonl", ""),
+        ("a.npz", "no zip"),
+    ],
 )
 def test_a_file_without_requests_is_refused(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)

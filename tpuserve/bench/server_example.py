@@ -1,0 +1,79 @@
+"""Asks a server of tpuserve for the example of a request that its OpenAPI document has.
+
+A signature says that an input is a string, but not whether the model parses the string as a
+tf.Example or decodes it as a picture. The server knows the graph, and its document has a request
+that the model answers.
+"""
+
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from tpuserve.bench.inputs import RequestInputs, convert_document
+from tpuserve.client.apis.rest_v1 import MALFORMED, decode_json
+from tpuserve.client.call import Call
+from tpuserve.client.retries import Deadline
+from tpuserve.client.transports.transport import Connection
+from tpuserve.errors import TpuserveError
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
+
+DOCUMENT_PATH = "/openapi.json"
+
+
+def request_example(
+    connection: Connection,
+    model: str,
+    signature_name: str,
+    signature: Signature,
+    batch_size: int,
+    timeout_s: float,
+) -> RequestInputs | None:
+    """Return the server's example of a request for a signature.
+
+    Args:
+      connection: the settings of the connection to the server.
+      model: the name of the model.
+      signature_name: the signature; "" for "serving_default".
+      signature: the same signature, with its inputs.
+      batch_size: the number of rows. The example has one row, which is repeated, unless the
+        signature fixes their number.
+      timeout_s: the time limit in seconds.
+
+    Returns:
+      The inputs. None if the server offers no example for the signature: it is no server of
+      tpuserve, the URL is that of its gRPC port, or the example would be too large.
+    """
+    if not connection.address.is_http:
+        return None
+    try:
+        document = _request_document(connection, timeout_s)
+        path = f"/v1/models/{quote(model, safe='')}:predict"
+        content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        example = content["examples"][signature_name or DEFAULT_SIGNATURE]["value"]
+        request = convert_document(example, signature, DOCUMENT_PATH)
+        if request.inputs.keys() != signature.inputs.keys():
+            return None
+    except (*MALFORMED, RecursionError, TpuserveError):
+        # The document of another server has another form.
+        return None
+    return _repeat_rows(request, signature, batch_size)
+
+
+def _request_document(connection: Connection, timeout_s: float) -> Any:
+    from tpuserve.client.transports.http_transport import HttpTransport
+
+    transport = HttpTransport(connection)
+    try:
+        return decode_json(transport.send(Call(DOCUMENT_PATH), Deadline(timeout_s)))
+    finally:
+        transport.close()
+
+
+def _repeat_rows(request: RequestInputs, signature: Signature, batch_size: int) -> RequestInputs:
+    inputs = dict(request.inputs)
+    for name, spec in signature.inputs.items():
+        has_open_rows = spec.shape is None or (spec.shape and spec.shape[0] is None)
+        if has_open_rows and inputs[name].shape[:1] == (1,):
+            inputs[name] = np.repeat(inputs[name], batch_size, axis=0)
+    return RequestInputs(inputs)
