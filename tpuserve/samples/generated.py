@@ -1,6 +1,6 @@
 """Generates input arrays for a signature and a batch size."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,12 @@ OPEN_DIMENSION = 8
 
 
 def generate_inputs(
-    meta_graph_def: Any, signature_name: str, batch_size: int, *, seed: int = 0
+    meta_graph_def: Any,
+    signature_name: str,
+    batch_size: int,
+    *,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Generate the inputs of a signature; the same seed gives the same inputs.
 
@@ -30,20 +35,36 @@ def generate_inputs(
       signature_name: the name of one of its signatures.
       batch_size: the number of examples, for inputs whose first dimension is unknown.
       seed: the seed of the random numbers.
+      shapes: alias → shape, for inputs that get another shape than the signature and `batch_size`
+        say; None for none.
 
     Returns:
       Input alias → array. Strings are object arrays of bytes.
 
     Raises:
       SignatureNotFound: the metagraph has no such signature.
-      InvalidInput: the signature has a fixed batch size that is not `batch_size`, or an input has a
-        dtype that NumPy arrays cannot have, such as resource.
+      InvalidInput: the signature has a fixed batch size that is not `batch_size`; an input has a
+        dtype that NumPy arrays cannot have, such as resource; or `shapes` names an input that the
+        signature does not have.
     """
     signature = _find_signature_def(meta_graph_def, signature_name)
+    shapes = shapes or {}
+    for alias in shapes:
+        if alias not in signature.inputs:
+            raise InvalidInput(
+                f"a shape is given for input {alias!r}; the signature has "
+                f"{', '.join(sorted(signature.inputs)) or 'no inputs'}. Name one of those."
+            )
     _check_rows(signature, signature_name, batch_size)
     random = np.random.default_rng(seed)
     return {
-        alias: _array(meta_graph_def.graph_def, info, alias, batch_size, random)
+        alias: _array(
+            meta_graph_def.graph_def,
+            info,
+            alias,
+            shapes[alias] if alias in shapes else _shape(info.tensor_shape, batch_size),
+            random,
+        )
         for alias, info in sorted(signature.inputs.items())
     }
 
@@ -87,14 +108,13 @@ def _check_rows(signature: Any, name: str, batch_size: int) -> None:
 
 
 def _array(
-    graph_def: Any, info: Any, alias: str, batch_size: int, random: np.random.Generator
+    graph_def: Any, info: Any, alias: str, shape: Sequence[int], random: np.random.Generator
 ) -> np.ndarray[Any, Any]:
     if not info.name:
         raise InvalidInput(
             f"input {alias!r} is made of several tensors, such as a sparse one. Export a "
             f"signature that takes each of them by a name of its own."
         )
-    shape = _shape(info.tensor_shape, batch_size)
     if info.dtype != tf.string.as_datatype_enum:
         return values.random_array(tf.as_dtype(info.dtype), shape, random, alias)
     use = parsing.infer_string_input(graph_def, info.name)

@@ -1,0 +1,143 @@
+"""Reads the files of a measured model: its metagraphs, and inputs that its graph accepts.
+
+TensorFlow is imported when a graph is read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from tpuserve import tags
+from tpuserve.bench.inputs import NUM_RANDOM, RequestInputs
+from tpuserve.errors import DamagedSavedModel, SignatureNotFound
+from tpuserve.saved_model import metagraph, proto_file
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
+from tpuserve.tags import TagSet
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The version of a model that a server with its base path serves.
+
+    Attributes:
+      base_path: the base path.
+      directory: the directory of the version.
+      signature_name: the name of the signature to measure.
+      signature: the signature.
+      tag_sets: the tag sets of the metagraphs that have the signature.
+      meta_graph_def: TensorFlow's MetaGraphDef of one of them; {serve} if there is that one.
+    """
+
+    base_path: Path
+    directory: Path
+    signature_name: str
+    signature: Signature
+    tag_sets: frozenset[TagSet]
+    meta_graph_def: Any
+
+    @property
+    def model_name(self) -> str:
+        """The name under which the model is served: that of its directory."""
+        return model_name(self.base_path)
+
+
+def model_name(base_path: Path) -> str:
+    """Return the name under which the model of a base path is served."""
+    return base_path.resolve().name or "model"
+
+
+def read_model(base_path: Path, signature_name: str) -> ModelFiles:
+    """Read the newest version below a base path.
+
+    Args:
+      base_path: a directory with numbered directories of versions, or a SavedModel.
+      signature_name: the signature to measure; "" for "serving_default".
+
+    Raises:
+      SavedModelNotFound: there is no SavedModel.
+      DamagedSavedModel: the SavedModel cannot be read.
+      SignatureNotFound: no metagraph has the signature.
+    """
+    directory = _find_version(base_path)
+    name = signature_name or DEFAULT_SIGNATURE
+    described = metagraph.read_metagraphs(directory)
+    signatures = {
+        metagraph.tags: metagraph.signatures[name]
+        for metagraph in described
+        if name in metagraph.signatures
+    }
+    if not signatures:
+        names = sorted({name for metagraph in described for name in metagraph.signatures})
+        raise SignatureNotFound(
+            f"no signature {name!r} in {directory}; found {', '.join(names) or 'none'}. Name one "
+            f"of those with --signature."
+        )
+    selected = tags.SERVE if tags.SERVE in signatures else next(iter(signatures))
+    return ModelFiles(
+        base_path,
+        directory,
+        name,
+        signatures[selected],
+        frozenset(signatures),
+        _read_meta_graph_def(directory, selected),
+    )
+
+
+def generate_requests(
+    model: ModelFiles, batch_size: int, shapes: Mapping[str, tuple[int, ...]]
+) -> list[RequestInputs]:
+    """Generate inputs that the graph accepts, such as tf.Examples with the features that it parses.
+
+    Args:
+      model: the model.
+      batch_size: the number of rows, unless the signature fixes it.
+      shapes: alias → shape, for inputs whose shape the signature does not say.
+
+    Raises:
+      InvalidInput: an input has no plain values, or a shape is of no input.
+    """
+    from tpuserve import samples
+
+    graph, name = model.meta_graph_def, model.signature_name
+    if not samples.has_open_batch_size(graph, name):
+        fixed = [spec.shape[0] for spec in model.signature.inputs.values() if spec.shape]
+        batch_size = fixed[0] or batch_size if fixed else batch_size
+    return [
+        RequestInputs(samples.generate_inputs(graph, name, batch_size, seed=seed, shapes=shapes))
+        for seed in range(NUM_RANDOM)
+    ]
+
+
+def _find_version(base_path: Path) -> Path:
+    """Return the directory with the largest number as its name; the base path if there is none."""
+    try:
+        names = [path.name for path in base_path.iterdir() if path.is_dir()]
+    except OSError as error:
+        raise proto_file.unreadable_error(base_path, error) from error
+    # Compare numbers as texts: Python refuses to convert texts of some thousand digits.
+    versions = {
+        (len(digits), digits): name
+        for name in names
+        if name.isascii() and name.isdecimal()
+        for digits in [name.lstrip("0")]
+    }
+    return base_path / versions[max(versions)] if versions else base_path
+
+
+def _read_meta_graph_def(directory: Path, tag_set: TagSet) -> Any:
+    from tpuserve.tensorflow_internals import saved_model_loader
+
+    try:
+        proto = saved_model_loader.parse_saved_model(str(directory))
+    except (OSError, DecodeError, ValueError) as error:
+        raise DamagedSavedModel(
+            f"TensorFlow cannot read {directory}: {error}. Export the model again."
+        ) from error
+    return next(
+        meta_graph_def
+        for meta_graph_def in proto.meta_graphs
+        if frozenset(meta_graph_def.meta_info_def.tags) == tag_set
+    )
