@@ -1,0 +1,136 @@
+"""The settings of a server that an analysis measures: engines, batching, frontend processes."""
+
+import importlib.util
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tpuserve import devices, jax_client, tags
+from tpuserve.tags import TagSet
+from tpuserve.tpu_hardware import chips
+
+BATCH_REQUESTS = (8, 32)
+"""The sizes of the largest batch with the timeout policy, in requests."""
+
+TIMEOUTS_MICROS = (0, 1000, 5000)
+"""How long a batch waits for more requests with the timeout policy, in microseconds."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What runs a model.
+
+    Attributes:
+      name: a name for tables, such as "xla".
+      flags: flag → value.
+      environment: the environment variables of the server.
+      compiles_each_size: whether each batch size is compiled, so that batches are padded to a few
+        sizes.
+    """
+
+    name: str
+    flags: Mapping[str, Any]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    compiles_each_size: bool = True
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Settings of the server that are measured together.
+
+    Attributes:
+      name: a name for tables, such as "xla, batching".
+      engine: the engine.
+      flags: flag → value, with those of the engine and without --batching_parameters_file.
+      batching_parameters: the text of the batching parameters file; "" for no file.
+    """
+
+    name: str
+    engine: Engine
+    flags: Mapping[str, Any]
+    batching_parameters: str = ""
+
+
+def find_engines(tag_sets: Collection[TagSet]) -> list[Engine]:
+    """Return the engines of this machine that can run a model.
+
+    Args:
+      tag_sets: the tag sets of the metagraphs of the model.
+    """
+    # jax is optional.
+    has_jax = importlib.util.find_spec("jax") is not None
+    has_tpu_graph = tags.SERVE_TPU in tag_sets
+    engines = []
+    if tags.SERVE in tag_sets or not has_tpu_graph:
+        # On a machine with a TPU, the metagraph for the CPU is not the default.
+        flags = {"saved_model_tags": "serve"} if has_tpu_graph else {}
+        engines.append(Engine("tensorflow", {"engine": "tensorflow", **flags}, {}, False))
+        if has_jax:
+            engines.append(Engine("xla", {"engine": "xla", **flags}))
+    if not has_tpu_graph:
+        return engines
+    flags = {"saved_model_tags": "serve,tpu"}
+    if chips.find_device_files():
+        return [*engines, Engine("TPU", flags)]
+    runtime = devices.RUNTIME_VARIABLE
+    engines.append(Engine("emulated TPU", flags, {runtime: devices.EMULATED}))
+    if has_jax:
+        on_cpu = {runtime: devices.PJRT, jax_client.PLATFORM_VARIABLE: "cpu"}
+        engines.append(Engine("TPU by PJRT", flags, on_cpu))
+    return engines
+
+
+def without_batching(engine: Engine) -> Configuration:
+    """Return the configuration that runs each request alone."""
+    return Configuration(engine.name, engine, engine.flags)
+
+
+def with_batching(engine: Engine) -> Configuration:
+    """Return the configuration whose batches are what waits when a run ends."""
+    flags = {**engine.flags, "enable_batching": True}
+    return Configuration(f"{engine.name}, batching", engine, flags)
+
+
+def with_timeouts(engine: Engine, rows: int, limit_ms: float) -> list[Configuration]:
+    """Return the configurations with TensorFlow Serving's policy: sizes and timeouts of batches.
+
+    Args:
+      engine: the engine.
+      rows: the rows of the largest request, which a batch has to hold.
+      limit_ms: the latency goal in milliseconds. Timeouts that alone exceed the goal are left out.
+    """
+    result = []
+    for requests in BATCH_REQUESTS:
+        for micros in TIMEOUTS_MICROS:
+            if micros >= limit_ms * 1e3:
+                continue
+            text = (
+                f'batching_policy: "timeout"\n'
+                f"max_batch_size {{ value: {requests * rows} }}\n"
+                f"batch_timeout_micros {{ value: {micros} }}\n"
+                f"num_batch_threads {{ value: {num_processors()} }}\n"
+            )
+            if engine.compiles_each_size:
+                text += "".join(
+                    f"allowed_batch_sizes: {rows << power}\n"
+                    for power in range(requests.bit_length())
+                )
+            batching = with_batching(engine)
+            name = f"{engine.name}, batches of {requests * rows}, {micros / 1e3:g} ms"
+            result.append(replace(batching, name=name, batching_parameters=text))
+    return result
+
+
+def with_frontend_process(configuration: Configuration) -> Configuration:
+    """Return a configuration with a frontend process added."""
+    return replace(
+        configuration,
+        name=f"{configuration.name}, frontend process",
+        flags={**configuration.flags, "frontend_processes": 1},
+    )
+
+
+def num_processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0))

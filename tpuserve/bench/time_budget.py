@@ -1,0 +1,63 @@
+"""Divides the time of an analysis among its configurations."""
+
+import time
+from dataclasses import replace
+
+from tpuserve.bench.windows import Procedure
+
+START_SECONDS = 10
+"""An estimate of the time in which a server starts, for the expected total."""
+
+_MIN_WINDOW_SECONDS = 0.2
+
+
+class TimeBudget:
+    """Divides the time that is left equally among the configurations that are left.
+
+    A configuration that needs less time than its share leaves more for the next ones.
+    """
+
+    def __init__(self, seconds: float, num_configurations: int) -> None:
+        """Start the time.
+
+        Args:
+          seconds: the time for all configurations.
+          num_configurations: their number.
+        """
+        self._deadline = time.monotonic() + seconds
+        self._num_left = num_configurations
+        self._share_end = self._deadline
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self._deadline
+
+    def begin_configuration(self) -> None:
+        """Begin the share of the next configuration, which includes the start of its server."""
+        now = time.monotonic()
+        self._share_end = now + max(0.0, self._deadline - now) / max(1, self._num_left)
+        self._num_left -= 1
+
+    def shorten(self, procedure: Procedure, num_loads: int) -> Procedure:
+        """Return a procedure whose windows are so short that all loads fit into the share.
+
+        The windows have 0.2 seconds at least, in which fast models answer some hundred requests.
+
+        Args:
+          procedure: the procedure with the longest windows.
+          num_loads: the number of loads that are measured with the procedure.
+        """
+        available = (self._share_end - time.monotonic()) / num_loads
+        smallest = _MIN_WINDOW_SECONDS / procedure.window_s
+        factor = min(1.0, max(available / longest_seconds(procedure), smallest))
+        return replace(
+            procedure,
+            window_s=procedure.window_s * factor,
+            warm_up_s=procedure.warm_up_s * factor,
+        )
+
+
+def longest_seconds(procedure: Procedure) -> float:
+    """Return the longest time that a load takes, in seconds."""
+    return procedure.warm_up_s + procedure.max_windows * procedure.window_s
