@@ -1,48 +1,54 @@
-"""Measures a model with several configurations of the server, and chooses the fastest of them."""
+"""Measures a model with several settings of the server, and chooses the best for a latency goal.
 
-import importlib.util
-import os
+Measuring all combinations of the settings would take hours. The engines are measured first, with
+and without batching; then the sizes and timeouts of batches with the best engine; and at last a
+frontend process with the best of all these.
+"""
+
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 from tpuserve import local_server
-from tpuserve.bench import benchmark
-from tpuserve.bench.benchmark import InputChoice, Target
+from tpuserve.bench import benchmark, configurations, inputs, model_files
+from tpuserve.bench.benchmark import GENERATED_ADVICE, InputChoice, Target
+from tpuserve.bench.configurations import Configuration, Engine
+from tpuserve.bench.inputs import Requests
 from tpuserve.bench.load import Load
+from tpuserve.bench.model_files import ModelFiles
+from tpuserve.bench.time_budget import START_SECONDS, TimeBudget, longest_seconds
 from tpuserve.bench.windows import Procedure, Result
-from tpuserve.errors import ServerNotStarted
+from tpuserve.errors import ServerFailure, ServerNotStarted
 
-_TIMEOUT_BATCH_SIZE = 32
-_TIMEOUT_MICROS = 1000
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+# A frontend process and the process that runs the model each need a processor.
+_FRONTEND_PROCESSORS = 2
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """A set of flags with which a server is started and measured.
+class Goal:
+    """The latency that a configuration has to keep.
 
     Attributes:
-      name: the name of the configuration in tables, such as "xla, batching".
-      flags: flag of `tpuserve serve` without "--" → its value. The attribute batching_parameters
-        stands for the flag batching_parameters_file.
-      batching_parameters: the text of the batching parameters file; "" for no file.
+      percentile: the percentile of the latency, such as 99.
+      limit_ms: the limit of this percentile in milliseconds.
     """
 
-    name: str
-    flags: Mapping[str, Any]
-    batching_parameters: str = ""
+    percentile: float = 99.0
+    limit_ms: float = float("inf")
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """The measurements of a server that was started with one configuration.
+    """The measurements of a configuration.
 
     Attributes:
-      configuration: the flags of the server.
-      results: one result for each number of clients; empty if the server did not start.
-      error: why the server did not start; "" if it did.
+      configuration: the configuration.
+      results: the result of each load; empty if nothing was measured.
+      error: why nothing was measured; "" if something was.
     """
 
     configuration: Configuration
@@ -52,151 +58,260 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Choice:
-    """The configuration that answers the most requests per second within a latency limit.
+    """The configuration that answers most requests within a latency goal.
 
     Attributes:
-      analysis: all measurements of the configuration.
-      result: the measurement within the limit that has the most requests per second.
+      analysis: the measurements of the configuration.
+      result: the load that it answers within the goal.
     """
 
     analysis: Analysis
     result: Result
 
 
-def configurations() -> list[Configuration]:
-    """Return the configurations to measure.
+@dataclass(frozen=True)
+class Plan:
+    """An analysis of a model.
 
-    Each engine (TensorFlow, and XLA if jax is installed) has three configurations: without
-    batching, with batching by the default policy, and with batching by a timeout policy like that
-    of TensorFlow Serving.
+    Attributes:
+      model: the files of the model.
+      requests: the requests, which are the same for all configurations.
+      protocol: "rest" or "grpc".
+      loads: the closed loops, in the order of the measurements.
+      procedure: the windows of each measurement. They are shortened to fit into `seconds`.
+      goal: the latency goal.
+      seconds: the time after which no further configuration is measured.
     """
-    # jax is an optional dependency. Without jax, a server with --engine=xla cannot start.
-    engines = ("tensorflow", "xla") if importlib.util.find_spec("jax") else ("tensorflow",)
-    timeout_policy = (
-        f'batching_policy: "timeout"\n'
-        f"max_batch_size {{ value: {_TIMEOUT_BATCH_SIZE} }}\n"
-        f"batch_timeout_micros {{ value: {_TIMEOUT_MICROS} }}\n"
-        f"num_batch_threads {{ value: {os.cpu_count() or 1} }}\n"
-    )
-    result = []
-    for engine in engines:
-        flags = {"engine": engine}
-        batching = {**flags, "enable_batching": True}
-        result += [
-            Configuration(engine, flags),
-            Configuration(f"{engine}, batching", batching),
-            Configuration(f"{engine}, batching with timeout", batching, timeout_policy),
+
+    model: ModelFiles
+    requests: Requests
+    protocol: Literal["rest", "grpc"]
+    loads: Sequence[Load]
+    procedure: Procedure
+    goal: Goal
+    seconds: float
+
+    @property
+    def engines(self) -> list[Engine]:
+        """The engines to measure."""
+        return configurations.find_engines(self.model.tag_sets)
+
+    @property
+    def num_configurations(self) -> int:
+        """The largest number of configurations."""
+        engines = self.engines
+        num_timeouts = len(self.with_timeouts(engines[0]))
+        return 2 * len(engines) + num_timeouts + has_processors_for_frontend()
+
+    @property
+    def expected_seconds(self) -> float:
+        """The longest time that the analysis is expected to take."""
+        measuring = len(self.loads) * longest_seconds(self.procedure)
+        return min(self.seconds, self.num_configurations * (START_SECONDS + measuring))
+
+    def with_timeouts(self, engine: Engine) -> list[Configuration]:
+        """Return the sizes and timeouts of batches to measure with an engine."""
+        rows = [
+            len(array)
+            for request in self.requests.inputs
+            for array in request.inputs.values()
+            if array.ndim
         ]
-    return result
+        return configurations.with_timeouts(engine, max(rows, default=1) or 1, self.goal.limit_ms)
 
 
-def analyse(
-    base_path: Path,
-    signature_name: str,
-    protocol: Literal["rest", "grpc"],
-    choice: InputChoice,
-    concurrency: Sequence[int],
-    procedure: Procedure,
-    progress: Callable[[int, int, str], None] = lambda done, total, step: None,
-) -> list[Analysis]:
-    """Serve a model with each configuration in turn, and measure each with closed loops.
+Measure: TypeAlias = Callable[[Plan, Configuration, TimeBudget, Progress], Analysis]
+"""A function that measures a configuration; see `serve_and_measure`."""
 
-    In a closed loop, each client sends its next request after the answer to its last one.
+
+def choose_requests(model: ModelFiles, choice: InputChoice) -> Requests:
+    """Read the requests of an analysis, or generate those that the graph of the model accepts.
 
     Args:
-      base_path: the directory that holds the numbered versions of the model.
-      signature_name: the signature; "" for "serving_default".
-      protocol: "rest" or "grpc".
-      choice: the source of the inputs of the requests.
-      concurrency: the numbers of simultaneous clients, each of which is measured.
-      procedure: the length and the number of the time windows of each measurement.
-      progress: takes the number of finished time windows, the number of all time windows, and a
-        description of the current step.
-
-    Returns:
-      The measurements of each configuration.
+      model: the files of the model.
+      choice: the source of the inputs.
 
     Raises:
-      TpuserveError: the server starts with none of the configurations, or a request is refused.
+      InvalidInput: the source has no requests.
     """
-    analyses: list[Analysis] = []
-    first_error: ServerNotStarted | None = None
-    loads = [Load(concurrency=clients) for clients in concurrency]
-    all_configurations = configurations()
-    windows = procedure.max_windows * len(loads)
-    for position, configuration in enumerate(all_configurations):
-
-        def report(
-            done: int,
-            _: int,
-            step: str,
-            position: int = position,
-            name: str = configuration.name,
-        ) -> None:
-            total = len(all_configurations) * windows
-            progress(position * windows + done, total, f"{name}: {step}")
-
-        report(0, 0, "starting the server")
-        try:
-            results = _measure(
-                base_path, configuration, signature_name, protocol, choice, loads, procedure, report
-            )
-        except ServerNotStarted as error:
-            first_error = first_error or error
-            analyses.append(Analysis(configuration, error=str(error)))
-            continue
-        analyses.append(Analysis(configuration, results))
-    if first_error is not None and not any(analysis.results for analysis in analyses):
-        raise first_error
-    return analyses
+    if choice.request_log is not None:
+        return Requests(inputs.read_request_log(choice.request_log, model.model_name))
+    if choice.file is not None:
+        return Requests(inputs.read_file(choice.file, model.signature))
+    generated = model_files.generate_requests(model, choice.batch_size, choice.shapes)
+    return Requests(generated, GENERATED_ADVICE)
 
 
-def choose(
-    analyses: Sequence[Analysis], percentile: float, limit_ms: float = float("inf")
-) -> Choice | None:
-    """Return the configuration with the most requests per second within a latency limit.
+def serve_and_measure(
+    plan: Plan, configuration: Configuration, budget: TimeBudget, progress: Progress
+) -> Analysis:
+    """Serve a model with a configuration, and measure the loads.
 
     Args:
-      analyses: the measurements of each configuration.
-      percentile: the percentile of the latency, such as 99.
-      limit_ms: the limit of this percentile in milliseconds.
+      plan: the model, the requests and the loads.
+      configuration: the configuration.
+      budget: the time of the analysis, whose share for this configuration has begun.
+      progress: takes the number of finished windows, the number of all windows, and a description
+        of the current step.
 
-    Returns:
-      The configuration and its best result; None if no measurement without errors is within the
-      limit.
+    Raises:
+      ServerNotStarted, ServerFailure: the model cannot be measured with the configuration.
     """
-    choices = [
-        Choice(analysis, result)
-        for analysis in analyses
-        if (result := benchmark.best_under(analysis.results, percentile, limit_ms)) is not None
-    ]
-    return max(choices, key=lambda choice: choice.result.requests_per_second, default=None)
-
-
-def model_name(base_path: Path) -> str:
-    """Return the name under which a model is measured: the name of its base path's directory."""
-    return base_path.resolve().name or "model"
-
-
-def _measure(
-    base_path: Path,
-    configuration: Configuration,
-    signature_name: str,
-    protocol: Literal["rest", "grpc"],
-    choice: InputChoice,
-    loads: Sequence[Load],
-    procedure: Procedure,
-    report: Callable[[int, int, str], None],
-) -> list[Result]:
-    name = model_name(base_path)
+    name = plan.model.model_name
     with tempfile.TemporaryDirectory() as directory:
         flags = dict(configuration.flags)
         if configuration.batching_parameters:
             parameters = Path(directory, "batching.config")
             parameters.write_text(configuration.batching_parameters)
             flags["batching_parameters_file"] = parameters
-        with local_server.serve({name: base_path}, **flags) as server:
-            url = server.rest_url if protocol == "rest" else server.grpc_url
-            target = Target(url, name, signature_name=signature_name)
-            requests = benchmark.choose_requests(target, choice)
-            return benchmark.run(target, requests, loads, procedure, report)
+        environment = configuration.engine.environment
+        models = {name: plan.model.base_path}
+        with local_server.serve(models, environment=environment, **flags) as server:
+            if reason := _find_other_engine(server, name, configuration):
+                return Analysis(configuration, error=reason)
+            url = server.rest_url if plan.protocol == "rest" else server.grpc_url
+            target = Target(url, name, signature_name=plan.model.signature_name)
+            procedure = budget.shorten(plan.procedure, len(plan.loads))
+            results = benchmark.run(target, plan.requests, plan.loads, procedure, progress)
+            return Analysis(configuration, results)
+
+
+def analyse(
+    plan: Plan,
+    progress: Progress = lambda done, total, step: None,
+    measure: Measure = serve_and_measure,
+) -> list[Analysis]:
+    """Measure closed loops with each configuration in turn.
+
+    Args:
+      plan: the model, the requests and the loads.
+      progress: takes the number of finished windows, the number of all windows, and a description
+        of the current step.
+      measure: measures one configuration.
+
+    Returns:
+      The measurements of each configuration.
+
+    Raises:
+      ServerNotStarted, ServerFailure: the model cannot be measured with any configuration.
+    """
+    sweep = _Sweep(plan, progress, measure)
+    for engine in plan.engines:
+        if sweep.measure(configurations.without_batching(engine)):
+            sweep.measure(configurations.with_batching(engine))
+    best = find_leader(sweep.analyses, plan.goal)
+    if best is None:
+        assert sweep.first_error is not None
+        raise sweep.first_error
+    for configuration in plan.with_timeouts(best.configuration.engine):
+        sweep.measure(configuration)
+    if has_processors_for_frontend():
+        best = find_leader(sweep.analyses, plan.goal)
+        assert best is not None
+        sweep.measure(configurations.with_frontend_process(best.configuration))
+    return sweep.analyses
+
+
+def choose(analyses: Sequence[Analysis], goal: Goal) -> Choice | None:
+    """Return the configuration with the most requests per second within a latency goal.
+
+    Args:
+      analyses: the measurements.
+      goal: the goal.
+
+    Returns:
+      The configuration; None if no load of any configuration is within the goal.
+    """
+    choices = [
+        Choice(analysis, result)
+        for analysis in analyses
+        if (result := benchmark.best_under(analysis.results, goal.percentile, goal.limit_ms))
+        is not None
+    ]
+    return max(choices, key=lambda choice: choice.result.requests_per_second, default=None)
+
+
+def find_leader(analyses: Sequence[Analysis], goal: Goal) -> Analysis | None:
+    """Return the best measurements so far, also if none is within the goal.
+
+    If no configuration is within the goal, the one with the lowest latency is nearest to it.
+
+    Returns:
+      The measurements; None if nothing was measured.
+    """
+    choice = choose(analyses, goal)
+    if choice is not None:
+        return choice.analysis
+    measured = [analysis for analysis in analyses if analysis.results]
+    return min(measured, key=lambda analysis: _lowest_latency(analysis, goal), default=None)
+
+
+def has_processors_for_frontend() -> bool:
+    """Return whether this machine has a processor for a frontend process."""
+    return configurations.num_processors() >= _FRONTEND_PROCESSORS
+
+
+class _Sweep:
+    """Measures one configuration after the other, until the time is over.
+
+    Attributes:
+      analyses: the measurements so far.
+      first_error: the first error of a configuration; None without an error.
+    """
+
+    def __init__(self, plan: Plan, progress: Progress, measure: Measure) -> None:
+        self.analyses: list[Analysis] = []
+        self.first_error: ServerNotStarted | ServerFailure | None = None
+        self._plan = plan
+        self._progress = progress
+        self._measure_one = measure
+        self._num_windows = plan.procedure.max_windows * len(plan.loads)
+        self._total = plan.num_configurations * self._num_windows
+        self._budget = TimeBudget(plan.seconds, plan.num_configurations)
+
+    def measure(self, configuration: Configuration) -> bool:
+        """Measure a configuration; return whether there are results.
+
+        Nothing is measured after the time is over, unless there are no results at all.
+        """
+        analysis = self._measure(configuration)
+        self.analyses.append(analysis)
+        return bool(analysis.results)
+
+    def _measure(self, configuration: Configuration) -> Analysis:
+        if self._budget.is_over and any(analysis.results for analysis in self.analyses):
+            seconds = f"{self._plan.seconds:g} s"
+            return Analysis(
+                configuration, error=f"not measured within {seconds}. Give a longer --seconds."
+            )
+        position = len(self.analyses) * self._num_windows
+
+        def report(done: int, _: int, step: str) -> None:
+            self._progress(position + done, self._total, f"{configuration.name}: {step}")
+
+        report(0, 0, "starting the server")
+        self._budget.begin_configuration()
+        try:
+            return self._measure_one(self._plan, configuration, self._budget, report)
+        except (ServerNotStarted, ServerFailure) as error:
+            self.first_error = self.first_error or error
+            return Analysis(configuration, error=str(error))
+
+
+def _find_other_engine(
+    server: local_server.LocalServer, name: str, configuration: Configuration
+) -> str:
+    """Return why TensorFlow runs a model that XLA was asked to run; "" if XLA runs the model."""
+    if configuration.flags.get("engine") != "xla":
+        return ""
+    with server.client() as client:
+        return next((version.error for version in client.versions(name) if version.error), "")
+
+
+def _lowest_latency(analysis: Analysis, goal: Goal) -> float:
+    latencies = [
+        result.percentiles_ms[goal.percentile]
+        for result in analysis.results
+        if result.num_requests and not result.num_errors
+    ]
+    return min(latencies, default=float("inf"))

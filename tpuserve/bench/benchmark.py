@@ -29,6 +29,9 @@ _ADVICE = (
     "--request-log."
 )
 _RANDOM = "are random values of the dtypes and shapes in the model's metadata"
+GENERATED_ADVICE = _ADVICE.format(origin="are generated for the graph of the model")
+"""What to do if the server refuses inputs that are generated for the graph of its model."""
+
 _EXAMPLE = "are the example in /openapi.json of the server"
 _OVER_HTTP = " If the server is tpuserve, its http:// URL has an example of such strings."
 
@@ -196,28 +199,27 @@ def to_dict(target: Target, results: Sequence[Result]) -> dict[str, object]:
         "url": target.url,
         "model": target.model,
         "api": target.api,
-        "results": [
-            {
-                "concurrency": result.load.concurrency,
-                "rate": result.load.rate,
-                "requests_per_second": result.requests_per_second,
-                "latency_ms": {
-                    "mean": _finite(result.mean_ms),
-                    **{f"p{p:g}": _finite(ms) for p, ms in result.percentiles_ms.items()},
-                },
-                "requests": result.num_requests,
-                "errors": result.num_errors,
-                "first_error": result.first_error,
-                "stable": result.is_stable,
-                "windows": [
-                    {
-                        "requests_per_second": window.requests_per_second,
-                        "mean_ms": _finite(window.mean_ms),
-                    }
-                    for window in result.windows
-                ],
-            }
-            for result in results
+        "results": [result_to_dict(result) for result in results],
+    }
+
+
+def result_to_dict(result: Result) -> dict[str, object]:
+    """Return a result as dicts, lists and finite numbers, which JSON can hold."""
+    return {
+        "concurrency": result.load.concurrency,
+        "rate": result.load.rate,
+        "requests_per_second": result.requests_per_second,
+        "latency_ms": {
+            "mean": _finite(result.mean_ms),
+            **{f"p{p:g}": _finite(ms) for p, ms in result.percentiles_ms.items()},
+        },
+        "requests": result.num_requests,
+        "errors": result.num_errors,
+        "first_error": result.first_error,
+        "stable": result.is_stable,
+        "windows": [
+            {"requests_per_second": window.requests_per_second, "mean_ms": _finite(window.mean_ms)}
+            for window in result.windows
         ],
     }
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tpuserve.bench import analysis
-from tpuserve.bench.analysis import Analysis, Choice
+from tpuserve.bench import benchmark, model_files
+from tpuserve.bench.analysis import Analysis, Choice, Goal, Plan
 from tpuserve.bench.windows import PERCENTILES, Result
 
 
@@ -62,9 +62,9 @@ def print_analyses(analyses: Sequence[Analysis], console: Console | None = None)
     """
     console = console or Console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("configuration", no_wrap=True)
+    table.add_column("configuration")
     for name in ("clients", "requests/s", "p50 ms", "p99 ms", "errors"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for measured in analyses:
         for position, result in enumerate(measured.results):
             table.add_row(
@@ -75,10 +75,47 @@ def print_analyses(analyses: Sequence[Analysis], console: Console | None = None)
                 str(result.num_errors),
             )
     console.print(table)
+    names_by_error: dict[str, list[str]] = {}
     for measured in analyses:
         if measured.error:
-            note = f"note: {measured.configuration.name}: {measured.error}"
-            console.print(Text(note), soft_wrap=True)
+            names_by_error.setdefault(measured.error, []).append(measured.configuration.name)
+    for error, names in names_by_error.items():
+        console.print(Text(f"note: {'; '.join(names)}: {error}"), soft_wrap=True)
+
+
+def format_plan(plan: Plan) -> str:
+    """Return how many configurations a plan has, and how long they take at most."""
+    num_loads = len(plan.loads)
+    return (
+        f"measuring up to {plan.num_configurations} configurations with {num_loads} "
+        f"load{'s' if num_loads > 1 else ''} each: at most about {plan.expected_seconds:.0f} s"
+    )
+
+
+def to_dict(analyses: Sequence[Analysis], choice: Choice | None, goal: Goal) -> dict[str, object]:
+    """Return measurements as dicts, lists and finite numbers, which JSON can hold.
+
+    Args:
+      analyses: the measurements.
+      choice: the best configuration; None if none is within the goal.
+      goal: the latency goal.
+    """
+    return {
+        "goal_ms": goal.limit_ms if math.isfinite(goal.limit_ms) else None,
+        "percentile": f"p{goal.percentile:g}",
+        "configurations": [
+            {
+                "name": measured.configuration.name,
+                "flags": dict(measured.configuration.flags),
+                "environment": dict(measured.configuration.engine.environment),
+                "batching_parameters": measured.configuration.batching_parameters,
+                "error": measured.error,
+                "results": [benchmark.result_to_dict(result) for result in measured.results],
+            }
+            for measured in analyses
+        ],
+        "choice": None if choice is None else choice.analysis.configuration.name,
+    }
 
 
 def format_choice(choice: Choice, base_path: Path, percentile: float) -> str:
@@ -91,7 +128,7 @@ def format_choice(choice: Choice, base_path: Path, percentile: float) -> str:
     """
     result, configuration = choice.result, choice.analysis.configuration
     latency = format_ms(result.percentiles_ms[percentile])
-    name = analysis.model_name(base_path)
+    name = model_files.model_name(base_path)
     flags = {"model_name": name, "model_base_path": base_path.resolve(), **configuration.flags}
     command = " ".join(
         shlex.quote(f"--{flag}={str(value).lower() if value is True else value}")
@@ -104,4 +141,7 @@ def format_choice(choice: Choice, base_path: Path, percentile: float) -> str:
     if configuration.batching_parameters:
         command += " --batching_parameters_file=batching.config"
         lines += ["batching.config:", textwrap.indent(configuration.batching_parameters, "  ")]
-    return "\n".join([*lines, f"  tpuserve serve {command}"])
+    variables = "".join(
+        f"{variable}={value} " for variable, value in configuration.engine.environment.items()
+    )
+    return "\n".join([*lines, f"  {variables}tpuserve serve {command}"])

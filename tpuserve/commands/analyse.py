@@ -61,6 +61,15 @@ Examples:
     help="Numbers of clients that send a request when the last one is answered, e.g. "
     "`--concurrency 1 8`.",
 )
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for all configurations, with the starts of their servers, e.g. `--seconds 600`. "
+    "Windows are shortened to fit into it. When it is over, no further configuration is measured.",
+)
 @measurement_options
 @json_option
 def analyse(
@@ -70,58 +79,52 @@ def analyse(
     signature: str,
     protocol: Any,
     concurrency: tuple[int, ...],
+    seconds: float,
     plot_path: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Find the fastest flags of `tpuserve serve` for a latency goal.
 
-    DIRECTORY is the base path of a model. The model is served with each engine that is installed,
-    with and without batching, and measured as by `tpuserve bench`. The flags with the most requests
-    per second within the goal are printed. The exit status is 1 if none is within the goal.
+    DIRECTORY is the base path of a model. The model is served with each engine of this machine,
+    with and without batching; then with several sizes and timeouts of batches, and with a frontend
+    process. Each is measured as by `tpuserve bench`. The flags with the most requests per second
+    within the goal are printed. The exit status is 1 if none is within the goal.
     """
-    from tpuserve.bench import analysis, benchmark, plot, rendering
-    from tpuserve.bench.benchmark import Target
+    # Import TensorFlow here, after `tpuserve.cli` has set the log level in the environment, because
+    # TensorFlow reads the level during the import.
+    from tpuserve.runtime import tf_logging
 
     choice = bench_options.input_choice(options)
     if plot_path is not None:
         check_plot_path(plot_path)
-    with exit_on_sigterm(), progress_bar() as progress:
-        analyses = analysis.analyse(
-            directory,
-            signature,
-            protocol,
-            choice,
-            concurrency,
-            bench_options.procedure(options),
-            progress,
-        )
+    tf_logging.import_tensorflow()
+    from tpuserve.bench import analysis, model_files, plot, rendering
+    from tpuserve.bench.load import Load
+
+    model = model_files.read_model(directory, signature)
     limit_ms = float("inf") if goal_ms is None else goal_ms
-    best = analysis.choose(analyses, _PERCENTILES[percentile], limit_ms)
+    plan = analysis.Plan(
+        model,
+        analysis.choose_requests(model, choice),
+        protocol,
+        [Load(concurrency=clients) for clients in concurrency],
+        bench_options.procedure(options),
+        analysis.Goal(_PERCENTILES[percentile], limit_ms),
+        seconds,
+    )
+    click.echo(rendering.format_plan(plan), err=True)
+    with exit_on_sigterm(), progress_bar() as progress:
+        analyses = analysis.analyse(plan, progress)
+    best = analysis.choose(analyses, plan.goal)
     if as_json:
-        target = Target("", analysis.model_name(directory))
-        report = {
-            "goal_ms": goal_ms,
-            "percentile": percentile,
-            "configurations": [
-                {
-                    "name": measured.configuration.name,
-                    "flags": dict(measured.configuration.flags),
-                    "batching_parameters": measured.configuration.batching_parameters,
-                    "error": measured.error,
-                    "results": benchmark.to_dict(target, measured.results)["results"],
-                }
-                for measured in analyses
-            ],
-            "choice": None if best is None else best.analysis.configuration.name,
-        }
-        click.echo(json.dumps(report, indent=2))
+        click.echo(json.dumps(rendering.to_dict(analyses, best, plan.goal), indent=2))
     else:
         rendering.print_analyses(analyses)
         if best is None:
             click.echo(f"no configuration has a {percentile} within {limit_ms:g} ms")
         else:
-            click.echo(rendering.format_choice(best, directory, _PERCENTILES[percentile]))
+            click.echo(rendering.format_choice(best, directory, plan.goal.percentile))
     if plot_path is not None:
         results = {measured.configuration.name: measured.results for measured in analyses}
         plot.plot_results(results, plot_path)
