@@ -26,7 +26,7 @@ help:  ## Show what there is to make.
 demo: .venv/demo.stamp  ## Train, export and serve real digits; about a minute and a half.
 	$(BIN)/tpuserve demo
 
-test: .venv/dev.stamp .venv-clients/stamp  ## Run all tests.
+test: .venv/dev.stamp .venv-clients/stamp .venv-perf/stamp  ## Run all tests.
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no TensorFlow.
@@ -75,7 +75,7 @@ dev: .venv/dev.stamp  ## Set up .venv for work on the code.
 bench-train: .venv/dev.stamp  ## Measure training against TensorFlow's own TPUEstimator.
 	$(BIN)/python -m benchmarks.train $(ARGS)
 
-bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plain JSON; needs h2load.
+bench-serve: .venv/dev.stamp .venv-perf/stamp  ## Measure the server against bare echoes and plain JSON; needs h2load.
 	$(BIN)/python -m benchmarks.serve.json_codec
 	$(BIN)/python -m benchmarks.serve.open_inference
 	$(BIN)/python -m benchmarks.serve.rest
@@ -92,6 +92,7 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 	$(BIN)/python -m benchmarks.serve.neighbours
 	$(BIN)/python -m benchmarks.serve.batching
 	$(BIN)/python -m benchmarks.serve.client
+	$(BIN)/python -m benchmarks.serve.perf_analyzer
 	$(BIN)/python -m benchmarks.serve.console
 	$(BIN)/python -m benchmarks.serve.tracing
 	$(BIN)/python -m benchmarks.serve.predict
@@ -139,6 +140,13 @@ clean:  ## Remove .venv and what tools leave behind.
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install $(PIP_FLAGS) "tritonclient[grpc,http]==2.73.0" "kserve==0.21.0"
 	touch $@
+
+# NVIDIA's perf_analyzer, and CUDA's runtime, which it is linked with: downloads of 17.5 MB. Without
+# them, the tests with perf_analyzer are skipped.
+.venv-perf/stamp: Makefile
+	$(PYTHON) -m venv .venv-perf
+	.venv-perf/bin/pip install $(PIP_FLAGS) --no-deps "tritonclient==2.50.0" "nvidia-cuda-runtime-cu12==12.9.79" \
+	  && touch $@ || echo "no perf_analyzer: its tests are skipped"
 
 # Beam needs an older protobuf than the one that constraints.txt pins.
 .venv-clusters/stamp: pyproject.toml

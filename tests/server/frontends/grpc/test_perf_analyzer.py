@@ -1,14 +1,9 @@
 """NVIDIA's perf_analyzer, a C++ client that is not TensorFlow Serving's, can use the server.
 
-The wheels of tritonclient 2.46 to 2.50 contain the program. It needs Debian's libb64-0d, and
-libcudart of nvidia-cuda-runtime-cu12 on LD_LIBRARY_PATH. The variable TPUSERVE_PERF_ANALYZER has
-its path, unless the program is on the PATH.
+tools/perf_analyzer.py says where the program comes from. benchmarks/serve/perf_analyzer.py measures
+whether its windows are stable, which no test can promise on a busy machine.
 """
 
-import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,31 +13,26 @@ from server.models.manager import Manager
 from tests import models
 from tests.server.aspiring import aspire
 from tests.server.frontends.grpc import clients
+from tools import perf_analyzer
 
 pytestmark = pytest.mark.slow
 
-BINARY = os.environ.get("TPUSERVE_PERF_ANALYZER") or shutil.which("perf_analyzer")
 
-
-@pytest.mark.skipif(BINARY is None, reason="perf_analyzer is not there; see this file's docstring")
+@pytest.mark.skipif(
+    perf_analyzer.find_perf_analyzer() is None,
+    reason="perf_analyzer is not there; see tools/perf_analyzer.py",
+)
 def test_perf_analyzer_reads_the_metadata_and_is_answered(tmp_path: Path) -> None:
     from tpuserve.runtime import loader
 
-    assert BINARY is not None
     manager = Manager(lambda directory: loader.load(directory))
     aspire(manager, "half", {1: models.export(models.half_plus_two, tmp_path / "half")})
     asking = "--service-kind tfserving -i grpc -m half --model-signature-name serving_default"
-    # One measurement window suffices, because the test does not use the figures.
+    # With this tolerance, windows of any figures agree: the test does not use the figures.
     briefly = "--measurement-mode count_windows --measurement-request-count 50 -s 999 -r 3"
     with clients.serving(DataPlane(manager)) as server:
-        done = subprocess.run(
-            [BINARY, *asking.split(), "-u", server.address, "--shape", "x:3", *briefly.split()],
-            capture_output=True,
-            text=True,
-            timeout=120,
+        report = perf_analyzer.run_perf_analyzer(
+            *asking.split(), "-u", server.address, "--shape", "x:3", *briefly.split()
         )
     manager.close(1)
-    assert done.returncode == 0, done.stdout + done.stderr
-    count = re.search(r"Request count: (\d+)", done.stdout)
-    assert count is not None, done.stdout
-    assert int(count[1]) >= 50
+    assert report.num_requests >= 50
