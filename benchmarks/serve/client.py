@@ -2,16 +2,21 @@
 
     python -m benchmarks.serve.client [--rounds 7] [--calls 500] [--seconds 2] [--clients 4]
 
-The server is `tpuserve serve` with half-plus-two and three numbers per request. The bare libraries
-send the same requests and decode the same arrays by hand: httpx with orjson, grpcio with the
-compiled messages. All sides take turns, call by call, so that other programs of the machine affect
-them equally. Each ratio compares the two sides in one round.
+The server is `tpuserve serve`. The client and the bare libraries send three numbers to
+half-plus-two, and decode the same arrays by hand: httpx with orjson, grpcio with the compiled
+messages. All sides take turns, call by call, so that other programs of the machine affect them
+equally. Each ratio compares the two sides in one round.
+
+tpuserve bench, wrk and perf_analyzer send the same inputs, in turns, to half-plus-two and to a CNN
+for MNIST, with 8 images in a request. On a machine with two cores, the load generators compete with
+half-plus-two for the processors: the requests/s are also those that the system gives the server
+time for. The run of the CNN takes most of the time of a request with any of them. The requests per
+second of the server's processor time depend on the requests alone.
 
 Import times are processor times of new processes, less that of a process that imports nothing.
 
-wrk is Debian's package wrk. perf_analyzer is in the wheel tritonclient 2.50.0; the variable
-TPUSERVE_PERF_ANALYZER has its path, unless it is on the PATH. A program that is not
-installed is left out.
+wrk is Debian's package wrk. perf_analyzer is set up by `make .venv-perf/stamp`. A program that is
+not installed is left out.
 """
 
 import argparse
@@ -25,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +41,46 @@ import orjson
 
 import tpuserve
 from benchmarks.serve import models
-from benchmarks.serve.turns import compare_in_turns, print_comparisons
+from benchmarks.serve.turns import compare_in_turns, cpu_seconds, print_comparisons
+from tools.perf_analyzer import find_perf_analyzer, run_perf_analyzer
 from tpuserve.bench import benchmark
-from tpuserve.bench.benchmark import InputChoice, Target
+from tpuserve.bench.benchmark import Target
+from tpuserve.bench.inputs import RequestInputs, Requests
 from tpuserve.bench.load import Load
 from tpuserve.bench.windows import Procedure
 from tpuserve.client import Client
+from tpuserve.client.address import create_api, parse_url
+from tpuserve.client.model_reference import ModelReference
 from tpuserve.local_server import LocalServer
 from tpuserve.proto import prediction_service_pb2 as pb
 
 MODEL = "half"
 IMPORT_TARGET_SECONDS = 0.3
-PERF_ANALYZER = os.environ.get("TPUSERVE_PERF_ANALYZER") or shutil.which("perf_analyzer")
+CNN = "cnn"
 _WARM_UP_CALLS = 50
-# An estimate, by which perf_analyzer measures as long as the others.
-_REQUESTS_PER_SECOND = 2000
 
 Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The requests with which `tpuserve bench` and the other programs are compared.
+
+    Attributes:
+      model: the name of the model.
+      x: the input of each request.
+      batch_arguments: the arguments with which perf_analyzer sends inputs of the same shape.
+    """
+
+    model: str
+    x: Any
+    batch_arguments: tuple[str, ...]
+
+
+WORKLOADS = (
+    Workload(MODEL, models.half_plus_two_input(), ("--shape", "x:3")),
+    Workload(CNN, np.repeat(models.mnist_input(), 8, axis=0), ("-b", "8")),
+)
 
 
 def bare_httpx(server: LocalServer) -> Call:
@@ -123,45 +152,50 @@ def import_cpu_seconds(module: str) -> float:
     return times[0] - times[1]
 
 
-def measure_with_bench(target: Target, clients: int, seconds: float) -> float:
+def measure_with_bench(target: Target, x: Any, clients: int, seconds: float) -> float:
     """Return the requests per second that `tpuserve bench` measures."""
     procedure = Procedure(window_s=seconds / 3, max_windows=3, warm_up_s=0.5)
-    (result,) = benchmark.run(target, InputChoice(shapes={"x": (3,)}), [Load(clients)], procedure)
+    requests = Requests([RequestInputs({"x": x})])
+    (result,) = benchmark.run(target, requests, [Load(clients)], procedure)
     return result.requests_per_second
 
 
-def measure_with_wrk(server: LocalServer, clients: int, seconds: float, script: Path) -> float:
-    """Return the requests per second that wrk measures over REST."""
-    script.write_text('wrk.method="POST"\nwrk.body=\'{"inputs": {"x": [1.0, 2.0, 5.0]}}\'\n')
-    url = f"{server.rest_url}/v1/models/{MODEL}:predict"
-    arguments = ["-t1", f"-c{clients}", f"-d{max(1, round(seconds))}s", "-s", str(script), url]
-    finished = subprocess.run(["wrk", *arguments], capture_output=True, text=True, check=True)
+def measure_with_wrk(url: str, load: Workload, clients: int, seconds: float) -> float:
+    """Return the requests per second that wrk measures over REST, with the bytes of the client."""
+    api = create_api(parse_url(url), "v1")
+    call = api.encode_predict(ModelReference(load.model), {"x": load.x}, "", ())
+    with tempfile.TemporaryDirectory() as temporary:
+        body, script = Path(temporary, "body"), Path(temporary, "post.lua")
+        body.write_bytes(call.body)
+        script.write_text(
+            f'wrk.method = "POST"\nwrk.body = io.open("{body}", "rb"):read("*a")\n'
+            'wrk.headers["content-type"] = "application/json"\n'
+        )
+        arguments = ["-t1", f"-c{clients}", f"-d{max(1, round(seconds))}s", "-s", str(script)]
+        command = ["wrk", *arguments, url + call.path]
+        finished = subprocess.run(command, capture_output=True, text=True, check=True)
     match = re.search(r"Requests/sec:\s+([\d.]+)", finished.stdout)
     if match is None or "Non-2xx" in finished.stdout:
         raise RuntimeError(finished.stdout)
     return float(match[1])
 
 
-def measure_with_perf_analyzer(url: str, clients: int, seconds: float) -> float:
+def measure_with_perf_analyzer(url: str, load: Workload, clients: int, seconds: float) -> float:
     """Return the requests per second that perf_analyzer measures with the V2 API of a URL."""
-    assert PERF_ANALYZER is not None
     scheme, address = url.split("://")
     # With this tolerance, windows of any figures agree: the rounds repeat the measurement.
-    finished = subprocess.run(
-        [
-            *(PERF_ANALYZER, "-m", MODEL, "-i", scheme, "-u", address, "--shape", "x:3"),
-            *("--concurrency-range", str(clients), "-s", "999", "-r", "3"),
-            *("--measurement-mode", "count_windows"),
-            *("--measurement-request-count", str(round(seconds * _REQUESTS_PER_SECOND / 3))),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    report = run_perf_analyzer(
+        *("-m", load.model, "-i", scheme, "-u", address, *load.batch_arguments),
+        *("--concurrency-range", str(clients), "-s", "999", "-r", "3"),
+        *("--measurement-interval", str(round(seconds * 1000 / 3))),
     )
-    match = re.search(r"throughput: ([\d.]+) infer/sec", finished.stdout, re.IGNORECASE)
-    if match is None:
-        raise RuntimeError(finished.stdout + finished.stderr)
-    return float(match[1])
+    return report.requests_per_second
+
+
+def read_successes(server: LocalServer, model: str) -> int:
+    """Return the number of requests to a model that the server has answered."""
+    response = httpx.get(f"{server.rest_url}/v2/models/{model}/stats", timeout=30)
+    return int(response.json()["model_stats"][0]["inference_stats"]["success"]["count"])
 
 
 def compare_clients(server: LocalServer, rounds: int, num_calls: int) -> None:
@@ -184,30 +218,34 @@ def compare_clients(server: LocalServer, rounds: int, num_calls: int) -> None:
 
 
 def compare_bench(
-    server: LocalServer, rounds: int, clients: int, seconds: float, script: Path
+    server: LocalServer, load: Workload, rounds: int, clients: int, seconds: float
 ) -> None:
     """Print the requests per second that `tpuserve bench` and other programs measure."""
     pairs: list[tuple[str, Target, Call]] = []
     if shutil.which("wrk"):
-        wrk = lambda: measure_with_wrk(server, clients, seconds, script)  # noqa: E731
-        pairs.append(("REST, without: wrk", Target(server.rest_url, MODEL), wrk))
-    if PERF_ANALYZER:
+        wrk = lambda: measure_with_wrk(server.rest_url, load, clients, seconds)  # noqa: E731
+        pairs.append(("REST, without: wrk", Target(server.rest_url, load.model), wrk))
+    if find_perf_analyzer():
         for name, url in (("V2 over REST", server.rest_url), ("V2 over gRPC", server.grpc_url)):
 
             def perf_analyzer(url: str = url) -> float:
-                return measure_with_perf_analyzer(url, clients, seconds)
+                return measure_with_perf_analyzer(url, load, clients, seconds)
 
-            target = Target(url, MODEL, "v2")
+            target = Target(url, load.model, "v2")
             pairs.append((f"{name}, without: perf_analyzer", target, perf_analyzer))
     for name, target, other in pairs:
 
         def measure(call: Call) -> dict[str, float]:
-            return {"requests/s": call()}
+            answered, used = read_successes(server, load.model), cpu_seconds(server.pid)
+            rate = call()
+            answered = read_successes(server, load.model) - answered
+            used = cpu_seconds(server.pid) - used
+            return {"requests/s": rate, "requests/s of the server's processors": answered / used}
 
         def bench(target: Target = target) -> float:
-            return measure_with_bench(target, clients, seconds)
+            return measure_with_bench(target, load.x, clients, seconds)
 
-        title = f"with: tpuserve bench, {clients} clients, {name}"
+        title = f"{load.model}, with: tpuserve bench, {clients} clients, {name}"
         print_comparisons(title, compare_in_turns(bench, other, measure, rounds))
 
 
@@ -237,12 +275,13 @@ def main() -> None:
     rounds, seconds = arguments.rounds, arguments.seconds
     compare_imports(rounds)
     with tempfile.TemporaryDirectory() as temporary:
-        base = Path(temporary) / MODEL
-        models.save_half_plus_two(base / "1")
-        with tpuserve.serve({MODEL: base}) as server:
+        bases = {name: Path(temporary, name) for name in (MODEL, CNN)}
+        models.save_half_plus_two(bases[MODEL] / "1")
+        models.save_mnist_cnn(bases[CNN] / "1")
+        with tpuserve.serve(bases) as server:
             compare_clients(server, rounds, arguments.calls)
-            script = Path(temporary) / "post.lua"
-            compare_bench(server, rounds, arguments.clients, seconds, script)
+            for load in WORKLOADS:
+                compare_bench(server, load, rounds, arguments.clients, seconds)
 
 
 if __name__ == "__main__":
