@@ -76,6 +76,8 @@ class Plan:
     Attributes:
       model: the files of the model.
       requests: the requests, which are the same for all configurations.
+      signature_name: the signature of all requests; "" for that of each request in a log, or
+        "serving_default".
       protocol: "rest" or "grpc".
       loads: the closed loops, in the order of the measurements.
       procedure: the windows of each measurement. They are shortened to fit into `seconds`.
@@ -85,6 +87,7 @@ class Plan:
 
     model: ModelFiles
     requests: Requests
+    signature_name: str
     protocol: Literal["rest", "grpc"]
     loads: Sequence[Load]
     procedure: Procedure
@@ -124,22 +127,28 @@ Measure: TypeAlias = Callable[[Plan, Configuration, TimeBudget, Progress], Analy
 """A function that measures a configuration; see `serve_and_measure`."""
 
 
-def choose_requests(model: ModelFiles, choice: InputChoice) -> Requests:
-    """Read the requests of an analysis, or generate those that the graph of the model accepts.
+def read_model_and_requests(
+    base_path: Path, signature_name: str, choice: InputChoice
+) -> tuple[ModelFiles, Requests]:
+    """Read the files of a model, and read or generate requests that its graph accepts.
 
     Args:
-      model: the files of the model.
+      base_path: the base path of the model.
+      signature_name: the signature; "" for that of a request log, or "serving_default".
       choice: the source of the inputs.
 
     Raises:
-      InvalidInput: the source has no requests.
+      TpuserveError: there is no such model or signature, or the source has no requests.
     """
     if choice.request_log is not None:
-        return Requests(inputs.read_request_log(choice.request_log, model.model_name))
+        logged = inputs.read_request_log(choice.request_log, model_files.model_name(base_path))
+        model = model_files.read_model(base_path, signature_name or logged[0].signature_name)
+        return model, Requests(logged)
+    model = model_files.read_model(base_path, signature_name)
     if choice.file is not None:
-        return Requests(inputs.read_file(choice.file, model.signature))
+        return model, Requests(inputs.read_file(choice.file, model.signature))
     generated = model_files.generate_requests(model, choice.batch_size, choice.shapes)
-    return Requests(generated, GENERATED_ADVICE)
+    return model, Requests(generated, GENERATED_ADVICE)
 
 
 def serve_and_measure(
@@ -170,7 +179,7 @@ def serve_and_measure(
             if reason := _find_other_engine(server, name, configuration):
                 return Analysis(configuration, error=reason)
             url = server.rest_url if plan.protocol == "rest" else server.grpc_url
-            target = Target(url, name, signature_name=plan.model.signature_name)
+            target = Target(url, name, signature_name=plan.signature_name)
             procedure = budget.shorten(plan.procedure, len(plan.loads))
             results = benchmark.run(target, plan.requests, plan.loads, procedure, progress)
             return Analysis(configuration, results)

@@ -99,14 +99,15 @@ def analyse(
     if plot_path is not None:
         check_plot_path(plot_path)
     tf_logging.import_tensorflow()
-    from tpuserve.bench import analysis, model_files, plot, rendering
+    from tpuserve.bench import analysis, plot, rendering
     from tpuserve.bench.load import Load
 
-    model = model_files.read_model(directory, signature)
+    model, requests = analysis.read_model_and_requests(directory, signature, choice)
     limit_ms = float("inf") if goal_ms is None else goal_ms
     plan = analysis.Plan(
         model,
-        analysis.choose_requests(model, choice),
+        requests,
+        signature,
         protocol,
         [Load(concurrency=clients) for clients in concurrency],
         bench_options.procedure(options),

@@ -81,7 +81,7 @@ def plan(seconds: float = 1000.0) -> Plan:
     model = ModelFiles(Path("half"), Path("half/1"), "s", Signature({}, {}), frozenset(), None)
     requests = Requests([RequestInputs({"x": np.zeros((2, 1), np.float32)})])
     loads = [Load(concurrency=1)]
-    return Plan(model, requests, "rest", loads, Procedure(), Goal(99.0, 3.0), seconds)
+    return Plan(model, requests, "", "rest", loads, Procedure(), Goal(99.0, 3.0), seconds)
 
 
 def sweep(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests import models
+from tests.tpuserve.bench.test_inputs import write_log
 from tpuserve import tags
 from tpuserve.bench import analysis, model_files
 from tpuserve.bench.benchmark import InputChoice
@@ -32,8 +33,8 @@ def test_the_newest_version_is_read_with_the_tags_of_its_metagraphs(base: Path) 
 
 
 def test_requests_differ_and_have_the_rows_or_shapes_that_were_asked_for(base: Path) -> None:
-    model = model_files.read_model(base, "")
-    requests = analysis.choose_requests(model, InputChoice(batch_size=3)).inputs
+    model, chosen = analysis.read_model_and_requests(base, "", InputChoice(batch_size=3))
+    requests = chosen.inputs
     assert {request.inputs["x"].shape for request in requests} == {(3, 1)}
     assert len({float(request.inputs["x"][0, 0]) for request in requests}) == len(requests) > 1
     (first, *_) = model_files.generate_requests(model, 3, {"x": (5, 1)})
@@ -44,9 +45,20 @@ def test_requests_differ_and_have_the_rows_or_shapes_that_were_asked_for(base: P
 
 def test_requests_of_a_file_get_the_dtypes_of_the_signature(base: Path, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"x": [[1], [2]]}')
-    model = model_files.read_model(base, "")
-    requests = analysis.choose_requests(model, InputChoice(file=tmp_path / "a.json"))
+    choice = InputChoice(file=tmp_path / "a.json")
+    _, requests = analysis.read_model_and_requests(base, "", choice)
     assert requests.inputs[0].inputs["x"].dtype == np.float32
+
+
+def test_a_request_log_chooses_the_signature(base: Path, tmp_path: Path) -> None:
+    # The log has requests to the signature "sign".
+    write_log(tmp_path / "log", base.name)
+    choice = InputChoice(request_log=tmp_path / "log")
+    with pytest.raises(SignatureNotFound, match="no signature 'sign'"):
+        analysis.read_model_and_requests(base, "", choice)
+    model, requests = analysis.read_model_and_requests(base, "serving_default", choice)
+    assert model.signature_name == "serving_default"
+    assert len(requests.inputs) == 1
 
 
 def test_mistakes_are_errors_that_say_what_to_do(base: Path, tmp_path: Path) -> None:
