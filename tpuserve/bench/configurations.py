@@ -117,7 +117,7 @@ def with_timeouts(engine: Engine, rows: int, limit_ms: float) -> list[Configurat
                     for power in range(requests.bit_length())
                 )
             batching = with_batching(engine)
-            name = f"{engine.name}, batches of {requests * rows}, {micros / 1e3:g} ms"
+            name = f"{engine.name}, {requests * rows} rows, {micros / 1e3:g} ms"
             result.append(replace(batching, name=name, batching_parameters=text))
     return result
 

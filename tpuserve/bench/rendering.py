@@ -134,9 +134,10 @@ def format_choice(choice: Choice, base_path: Path, percentile: float) -> str:
         shlex.quote(f"--{flag}={str(value).lower() if value is True else value}")
         for flag, value in flags.items()
     )
+    clients = "1 client" if result.load.concurrency == 1 else f"{result.load.concurrency} clients"
     lines = [
-        f"{result.requests_per_second:.0f} requests/s of {result.load.concurrency} clients with a "
-        f"p{percentile:g} of {latency} ms:"
+        f"{result.requests_per_second:.0f} requests/s of {clients} with a p{percentile:g} of "
+        f"{latency} ms:"
     ]
     if configuration.batching_parameters:
         command += " --batching_parameters_file=batching.config"

@@ -109,13 +109,13 @@ def test_the_best_engine_is_measured_with_sizes_timeouts_and_a_frontend_process(
 ) -> None:
     engines = ["broken", "tensorflow", "tensorflow, batching", "xla", "xla, batching"]
     # A request has two rows.
-    batches = [f"xla, batches of {rows}, {ms} ms" for rows in (16, 64) for ms in (0, 1)]
+    batches = [f"xla, {rows} rows, {ms} ms" for rows in (16, 64) for ms in (0, 1)]
     for fastest in ("xla", "xla, batching"):
         names = [a.configuration.name for a in sweep(monkeypatch, plan(), fastest)]
         assert names == [*engines, *batches, f"{fastest}, frontend process"]
     analyses = sweep(monkeypatch, plan(), batches[2])
     # The batches are those of the engine that was best before, which all engines tie for.
-    assert analyses[5].configuration.name == "tensorflow, batches of 16, 0 ms"
+    assert analyses[5].configuration.name == "tensorflow, 16 rows, 0 ms"
     assert analyses[0].error == "no such engine"
     names = [a.configuration.name for a in sweep(monkeypatch, plan(), "xla", processors=1)]
     assert names == [*engines, *batches]
