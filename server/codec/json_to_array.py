@@ -142,7 +142,10 @@ def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> 
 
 
 def _expand_raw_arrays(value: Json) -> Json:
-    """Replace each separately parsed array of numbers in nested lists by lists of numbers."""
+    """Replace the RawNumericArrays in nested lists by lists of numbers.
+
+    A RawNumericArray holds an array of numbers that is parsed apart from the rest of the JSON.
+    """
     if type(value) is RawNumericArray:
         return value.tolist()
     return list(map(_expand_raw_arrays, value)) if type(value) is list else value

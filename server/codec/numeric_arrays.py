@@ -92,8 +92,8 @@ class RawNumericArray:
         except (TypeError, ValueError):
             return None
         if array.size != math.prod(self._shape):
-            # The text has empty lists, and is refused. An empty list has the same brackets and
-            # commas as a list of one number, so the shape has more elements than there are numbers.
+            # Refuse the text, because it has empty lists. The shape is derived from the brackets
+            # and commas alone, which count an empty list as a list of one number.
             return None
         if wide is np.int64 and narrow is not np.int64:
             # For int8, int16, uint8 and int32, refuse numbers beyond 32 bits, as TensorFlow Serving

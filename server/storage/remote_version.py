@@ -1,4 +1,4 @@
-"""Describes the files of a model version in remote storage, from a listing."""
+"""Describes the files of a model version in remote storage, from a listing of the storage."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Tells URIs, such as s3://bucket/half, from paths of this machine."""
+"""Distinguishes URIs, such as s3://bucket/half, from local paths."""
 
 import os
 import re

@@ -263,11 +263,13 @@ class ReplicaStep:
 
         Args:
           graph: the GraphDef of the step.
-          arguments: the tensors of the batch, then the position.
+          arguments: the tensors of the batch, followed by the tensor with the position of the step
+            in its loop.
           variables: the tf.Variables.
 
         Returns:
-          The tensors that the step sends to the host; and a bool [], whether it sends them.
+          The tensors that the step sends to the host, followed by a scalar bool tensor: whether the
+          step sends them.
         """
         *feeds, position = arguments
         input_map = dict(zip(self._feed_names, feeds, strict=True))

@@ -268,6 +268,6 @@ def _with_unknown_sizes(tensors: Iterable[Any]) -> list[Any]:
 
 
 def _find_sizes(tensors: Iterable[Any]) -> Any:
-    """Return the sizes of all dimensions of all tensors in one tensor, int32 [n]."""
+    """Return an int32 tensor [n] with the sizes of all dimensions of the given tensors."""
     sizes = [tf.shape(tensor) for tensor in tensors]
     return tf.concat(sizes, 0) if sizes else tf.zeros([0], tf.int32)

@@ -206,9 +206,10 @@ def load_session_model(
 
 
 def _is_cancellable(plan: LoadPlan) -> bool:
-    """Return whether runs of a model can be cancelled before their deadline.
+    """Return whether runs of a model are stopped early, such as when their client has left.
 
-    They can if the graph has a loop, which may never end. Runs on a real TPU cannot be cancelled.
+    This is so for graphs with a loop, which may never end. Runs of other graphs end soon, and runs
+    on a real TPU cannot be stopped.
     """
     return plan.runtime_plan.has_loop and plan.choice.device != "TPU"
 

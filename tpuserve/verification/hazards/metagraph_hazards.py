@@ -95,7 +95,7 @@ def _find_missing_computations(placed: Mapping[str, Sequence[PlacedNode]]) -> It
 
 
 def _find_non_finite_outputs(verified: Sequence[VerifiedSignature]) -> Iterable[Hazard]:
-    """Report the outputs that have only NaN and infinite values, so that nothing was compared."""
+    """Report the outputs whose values are all NaN or infinite, which cannot be compared."""
     for signature in verified:
         by_name: dict[str, list[Comparison]] = defaultdict(list)
         for run in signature.runs:

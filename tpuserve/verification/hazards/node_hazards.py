@@ -199,8 +199,8 @@ def find_64_bit_types(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
 
 
 def _is_compilable(node: Any) -> bool:
-    # A node whose op is the name of a function calls this function. Do not report it: the nodes of
-    # the function are checked separately.
+    # A node whose op is the name of a function of the graph calls that function. Do not report the
+    # node: the nodes of the called function are checked separately.
     is_op = op_def_registry.get(node.op) is not None
     return not is_op or node.op in _PLACEHOLDERS or xla_kernels.has_xla_kernel(node)
 

@@ -54,9 +54,9 @@ def find_free(graph: GraphIR, names: Collection[str]) -> set[str]:
       names: Names of the nodes to choose from.
     """
     free: set[str] = set()
-    # In this graph, nodes have control inputs only if some node updates a variable; all other
-    # control inputs have been removed. The order of reads and updates then matters, so a read must
-    # not be copied.
+    # Control inputs have been removed from this graph, unless a node of the graph updates a
+    # variable. So where a node has control inputs, the order of reads and updates matters, and a
+    # read must not be copied.
     has_updates = any(graph.nodes[name].controls for name in names)
     for name in names:
         node = graph.nodes[name]

@@ -48,9 +48,10 @@ class ClusterRuntime(EmulatedRuntime):
     def name_python_functions(
         self, call_input_fn: Callable[[Pipeline], Any]
     ) -> Callable[[Pipeline], Any]:
-        """Return a function that calls input_fn, and makes its Python functions available.
+        """Wrap `call_input_fn` so that all workers of the cluster can run the input pipeline.
 
-        The workers of the cluster find these functions; see `python_functions.name_functions`.
+        A pipeline may call Python functions, for example with tf.py_function. The wrapper makes
+        them known to the workers under names; see `python_functions.name_functions`.
         """
         return python_functions.name_functions(call_input_fn)
 

@@ -93,9 +93,9 @@ class ErrorRendezvous:
             # Let KeyboardInterrupt, SystemExit and GeneratorExit pass. They end the run on purpose,
             # so no error of a thread may replace them.
             return
-        # If the block ended without an error, raise a recorded error only if it is a CAUSE. A
-        # MonitoredSession can end without an error although a thread has failed, because it treats
-        # some errors as the end of the input.
+        # A block that ends without an error may hide the failure of a thread, because a
+        # MonitoredSession treats some errors as the end of the input. Raise the failure here, if
+        # it is an `ErrorKind.CAUSE` and no mere consequence of the end of the run.
         first = self.cause if error is None else self._most_informative()
         for source, other in self._errors:
             if other is not first:

@@ -36,7 +36,7 @@ class OpenInferenceService(UnaryService):
     is_admission_controlled = True
 
     def methods(self) -> Mapping[str, UnaryMethod]:
-        """Return the method ModelInfer by its name."""
+        """Return name → method; the only method is ModelInfer."""
         infer = ModelInfer(self._context.dataplane)
         return {"ModelInfer": UnaryMethod(infer, read_model_name=read_plain_model_name)}
 
