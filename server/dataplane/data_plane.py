@@ -141,8 +141,7 @@ class DataPlane(DataPlaneInterface):
         timeline = Timeline() if timeline is None else timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
-            name = spec.effective_signature_name
-            signature = signatures.find_signature(servable.model.signatures, name)
+            name, signature = spec.find_signature(servable.model.signatures)
             timeline.record_version(spec.model, servable.version, name, servable.metagraph)
             if self._check_method_names:
                 method_names.check_predict(signature)

@@ -396,9 +396,8 @@ def _finish_prediction(call: Call, request: _Request) -> Prediction:
         return answer
     _, _, _, version, outputs, run = answer
     request.timeline.unpack_run(run)
-    spec = request.spec
-    name = spec.effective_signature_name
-    return Prediction(spec.model, version, name, call.channel.unpack(outputs))
+    name = request.timeline.signature
+    return Prediction(request.spec.model, version, name, call.channel.unpack(outputs))
 
 
 def _read_again(read_inputs: ReadInputs, signature: Signature) -> Mapping[str, Array]:

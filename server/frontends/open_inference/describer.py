@@ -13,13 +13,14 @@ from server.codec.open_inference.datatypes import datatype_name
 from server.dataplane import DataPlaneInterface, ModelSpec, Statistics
 from server.servables.servable import State
 from tpuserve.errors import ModelControlDisabled, Unavailable
-from tpuserve.saved_model import signature as signatures
-from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 Message: TypeAlias = dict[str, Any]
 
 PLATFORM = "tensorflow_savedmodel"
 """Triton's name of the format of the models."""
+SIGNATURE_PARAMETER = "TF_SIGNATURE_DEF"
+"""The parameter of a ModelConfig by which Triton's TensorFlow backend names a signature."""
 
 _MAX_INT32 = 2**31 - 1
 # TensorFlow's name of a dtype → Triton's name of the dtype in a ModelConfig. Source:
@@ -77,16 +78,21 @@ class Describer:
         }
 
     def model_metadata(self, spec: ModelSpec) -> Message:
-        """Return a ModelMetadataResponse with the tensors of the signature "serving_default".
+        """Return a ModelMetadataResponse with the tensors of a signature.
 
         The shape of a tensor has -1 for a dimension of unknown size. It is [-1] for a tensor of
         unknown rank.
 
+        Args:
+          spec: the model, the version and the signature. If `spec` names no signature, the default
+            signature of the model is described.
+
         Raises:
           ModelNotFound: the requested version is not available.
-          SignatureNotFound: the model has no signature of this name.
+          SignatureNotFound: the model has no signature of the requested name, or `spec` names no
+            signature and the model has no default signature.
         """
-        signature = self._find_signature(spec)
+        _, signature = self._find_signature(spec)
         versions = sorted(
             status.version
             for status in self._dataplane.status(spec.model)
@@ -103,19 +109,24 @@ class Describer:
     def model_config(self, spec: ModelSpec) -> Message:
         """Return Triton's ModelConfig of a model version.
 
-        The model counts as batched if the first dimension of each tensor of the signature
-        "serving_default" has an unknown size, and each input has further dimensions. An input
-        without further dimensions would have empty `dims`, and Triton's clients send no tensor
-        without dimensions.
+        The model counts as batched if the first dimension of each tensor of the signature has an
+        unknown size, and each input has further dimensions. An input without further dimensions
+        would have empty `dims`, and Triton's clients send no tensor without dimensions.
 
         For a batched model, `max_batch_size` is the largest int32, because requests of any batch
         size are answered, and the fields `dims` do not contain the first dimension.
 
+        Unless the signature is "serving_default", the parameter TF_SIGNATURE_DEF has its name.
+        Triton's TensorFlow backend names signatures in this parameter too.
+
+        Args:
+          spec: see `model_metadata`.
+
         Raises:
           ModelNotFound: the requested version is not available.
-          SignatureNotFound: the model has no signature of this name.
+          SignatureNotFound: see `model_metadata`.
         """
-        signature = self._find_signature(spec)
+        name, signature = self._find_signature(spec)
         tensors = [*signature.inputs.values(), *signature.outputs.values()]
         is_batched = (
             bool(signature.inputs)
@@ -132,6 +143,8 @@ class Describer:
         }
         if is_batched and self._dataplane.statistics(spec).batching is not None:
             config["dynamic_batching"] = {}
+        if name != DEFAULT_SIGNATURE:
+            config["parameters"] = {SIGNATURE_PARAMETER: {"string_value": name}}
         return config
 
     def model_statistics(self, spec: ModelSpec) -> Message:
@@ -227,9 +240,8 @@ class Describer:
                 f"/v1/models/{spec.model}."
             )
 
-    def _find_signature(self, spec: ModelSpec) -> Signature:
-        described = self._dataplane.metadata(spec, ["signature_def"])
-        return signatures.find_signature(described.signatures, spec.effective_signature_name)
+    def _find_signature(self, spec: ModelSpec) -> tuple[str, Signature]:
+        return spec.find_signature(self._dataplane.metadata(spec, ["signature_def"]).signatures)
 
     def _check_control(self, model: str) -> None:
         if not self._allows_control:

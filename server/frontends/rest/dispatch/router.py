@@ -25,6 +25,7 @@ class Route:
       changes_models: Whether the request loads or unloads a model, which may take minutes.
       has_body: Whether the request has a body although it runs no model, as a request that loads a
         model does. Admission control limits such requests too.
+      signature_name: The signature that the query string names. Empty if it names none.
       template: The path with placeholders, such as "/v1/models/{model}:predict". Empty for a path
         that the API does not have.
     """
@@ -36,6 +37,7 @@ class Route:
     runs_model: bool = False
     has_body: bool = False
     changes_models: bool = False
+    signature_name: str = ""
     template: str = ""
 
 

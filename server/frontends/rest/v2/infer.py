@@ -32,6 +32,7 @@ class InferResult(NamedTuple):
       json_bytes: The size in bytes of the JSON with which the body begins. None if the whole body
         is JSON.
       version: The model version that computed the result.
+      signature_name: The name of the signature that computed the result.
       memory: The reservation for a large body in the memory budget. None for a small body, which
         reserves nothing.
     """
@@ -39,6 +40,7 @@ class InferResult(NamedTuple):
     body: JsonText
     json_bytes: int | None
     version: int
+    signature_name: str
     memory: MemoryReservation | None
 
 
@@ -162,4 +164,4 @@ def _encode(prediction: Prediction, request: InferRequest, budget: MemoryBudget)
             prediction.model, prediction.version, request.request_id, outputs, request.is_binary
         )
     reservation = output_memory.reserve_for_body(body, budget)
-    return InferResult(body, json_bytes, prediction.version, reservation)
+    return InferResult(body, json_bytes, prediction.version, prediction.signature_name, reservation)

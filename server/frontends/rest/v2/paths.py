@@ -6,7 +6,7 @@ configuration, statistics and the model repository.
 
 import re
 from functools import lru_cache
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qs, unquote_to_bytes
 
 from server.frontends.rest.dispatch.router import Route
 from tpuserve.errors import InvalidInput, NotFound
@@ -31,7 +31,10 @@ _MAX_SHOWN_CHARACTERS = 128
 
 @lru_cache(maxsize=1024)
 def parse_path(method: str, path: str) -> Route:
-    """Parse a path that begins with /v2, and ignore its query string.
+    """Parse a path that begins with /v2.
+
+    A query string of the form ?signature_name=NAME is read if the path asks for the metadata or
+    the configuration of a model. All other query parameters are ignored.
 
     Args:
       method: The HTTP method.
@@ -43,9 +46,10 @@ def parse_path(method: str, path: str) -> Route:
 
     Raises:
       NotFound: The API has no such path.
-      InvalidInput: The path does not allow the HTTP method, or the version is no number.
+      InvalidInput: The path does not allow the HTTP method, the version is no number, or the query
+        string names several signatures.
     """
-    path = path.partition("?")[0]
+    path, _, query = path.partition("?")
     path = path.rstrip("/") or path
     operation = _SERVER.get((method, path))
     if operation is not None:
@@ -77,10 +81,23 @@ def parse_path(method: str, path: str) -> Route:
         version=None if version is None else parse_version(version),
         operation=operation or "metadata",
         runs_model=operation == "infer",
+        signature_name=_parse_query(query) if operation in (None, "config") else "",
         template="/v2/models/{model}"
         + ("" if version is None else "/versions/{version}")
         + (f"/{operation}" if operation else ""),
     )
+
+
+def _parse_query(query: str) -> str:
+    """Return the name of the signature that a query string has; "" if it names no signature.
+
+    Raises:
+      InvalidInput: The query string names several signatures.
+    """
+    names = parse_qs(query).get("signature_name", [""])
+    if len(names) > 1:
+        raise InvalidInput(f"the query has {len(names)} parameters signature_name. Send one.")
+    return names[0]
 
 
 def parse_version(text: str) -> int:

@@ -82,7 +82,7 @@ class V2Router:
             signature = request.signature_name or DEFAULT_SIGNATURE
             result = infer.run_model(
                 self._dataplane,
-                ModelSpec(route.model, route.version, signature),
+                _spec(route, request.signature_name),
                 request,
                 binary,
                 timeout_ms=timeout_ms,
@@ -97,7 +97,7 @@ class V2Router:
             return _error_response(error, route, signature)
         if isinstance(result, Pending):
             return result.then(partial(_respond, result.finish, route, signature))
-        return _success_response(result, route, signature)
+        return _success_response(result, route)
 
     def _describe(self, route: Route, body: bytes) -> object:
         describer = self._describer
@@ -109,7 +109,7 @@ class V2Router:
             return describer.load_model(route.model)
         if route.operation == "unload":
             return describer.unload_model(route.model)
-        spec = ModelSpec(route.model, route.version)
+        spec = _spec(route, route.signature_name)
         if route.operation == "config":
             return describer.model_config(spec)
         if route.operation == "stats":
@@ -118,6 +118,11 @@ class V2Router:
             return describer.model_metadata(spec)
         describer.check_ready(spec)
         return {"name": route.model, "ready": True}
+
+
+def _spec(route: Route, signature_name: str) -> ModelSpec:
+    """Return what a request asks for; `signature_name` is "" for the default signature."""
+    return ModelSpec(route.model, route.version, signature_name, is_open_inference=True)
 
 
 def _wants_ready_models(body: bytes) -> bool:
@@ -136,12 +141,12 @@ def _wants_ready_models(body: bytes) -> bool:
 
 def _respond(finish: Callable[[], InferResult], route: Route, signature: str) -> Response:
     try:
-        return _success_response(finish(), route, signature)
+        return _success_response(finish(), route)
     except Exception as error:
         return _error_response(error, route, signature)
 
 
-def _success_response(result: InferResult, route: Route, signature: str) -> Response:
+def _success_response(result: InferResult, route: Route) -> Response:
     content_type = JSON
     headers: Headers = ()
     if result.json_bytes is not None:
@@ -155,7 +160,7 @@ def _success_response(result: InferResult, route: Route, signature: str) -> Resp
         "OK",
         route.model,
         result.version,
-        signature,
+        result.signature_name,
         result.memory,
     )
 

@@ -19,7 +19,7 @@ def decode_model_spec(name: str, version: str) -> ModelSpec:
     if not name:
         raise InvalidInput("the request names no model. Send its name.")
     if not version:
-        return ModelSpec(name)
+        return ModelSpec(name, is_open_inference=True)
     # Limit the number of digits, because `int` would take long to convert a long text.
     is_number = version.isascii() and version.isdigit() and len(version) <= 32
     if not is_number or int(version) > _MAX_VERSION:
@@ -27,4 +27,4 @@ def decode_model_spec(name: str, version: str) -> ModelSpec:
             f"the version is {version[:32]!r}. Send a whole number such as 1, or no version for "
             f"the latest."
         )
-    return ModelSpec(name, int(version))
+    return ModelSpec(name, int(version), is_open_inference=True)
