@@ -18,8 +18,7 @@ from tpuserve.client.address import ApiName, create_api, parse_url
 from tpuserve.client.call import Call
 from tpuserve.client.model_reference import ModelReference
 from tpuserve.client.transports.transport import Connection
-from tpuserve.errors import SignatureNotFound
-from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
+from tpuserve.saved_model.signature import Signature
 
 MAX_CONNECTIONS = 1000
 """The largest number of HTTP connections of an open loop."""
@@ -44,7 +43,8 @@ class Target:
       url: the URL of the server, such as http://localhost:8501 or grpc://localhost:8500.
       model: the name of the model on the server.
       api: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
-      signature_name: the signature; "" for "serving_default".
+      signature_name: the name of the signature; "" for the default signature, which
+        `tpuserve.client.Client.predict` defines.
       api_key: the key that is sent as a bearer token; "" for none.
       ca_file: a PEM file with the certificates that the server's certificate is checked with; None
         for those of the system.
@@ -240,14 +240,7 @@ def _find_signature(target: Target) -> Signature:
         api_key=target.api_key,
         ca_file=target.ca_file,
     ) as client:
-        signatures = client.signatures(target.model)
-    name = target.signature_name or DEFAULT_SIGNATURE
-    if name not in signatures:
-        raise SignatureNotFound(
-            f"no signature {name!r} in model {target.model!r}; found "
-            f"{', '.join(sorted(signatures))}. Name one of those with --signature."
-        )
-    return signatures[name]
+        return client.signature(target.model, target.signature_name)
 
 
 def _encode(target: Target, requests: Sequence[RequestInputs]) -> list[Call]:

@@ -75,6 +75,19 @@ class AsyncClient:
         reference = ModelReference(model, version, label)
         return await self._run(self._api.signatures(reference), timeout_s)
 
+    async def signature(
+        self,
+        model: str,
+        name: str = "",
+        *,
+        version: int | None = None,
+        label: str = "",
+        timeout_s: float | None = None,
+    ) -> Signature:
+        """Return a signature of a model; see `Client.signature`."""
+        reference = ModelReference(model, version, label)
+        return await self._run(self._api.signature(reference, name), timeout_s)
+
     async def versions(self, model: str, *, timeout_s: float | None = None) -> list[VersionStatus]:
         """Return the state of each version of a model, as `Client.versions` does."""
         return await self._run(self._api.versions(model), timeout_s)

@@ -82,7 +82,9 @@ class Client:
         Args:
           model: the name of the model.
           inputs: alias → array, or nested lists, which get the dtype of the signature.
-          signature: the name of the signature; "" for "serving_default".
+          signature: the name of the signature; "" for the default signature, which is
+            "serving_default". With the API "v2", the default signature of a model without
+            "serving_default" is the only signature of the model.
           version: the version; None for the latest.
           label: the label of the version; "" for none.
           outputs: the aliases of the requested outputs; empty for all outputs.
@@ -108,10 +110,35 @@ class Client:
     ) -> Mapping[str, Signature]:
         """Return the signatures of a model: name → signature.
 
-        The metadata of the Open Inference Protocol have only the signature "serving_default". The
-        arguments and errors are those of `predict`.
+        Over the Open Inference Protocol, the result has only the default signature, which `predict`
+        defines. The arguments and errors are those of `predict`.
         """
         return self._run(self._api.signatures(ModelReference(model, version, label)), timeout_s)
+
+    def signature(
+        self,
+        model: str,
+        name: str = "",
+        *,
+        version: int | None = None,
+        label: str = "",
+        timeout_s: float | None = None,
+    ) -> Signature:
+        """Return a signature of a model; only the first call requests it from the server.
+
+        Args:
+          model: the name of the model.
+          name: the name of the signature; "" for the default signature, which `predict` defines.
+            The Open Inference Protocol over gRPC describes no other signature.
+          version: the version; None for the latest.
+          label: the label of the version; "" for none.
+          timeout_s: the time limit in seconds; None for the timeout_s of the client.
+
+        Raises:
+          TpuserveError: see `predict`.
+        """
+        reference = ModelReference(model, version, label)
+        return self._run(self._api.signature(reference, name), timeout_s)
 
     def versions(self, model: str, *, timeout_s: float | None = None) -> list[VersionStatus]:
         """Return the state of each version of a model; the errors are those of `predict`."""

@@ -33,7 +33,10 @@ Examples:
 @click.argument("url")
 @click.option("--model", required=True, metavar="NAME", help="Name of the model.")
 @click.option(
-    "--signature", default="", metavar="NAME", help="Signature to run. Default: serving_default."
+    "--signature",
+    default="",
+    metavar="NAME",
+    help="Signature to run. Default: serving_default, or with v2 a model's only signature.",
 )
 @click.option(
     "--api",

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#tpuserve/proto/open_inference.proto\x12\x17tpuserve.open_inference\"2\n\x11ModelReadyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"#\n\x12ModelReadyResponse\x12\r\n\x05ready\x18\x01 \x01(\x08\"5\n\x14ModelMetadataRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"?\n\x0eTensorMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x64\x61tatype\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"\xbc\x01\n\x15ModelMetadataResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08versions\x18\x02 \x03(\t\x12\x10\n\x08platform\x18\x03 \x01(\t\x12\x37\n\x06inputs\x18\x04 \x03(\x0b\x32\'.tpuserve.open_inference.TensorMetadata\x12\x38\n\x07outputs\x18\x05 \x03(\x0b\x32\'.tpuserve.open_inference.TensorMetadata\"i\n\x0eInferParameter\x12\x14\n\nbool_param\x18\x01 \x01(\x08H\x00\x12\x15\n\x0bint64_param\x18\x02 \x01(\x03H\x00\x12\x16\n\x0cstring_param\x18\x03 \x01(\tH\x00\x42\x12\n\x10parameter_choice\"\xd0\x01\n\x13InferTensorContents\x12\x15\n\rbool_contents\x18\x01 \x03(\x08\x12\x14\n\x0cint_contents\x18\x02 \x03(\x05\x12\x16\n\x0eint64_contents\x18\x03 \x03(\x03\x12\x15\n\ruint_contents\x18\x04 \x03(\r\x12\x17\n\x0fuint64_contents\x18\x05 \x03(\x04\x12\x15\n\rfp32_contents\x18\x06 \x03(\x02\x12\x15\n\rfp64_contents\x18\x07 \x03(\x01\x12\x16\n\x0e\x62ytes_contents\x18\x08 \x03(\x0c\"|\n\x0bInferTensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x64\x61tatype\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12>\n\x08\x63ontents\x18\x05 \x01(\x0b\x32,.tpuserve.open_inference.InferTensorContents\"\x1f\n\x0fRequestedOutput\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xf7\x02\n\x11ModelInferRequest\x12\x12\n\nmodel_name\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12N\n\nparameters\x18\x04 \x03(\x0b\x32:.tpuserve.open_inference.ModelInferRequest.ParametersEntry\x12\x34\n\x06inputs\x18\x05 \x03(\x0b\x32$.tpuserve.open_inference.InferTensor\x12\x39\n\x07outputs\x18\x06 \x03(\x0b\x32(.tpuserve.open_inference.RequestedOutput\x12\x1a\n\x12raw_input_contents\x18\x07 \x03(\x0c\x1aZ\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x36\n\x05value\x18\x02 \x01(\x0b\x32\'.tpuserve.open_inference.InferParameter:\x02\x38\x01\"\x93\x01\n\x12ModelInferResponse\x12\x12\n\nmodel_name\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x35\n\x07outputs\x18\x05 \x03(\x0b\x32$.tpuserve.open_inference.InferTensor\x12\x1b\n\x13raw_output_contents\x18\x06 \x03(\x0c\"\x18\n\x16RepositoryIndexRequest\"\xb2\x01\n\x17RepositoryIndexResponse\x12K\n\x06models\x18\x01 \x03(\x0b\x32;.tpuserve.open_inference.RepositoryIndexResponse.ModelIndex\x1aJ\n\nModelIndex\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#tpuserve/proto/open_inference.proto\x12\x17tpuserve.open_inference\"2\n\x11ModelReadyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"#\n\x12ModelReadyResponse\x12\r\n\x05ready\x18\x01 \x01(\x08\"5\n\x14ModelMetadataRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"?\n\x0eTensorMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x64\x61tatype\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"\xbc\x01\n\x15ModelMetadataResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08versions\x18\x02 \x03(\t\x12\x10\n\x08platform\x18\x03 \x01(\t\x12\x37\n\x06inputs\x18\x04 \x03(\x0b\x32\'.tpuserve.open_inference.TensorMetadata\x12\x38\n\x07outputs\x18\x05 \x03(\x0b\x32\'.tpuserve.open_inference.TensorMetadata\"i\n\x0eInferParameter\x12\x14\n\nbool_param\x18\x01 \x01(\x08H\x00\x12\x15\n\x0bint64_param\x18\x02 \x01(\x03H\x00\x12\x16\n\x0cstring_param\x18\x03 \x01(\tH\x00\x42\x12\n\x10parameter_choice\"\xd0\x01\n\x13InferTensorContents\x12\x15\n\rbool_contents\x18\x01 \x03(\x08\x12\x14\n\x0cint_contents\x18\x02 \x03(\x05\x12\x16\n\x0eint64_contents\x18\x03 \x03(\x03\x12\x15\n\ruint_contents\x18\x04 \x03(\r\x12\x17\n\x0fuint64_contents\x18\x05 \x03(\x04\x12\x15\n\rfp32_contents\x18\x06 \x03(\x02\x12\x15\n\rfp64_contents\x18\x07 \x03(\x01\x12\x16\n\x0e\x62ytes_contents\x18\x08 \x03(\x0c\"|\n\x0bInferTensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x64\x61tatype\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12>\n\x08\x63ontents\x18\x05 \x01(\x0b\x32,.tpuserve.open_inference.InferTensorContents\"\x1f\n\x0fRequestedOutput\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xf7\x02\n\x11ModelInferRequest\x12\x12\n\nmodel_name\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12N\n\nparameters\x18\x04 \x03(\x0b\x32:.tpuserve.open_inference.ModelInferRequest.ParametersEntry\x12\x34\n\x06inputs\x18\x05 \x03(\x0b\x32$.tpuserve.open_inference.InferTensor\x12\x39\n\x07outputs\x18\x06 \x03(\x0b\x32(.tpuserve.open_inference.RequestedOutput\x12\x1a\n\x12raw_input_contents\x18\x07 \x03(\x0c\x1aZ\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x36\n\x05value\x18\x02 \x01(\x0b\x32\'.tpuserve.open_inference.InferParameter:\x02\x38\x01\"\x93\x01\n\x12ModelInferResponse\x12\x12\n\nmodel_name\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\x12\x35\n\x07outputs\x18\x05 \x03(\x0b\x32$.tpuserve.open_inference.InferTensor\x12\x1b\n\x13raw_output_contents\x18\x06 \x03(\x0c\"3\n\x12ModelConfigRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"&\n\x0eModelParameter\x12\x14\n\x0cstring_value\x18\x01 \x01(\t\"\xb3\x01\n\x0bModelConfig\x12H\n\nparameters\x18\x0e \x03(\x0b\x32\x34.tpuserve.open_inference.ModelConfig.ParametersEntry\x1aZ\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x36\n\x05value\x18\x02 \x01(\x0b\x32\'.tpuserve.open_inference.ModelParameter:\x02\x38\x01\"K\n\x13ModelConfigResponse\x12\x34\n\x06\x63onfig\x18\x01 \x01(\x0b\x32$.tpuserve.open_inference.ModelConfig\"\x18\n\x16RepositoryIndexRequest\"\xb2\x01\n\x17RepositoryIndexResponse\x12K\n\x06models\x18\x01 \x03(\x0b\x32;.tpuserve.open_inference.RepositoryIndexResponse.ModelIndex\x1aJ\n\nModelIndex\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,6 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MODELINFERREQUEST_PARAMETERSENTRY']._loaded_options = None
   _globals['_MODELINFERREQUEST_PARAMETERSENTRY']._serialized_options = b'8\001'
+  _globals['_MODELCONFIG_PARAMETERSENTRY']._loaded_options = None
+  _globals['_MODELCONFIG_PARAMETERSENTRY']._serialized_options = b'8\001'
   _globals['_MODELREADYREQUEST']._serialized_start=64
   _globals['_MODELREADYREQUEST']._serialized_end=114
   _globals['_MODELREADYRESPONSE']._serialized_start=116
@@ -57,10 +59,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELINFERREQUEST_PARAMETERSENTRY']._serialized_end=1317
   _globals['_MODELINFERRESPONSE']._serialized_start=1320
   _globals['_MODELINFERRESPONSE']._serialized_end=1467
-  _globals['_REPOSITORYINDEXREQUEST']._serialized_start=1469
-  _globals['_REPOSITORYINDEXREQUEST']._serialized_end=1493
-  _globals['_REPOSITORYINDEXRESPONSE']._serialized_start=1496
-  _globals['_REPOSITORYINDEXRESPONSE']._serialized_end=1674
-  _globals['_REPOSITORYINDEXRESPONSE_MODELINDEX']._serialized_start=1600
-  _globals['_REPOSITORYINDEXRESPONSE_MODELINDEX']._serialized_end=1674
+  _globals['_MODELCONFIGREQUEST']._serialized_start=1469
+  _globals['_MODELCONFIGREQUEST']._serialized_end=1520
+  _globals['_MODELPARAMETER']._serialized_start=1522
+  _globals['_MODELPARAMETER']._serialized_end=1560
+  _globals['_MODELCONFIG']._serialized_start=1563
+  _globals['_MODELCONFIG']._serialized_end=1742
+  _globals['_MODELCONFIG_PARAMETERSENTRY']._serialized_start=1652
+  _globals['_MODELCONFIG_PARAMETERSENTRY']._serialized_end=1742
+  _globals['_MODELCONFIGRESPONSE']._serialized_start=1744
+  _globals['_MODELCONFIGRESPONSE']._serialized_end=1819
+  _globals['_REPOSITORYINDEXREQUEST']._serialized_start=1821
+  _globals['_REPOSITORYINDEXREQUEST']._serialized_end=1845
+  _globals['_REPOSITORYINDEXRESPONSE']._serialized_start=1848
+  _globals['_REPOSITORYINDEXRESPONSE']._serialized_end=2026
+  _globals['_REPOSITORYINDEXRESPONSE_MODELINDEX']._serialized_start=1952
+  _globals['_REPOSITORYINDEXRESPONSE_MODELINDEX']._serialized_end=2026
 # @@protoc_insertion_point(module_scope)

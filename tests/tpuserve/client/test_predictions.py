@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tpuserve
+from tpuserve import cli
 from tpuserve.client import Client, VersionStatus
 from tpuserve.errors import InvalidInput, InvalidSetting, InvalidTensor, NotFound
 from tpuserve.local_server import LocalServer
@@ -21,7 +22,10 @@ APIS = [("rest", "v1"), ("rest", "v2"), ("grpc", "v1"), ("grpc", "v2")]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    """Serve y = x / 2 + 2, a signature with two outputs, and one per dtype that returns y = x."""
+    """Serve y = x / 2 + 2, a signature with two outputs, and one per dtype that returns y = x.
+
+    The model "only" has y = x / 2 + 2 as its signature "only", and no other signature.
+    """
     import tensorflow as tf
 
     def signature(function: Any, *specs: Any) -> Any:
@@ -40,7 +44,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     signatures["two"] = signature(two, spec(tf.int32, "a"), spec(tf.int32, "b"))
     base = tmp_path_factory.mktemp("models") / 'a "quoted" name'
     tf.saved_model.save(tf.Module(), str(base / "1"), signatures=signatures)
-    with tpuserve.serve({"half": base}, enable_batching=False) as server:
+    only = tmp_path_factory.mktemp("only")
+    one = {"only": signatures["serving_default"]}
+    tf.saved_model.save(tf.Module(), str(only / "1"), signatures=one)
+    with tpuserve.serve({"half": base, "only": only}, enable_batching=False) as server:
         yield server
 
 
@@ -100,6 +107,39 @@ def test_outputs_are_chosen_by_name(client: Client) -> None:
     }
     one = client.predict("half", {"a": a, "b": b}, signature="two", outputs=["sum"])
     assert list(one) == ["sum"]
+
+
+@pytest.mark.parametrize(("protocol", "api"), APIS)
+def test_lists_for_another_signature_get_its_dtypes(
+    server: LocalServer, protocol: Any, api: Any
+) -> None:
+    with server.client(protocol, api=api) as client:
+        lists = {"a": [5], "b": [2]}
+        if (protocol, api) == ("grpc", "v2"):
+            with pytest.raises(InvalidInput, match="Give NumPy arrays for 'two'"):
+                client.predict("half", lists, signature="two")
+        else:
+            assert client.predict("half", lists, signature="two")["sum"].dtype == np.int32
+
+
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+def test_only_signature_needs_no_name_in_v2(server: LocalServer, protocol: Any) -> None:
+    with server.client(protocol, api="v2") as client:
+        assert list(client.signatures("only")) == ["only"]
+        for name in ("", "only"):
+            assert client.predict("only", {"x": [1]}, signature=name)["y"].tolist() == [2.5]
+    with server.client(protocol, api="v1") as client, pytest.raises(InvalidInput):
+        client.predict("only", {"x": [1]})
+
+
+@pytest.mark.parametrize("signature", [(), ("--signature", "only")])
+def test_bench_measures_the_only_signature(server: LocalServer, signature: tuple[str, ...]) -> None:
+    briefly = "--window 0.05 --warm-up 0.01 --max-windows 500 --tolerance 1000 --concurrency 1"
+    for url in (server.rest_url, server.grpc_url):
+        options = ("--model", "only", "--api", "v2", *signature, *briefly.split())
+        with pytest.raises(SystemExit) as caught:
+            cli.main(["bench", url, *options])
+        assert caught.value.code == 0
 
 
 def test_the_signatures_and_versions_are_those_of_the_model(client: Client) -> None:

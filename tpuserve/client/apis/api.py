@@ -33,7 +33,8 @@ class Api(ABC):
 
     def __init__(self) -> None:
         """Create an instance without signatures; they are requested when they are needed."""
-        self._signatures: dict[ModelReference, Mapping[str, Signature]] = {}
+        # Model → signature name → signature. The default signature also has the name "".
+        self._signatures: dict[ModelReference, dict[str, Signature]] = {}
 
     @abstractmethod
     def predict(
@@ -48,7 +49,7 @@ class Api(ABC):
         Args:
           model: the model, and the version to call.
           inputs: alias → array or nested lists.
-          signature_name: the name of the signature; "" for "serving_default".
+          signature_name: the name of the signature; "" for the default signature.
           outputs: the aliases of the requested outputs; empty for all outputs.
 
         Returns:
@@ -68,7 +69,7 @@ class Api(ABC):
         Args:
           model: the model, and the version to call.
           inputs: alias → array; strings as object arrays of bytes.
-          signature_name: the name of the signature; "" for "serving_default".
+          signature_name: the name of the signature; "" for the default signature.
           outputs: the aliases of the requested outputs; empty for all outputs.
 
         Returns:
@@ -106,25 +107,44 @@ class Api(ABC):
     def _says_ready(self, reply: Reply) -> bool:
         """Return whether the reply to `_ready_call` says that the model is ready."""
 
-    def _find_signature(self, model: ModelReference, name: str) -> Steps[Signature]:
-        """Return a signature of a model; request the model's signatures if they are not cached.
+    def signature(self, model: ModelReference, name: str) -> Steps[Signature]:
+        """Return a signature of a model; request the signature if it is not cached.
+
+        Args:
+          model: the model, and the version to call.
+          name: the name of the signature; "" for the default signature.
 
         Raises:
           InvalidInput: the model has no signature with this name. A Predict request with the name
             would raise the same class of error.
         """
-        known = self._signatures.get(model)
-        if known is None:
-            known = self._signatures[model] = yield from self.signatures(model)
-        signature = known.get(name or DEFAULT_SIGNATURE)
-        if signature is None:
+        known = self._signatures.setdefault(model, {})
+        if name not in known:
+            known.update((yield from self._describe(model, name)))
+        if name not in known:
+            names = sorted(filter(None, known))
             raise InvalidInput(
                 f"no signature {name or DEFAULT_SIGNATURE!r} in the metadata of model "
-                f"{model.name!r}; they have {', '.join(sorted(known)) or 'none'}. Name one of "
-                f"those; the API 'v2' describes only {DEFAULT_SIGNATURE}, and needs NumPy arrays "
-                f"for the others."
+                f"{model.name!r}; found {', '.join(names) or 'none'}. Name one of those."
             )
-        return signature
+        return known[name]
+
+    def _describe(self, model: ModelReference, name: str) -> Steps[Mapping[str, Signature]]:
+        """Request a signature of a model; the reply may also describe other signatures.
+
+        Args:
+          model: the model, and the version to call.
+          name: the name of the signature; "" for the default signature.
+
+        Returns:
+          Signature name → signature, for all signatures in the reply. The default signature also
+          has the name "". If the model does not have the requested signature, the result may have
+          others, but not this one.
+        """
+        known = yield from self.signatures(model)
+        if DEFAULT_SIGNATURE not in known:
+            return known
+        return {**known, "": known[DEFAULT_SIGNATURE]}
 
     def _request_prediction(
         self,
@@ -155,7 +175,7 @@ class Api(ABC):
         """
         signature = None
         if arrays.needs_signature(inputs):
-            signature = yield from self._find_signature(model, signature_name)
+            signature = yield from self.signature(model, signature_name)
         return arrays.convert_inputs(inputs, signature)
 
     def _forget(self, model: ModelReference, error: Exception) -> None:

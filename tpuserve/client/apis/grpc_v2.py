@@ -11,10 +11,11 @@ from tpuserve.client import arrays
 from tpuserve.client.apis import open_inference
 from tpuserve.client.apis.api import Api
 from tpuserve.client.apis.grpc_v1 import parse_message
+from tpuserve.client.apis.open_inference import NO_EXTENSION, SIGNATURE_PARAMETER
 from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
-from tpuserve.errors import InvalidReply
+from tpuserve.errors import InvalidInput, InvalidReply
 from tpuserve.proto import open_inference_pb2 as pb
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
@@ -84,11 +85,46 @@ class GrpcV2(Api):
         return Call(f"{_SERVICE}/ModelInfer", request.SerializeToString())
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Request "serving_default", the only signature in the protocol's metadata."""
+        """Request the default signature, the only signature that the protocol describes."""
+        described = yield from self._describe(model, "")
+        name = yield from self._default_name(model)
+        return {name: described[""]}
+
+    def _describe(self, model: ModelReference, name: str) -> Steps[Mapping[str, Signature]]:
+        """Request the default signature of a model.
+
+        Args:
+          model: the model, and the version to call.
+          name: the name of the default signature, or "".
+
+        Returns:
+          `name` → the default signature.
+
+        Raises:
+          InvalidInput: `name` is the name of another signature, which the protocol cannot describe.
+        """
+        if name:
+            default = yield from self._default_name(model)
+            if name != default:
+                raise InvalidInput(
+                    f"the Open Inference Protocol over gRPC describes only the signature "
+                    f"{default!r} of model {model.name!r}. Give NumPy arrays for {name!r}, or use "
+                    f"http:// or the API 'v1'."
+                )
         request = pb.ModelMetadataRequest(name=model.name, version=_version(model))
         reply = yield Call(f"{_SERVICE}/ModelMetadata", request.SerializeToString())
         response = parse_message(pb.ModelMetadataResponse, reply)
-        return {DEFAULT_SIGNATURE: Signature(_specs(response.inputs), _specs(response.outputs))}
+        return {name: Signature(_specs(response.inputs), _specs(response.outputs))}
+
+    def _default_name(self, model: ModelReference) -> Steps[str]:
+        """Request the name of the default signature, which Triton's model configuration has."""
+        request = pb.ModelConfigRequest(name=model.name, version=_version(model))
+        try:
+            reply = yield Call(f"{_SERVICE}/ModelConfig", request.SerializeToString())
+        except NO_EXTENSION:
+            return DEFAULT_SIGNATURE
+        parameters = parse_message(pb.ModelConfigResponse, reply).config.parameters
+        return parameters[SIGNATURE_PARAMETER].string_value or DEFAULT_SIGNATURE
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
         """Request the state of each version of a model with Triton's RepositoryIndex method."""

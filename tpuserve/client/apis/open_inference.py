@@ -12,8 +12,20 @@ import numpy as np
 from tpuserve.client import arrays
 from tpuserve.client.arrays import Array
 from tpuserve.client.model_reference import ModelReference
-from tpuserve.errors import InvalidReply, InvalidSetting, UnsupportedType
+from tpuserve.errors import (
+    InvalidInput,
+    InvalidReply,
+    InvalidSetting,
+    NotFound,
+    UnsupportedCall,
+    UnsupportedType,
+)
 from tpuserve.saved_model.signature import TensorSpec
+
+SIGNATURE_PARAMETER = "TF_SIGNATURE_DEF"
+"""The parameter of Triton's model configuration that has the name of a model's signature."""
+NO_EXTENSION = (InvalidInput, NotFound, UnsupportedCall)
+"""The errors with which a server without Triton's model configuration may answer."""
 
 _LENGTH = struct.Struct("<I")
 # TensorFlow's name of a dtype → the datatype of the Open Inference Protocol.

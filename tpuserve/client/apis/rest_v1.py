@@ -51,7 +51,7 @@ class RestV1(Api):
         outputs: Sequence[str],
     ) -> Steps[dict[str, Array]]:
         """Run a signature of a model; the arguments are those of `Api.predict`."""
-        signature = yield from self._find_signature(model, signature_name)
+        signature = yield from self.signature(model, signature_name)
         converted = arrays.convert_inputs(inputs, signature)
         try:
             reply = yield self.encode_predict(model, converted, signature_name, outputs)

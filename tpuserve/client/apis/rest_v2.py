@@ -12,6 +12,7 @@ import orjson
 from tpuserve.client import arrays
 from tpuserve.client.apis import open_inference
 from tpuserve.client.apis.api import Api
+from tpuserve.client.apis.open_inference import NO_EXTENSION, SIGNATURE_PARAMETER
 from tpuserve.client.apis.rest_v1 import MALFORMED, decode_json, invalid_reply
 from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Steps
@@ -76,8 +77,30 @@ class RestV2(Api):
         return Call(f"{_path(model)}/infer", b"".join((text, *chunks)), headers)
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Request "serving_default", the only signature in the protocol's metadata."""
-        reply = yield Call(_path(model))
+        """Request the default signature of a model, and its name in Triton's configuration."""
+        described = yield from self._describe(model, "")
+        try:
+            reply = yield Call(f"{_path(model)}/config")
+        except NO_EXTENSION:
+            return {DEFAULT_SIGNATURE: described[""]}
+        try:
+            parameters = decode_json(reply).get("parameters", {})
+            name = parameters.get(SIGNATURE_PARAMETER, {}).get("string_value", DEFAULT_SIGNATURE)
+            return {name: described[""]}
+        except MALFORMED as error:
+            raise invalid_reply("the configuration has another form", reply) from error
+
+    def _describe(self, model: ModelReference, name: str) -> Steps[Mapping[str, Signature]]:
+        """Request a signature; the arguments are those of `Api._describe`.
+
+        The query parameter that names a signature is an extension of tpuserve. Other servers ignore
+        the parameter, and describe their default signature.
+
+        Returns:
+          `name` → the signature in the server's reply.
+        """
+        query = f"?signature_name={quote(name, safe='')}" if name else ""
+        reply = yield Call(_path(model) + query)
         document = decode_json(reply)
         try:
             inputs, outputs = (
@@ -91,7 +114,7 @@ class RestV2(Api):
             )
         except MALFORMED as error:
             raise invalid_reply("the metadata have another form", reply) from error
-        return {DEFAULT_SIGNATURE: Signature(inputs, outputs)}
+        return {name: Signature(inputs, outputs)}
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
         """Request the state of each version of a model from Triton's repository index."""
