@@ -134,8 +134,9 @@ class BatchExecutor:
         context.statistics.batch_ran(size, run_size - size, waits, reason, now)
         running_ns = time.perf_counter_ns()
         for task_slice in slices:
-            task_slice.task.timeline.begin_run(running_ns)
+            task_slice.task.timeline.begin_run(running_ns, size)
         outputs = self._run_model(merged, _time_limit_ms(slices, now), _cancel_when_done(slices))
+        context.statistics.run_succeeded(size, time.perf_counter_ns() - running_ns)
         parts = list(merge.split_outputs(outputs, sizes, run_size))
         for task_slice, part in zip(slices, parts, strict=True):
             task_slice.succeed(part)

@@ -58,6 +58,11 @@ class BatchingRunner:
         """The counts of batches and waiting times so far, from `BatchingStatistics.snapshot`."""
         return self._context.statistics.snapshot()
 
+    @property
+    def batch_runs(self) -> Mapping[int, tuple[int, int]]:
+        """The counts and times of the batches' runs so far, from `BatchingStatistics.runs`."""
+        return self._context.statistics.runs()
+
     def run(
         self,
         signature_name: str,

@@ -32,6 +32,8 @@ class BatchingStatistics:
         self._policy = policy
         self._lock = threading.Lock()
         self._sizes: Counter[int] = Counter()
+        # Number of rows of a batch → (the number of successful runs, their nanoseconds in total).
+        self._runs: dict[int, tuple[int, int]] = {}
         self._padding_rows = 0
         self._num_requests = 0
         self._waited_seconds = 0.0
@@ -74,6 +76,22 @@ class BatchingStatistics:
             line = self._log_line(now - self._last_log)
             self._last_log = now
         logger.info("%s: %s", self._name, line)
+
+    def run_succeeded(self, rows: int, run_ns: int) -> None:
+        """Record that the run of a batch has succeeded.
+
+        Args:
+          rows: the number of rows (examples) of all requests in the batch, without padding.
+          run_ns: the duration of the run in nanoseconds.
+        """
+        with self._lock:
+            count, total_ns = self._runs.get(rows, (0, 0))
+            self._runs[rows] = count + 1, total_ns + run_ns
+
+    def runs(self) -> dict[int, tuple[int, int]]:
+        """Return number of rows of a batch → (number of successful runs, their nanoseconds)."""
+        with self._lock:
+            return dict(self._runs)
 
     def count_unbatched(self) -> None:
         """Count a request for a signature that is served without batching."""

@@ -1,7 +1,7 @@
 """The times at which a request passed from one stage of its processing to the next."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from server.metrics.family import Labels
@@ -47,6 +47,11 @@ class Timeline:
       metagraph: the tags of the metagraph that runs, such as "serve,tpu"; empty until the version
         is known.
       is_batched: whether the request has run in a batch.
+      run_rows: the number of rows (examples) of the run: the rows of the batch without padding, or
+        the rows of the request if the request ran alone; 0 until the number is known. If the
+        request is split into several batches, the first batch counts.
+      on_end: a function that is called with the timeline once the response is encoded; None to call
+        nothing.
     """
 
     __slots__ = (
@@ -56,8 +61,10 @@ class Timeline:
         "is_batched",
         "metagraph",
         "model",
+        "on_end",
         "queued_ns",
         "ran_ns",
+        "run_rows",
         "running_ns",
         "signature",
         "started_ns",
@@ -74,6 +81,8 @@ class Timeline:
         self.decoded_ns = self.running_ns = self.ran_ns = self.ended_ns = 0
         self.model = self.version = self.signature = self.metagraph = ""
         self.is_batched = False
+        self.run_rows = 0
+        self.on_end: Callable[[Timeline], None] | None = None
 
     @property
     def labels(self) -> Labels:
@@ -97,14 +106,18 @@ class Timeline:
         """
         self.decoded_ns = self.running_ns = time.perf_counter_ns()
 
-    def begin_run(self, running_ns: int) -> None:
-        """Record the time at which a batch with rows (examples) of the request begins to run.
+    def begin_run(self, running_ns: int, rows: int) -> None:
+        """Record that a batch with rows (examples) of the request begins to run.
 
-        If the request is split into several batches, the time of the first batch is kept.
+        If the request is split into several batches, only the first batch is recorded.
+
+        Args:
+          running_ns: the present time, in nanoseconds of `time.perf_counter_ns`.
+          rows: the number of rows of the batch, without padding.
         """
         if not self.is_batched:
             self.is_batched = True
-            self.running_ns = running_ns
+            self.running_ns, self.run_rows = running_ns, rows
 
     def end_run(self) -> None:
         """Record that the run has ended, unless its end is already recorded."""
@@ -112,19 +125,22 @@ class Timeline:
             self.ran_ns = time.perf_counter_ns()
 
     def end(self) -> None:
-        """Record that the response to the request is encoded."""
+        """Record that the response to the request is encoded, and call `on_end`."""
         self.ended_ns = time.perf_counter_ns()
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end(self)
 
     def pack_run(self) -> tuple[object, ...]:
-        """Return the version and the times of the run as a tuple, to send to another process."""
-        return (*self.labels, self.running_ns, self.ran_ns)
+        """Return the version, the times and the rows of the run, to send to another process."""
+        return (*self.labels, self.running_ns, self.ran_ns, self.run_rows)
 
     def unpack_run(self, packed: tuple[Any, ...]) -> None:
-        """Set the version and the times of the run from a tuple that `pack_run` has returned.
+        """Set the version, the times and the rows of the run from a tuple of `pack_run`.
 
         The process that ran the model has sent the tuple.
         """
-        *labels, self.running_ns, self.ran_ns = packed
+        *labels, self.running_ns, self.ran_ns, self.run_rows = packed
         self.model, self.version, self.signature, self.metagraph = labels
 
     def stages(self) -> Iterator[Stage]:
@@ -143,6 +159,19 @@ class Timeline:
         yield Stage("run", self.running_ns, self.ran_ns or end)
         if self.ran_ns:
             yield Stage("encode", self.ran_ns, end)
+
+    @property
+    def decode_ns(self) -> int:
+        """The duration of the "decode" stage, in nanoseconds, of a request that has run."""
+        return self.decoded_ns - self.decoding_ns
+
+    @property
+    def encode_ns(self) -> int:
+        """The duration of the "encode" stage, in nanoseconds, of a request that has run.
+
+        `end` must be called before.
+        """
+        return self.ended_ns - self.ran_ns
 
     @property
     def queue_seconds(self) -> float:

@@ -113,6 +113,10 @@ def test_requests_run_together_and_get_their_own_rows(model: CountingModel) -> N
     assert first.result(10)["y"].tolist() == [2.5, 3, 4.5]
     assert second.result(10)["y"].tolist() == [3.5]
     assert model.runs == [("serving_default", 4)]
+    assert isinstance(clients.runner, BatchingRunner)
+    ((rows, (count, run_ns)),) = clients.runner.batch_runs.items()
+    assert (rows, count) == (4, 1)
+    assert run_ns > 0
     clients.close()
 
 
@@ -161,6 +165,8 @@ def test_batch_is_padded_and_the_padding_is_counted(model: CountingModel) -> Non
     assert clients.runner.run("serving_default", half(1, 2, 5))["y"].tolist() == [2.5, 3, 4.5]
     clients.close()
     assert model.runs == [("serving_default", 4)]
+    assert isinstance(clients.runner, BatchingRunner)
+    assert list(clients.runner.batch_runs) == [3]
     lines = metrics.exposition().decode().splitlines()
     serving = ":tensorflow:serving:batching_session:"
     for line in (

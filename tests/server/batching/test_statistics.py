@@ -36,6 +36,13 @@ def test_numbers_are_those_of_the_batches() -> None:
     }
 
 
+def test_runs_that_succeed_are_counted_by_their_rows() -> None:
+    statistics = BatchingStatistics("half/1", "continuous")
+    for rows, run_ns in ((3, 100), (5, 40), (3, 20)):
+        statistics.run_succeeded(rows, run_ns)
+    assert statistics.runs() == {3: (2, 120), 5: (1, 40)}
+
+
 def test_the_log_says_once_a_minute_what_happened_since(caplog: pytest.LogCaptureFixture) -> None:
     statistics = BatchingStatistics("half/1", "continuous")
     statistics.read_runs = lambda: (1, 2)

@@ -27,7 +27,7 @@ def test_stages_follow_each_other(timeline: Timeline) -> None:
 
 
 def test_wait_for_a_batch_counts_as_queue(timeline: Timeline) -> None:
-    timeline.begin_run(205)
+    timeline.begin_run(205, 8)
     assert names_and_lengths(timeline) == [
         ("queue", 5),
         ("decode", 30),
@@ -38,12 +38,13 @@ def test_wait_for_a_batch_counts_as_queue(timeline: Timeline) -> None:
     assert timeline.queue_seconds == pytest.approx(65e-9)
     assert timeline.run_seconds == pytest.approx(40e-9)
     assert timeline.total_seconds == pytest.approx(150e-9)
+    assert (timeline.decode_ns, timeline.encode_ns) == (30, 5)
 
 
 def test_first_of_several_batches_begins_the_run(timeline: Timeline) -> None:
-    timeline.begin_run(205)
-    timeline.begin_run(220)
-    assert timeline.running_ns == 205
+    timeline.begin_run(205, 8)
+    timeline.begin_run(220, 4)
+    assert (timeline.running_ns, timeline.run_rows) == (205, 8)
 
 
 def test_last_stage_of_a_failed_request_ends_with_the_request() -> None:
@@ -56,7 +57,16 @@ def test_last_stage_of_a_failed_request_ends_with_the_request() -> None:
 
 def test_another_process_can_report_the_run(timeline: Timeline) -> None:
     timeline.record_version("half", 3, "serving_default", "serve,tpu")
+    timeline.run_rows = 4
     other = Timeline(100)
     other.unpack_run(timeline.pack_run())
     assert other.labels == ("half", "3", "serving_default", "serve,tpu")
-    assert (other.running_ns, other.ran_ns) == (145, 245)
+    assert (other.running_ns, other.ran_ns, other.run_rows) == (145, 245, 4)
+
+
+def test_end_is_told_once(timeline: Timeline) -> None:
+    ended: list[Timeline] = []
+    timeline.on_end = ended.append
+    timeline.end()
+    timeline.end()
+    assert ended == [timeline]
