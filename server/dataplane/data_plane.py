@@ -5,6 +5,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from server.dataplane import (
     state_gauges,
 )
 from server.dataplane.example_method import ExampleMethod, Result
-from server.dataplane.inference_statistics import InferenceRecorder, count_rows
+from server.dataplane.inference_statistics import StageTimes, VersionRecorders, count_rows
 from server.dataplane.interface import DataPlaneInterface, ReadInputs
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.request_logger import RequestLogger
@@ -43,7 +44,13 @@ from server.models.manager import Manager, statuses
 from server.scheduling.run_limits import RunLimits
 from server.servables.pending import Pending
 from server.servables.servable import Array, Model, Servable, VersionStatus
-from tpuserve.errors import InvalidInput, ModelExecutionError, TpuserveError, UnsupportedModel
+from tpuserve.errors import (
+    InvalidInput,
+    ModelExecutionError,
+    ModelNotFound,
+    TpuserveError,
+    UnsupportedModel,
+)
 from tpuserve.saved_model import signature as signatures
 
 logger = logging.getLogger(__name__)
@@ -117,7 +124,7 @@ class DataPlane(DataPlaneInterface):
             Servable, dict[str, SampleRequest | TpuserveError]
         ] = weakref.WeakKeyDictionary()
         self._samples_lock = threading.Lock()
-        self._recorder = InferenceRecorder()
+        self._recorders = VersionRecorders()
         state_gauges.register_state_gauges(self._metrics, manager)
 
     def run_limits(self, model: str) -> RunLimits | None:
@@ -329,9 +336,21 @@ class DataPlane(DataPlaneInterface):
         """
         with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
             batching = getattr(servable.runner, "statistics", None)
-            return Statistics(
-                spec.model, servable.version, batching, self._recorder.snapshot(servable)
-            )
+            inferences = self._recorders.find(servable).snapshot()
+            batch_runs = getattr(servable.runner, "batch_runs", {})
+            for rows, (count, run_ns) in batch_runs.items():
+                inferences.add_runs(rows, count, run_ns)
+            return Statistics(spec.model, servable.version, batching, inferences)
+
+    def record_stages(self, stages: Sequence[StageTimes]) -> None:
+        """Add times to the statistics; see `DataPlaneInterface.record_stages`."""
+        for times in stages:
+            # Ignore a version that was unloaded meanwhile, because its statistics are freed.
+            with (
+                suppress(ModelNotFound),
+                self._manager.get_servable_handle(times.model, times.version, None) as servable,
+            ):
+                self._recorders.find(servable).record_stages(times)
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
         """Return the status of one version of a model, or of all its versions, newest first.
@@ -521,7 +540,7 @@ class DataPlane(DataPlaneInterface):
         except nonblocking.WouldBlock:
             raise
         except Exception:
-            self._recorder.record_failure(servable, timeline.decoded_ns)
+            self._recorders.find(servable).record_failure(timeline.decoded_ns)
             raise
 
     def _finish_recorded_run(
@@ -544,21 +563,22 @@ class DataPlane(DataPlaneInterface):
         try:
             outputs = _finish_run(started, servable, name)
         except Exception:
-            self._recorder.record_failure(servable, timeline.decoded_ns)
+            self._recorders.find(servable).record_failure(timeline.decoded_ns)
             raise
         self._end_run(timeline, inputs)
-        self._recorder.record_success(servable, inputs, timeline.decoded_ns)
+        self._recorders.find(servable).record_success(inputs, timeline)
         return outputs
 
     def _end_run(self, timeline: Timeline, inputs: Mapping[str, Array]) -> None:
         """Record in the timeline and the metrics that a run has ended.
 
-        The method adds the rows (examples) of `inputs` to the metrics, unless the request was part
-        of a batch: the run of a batch records the rows of all its requests.
+        The method adds the rows (examples) of `inputs` to the timeline and the metrics, unless the
+        request was part of a batch: the run of a batch records the rows of all its requests.
         """
         timeline.end_run()
         if not timeline.is_batched:
-            self._metrics.model_run(timeline.labels, count_rows(inputs))
+            timeline.run_rows = count_rows(inputs)
+            self._metrics.model_run(timeline.labels, timeline.run_rows)
 
     def _record_runtime(self, model: str, api: str, started: int) -> None:
         self._metrics.runtime(model, api, (time.perf_counter_ns() - started) // 1000)

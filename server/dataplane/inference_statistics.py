@@ -4,9 +4,51 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from server.metrics.timeline import Timeline
 from server.servables.servable import Array, Servable
+
+# The statistics of a model version distinguish at most this many different numbers of rows per run.
+# Clients choose how many rows a request has, and could fill the memory without this limit.
+_MAX_SIZES = 256
+
+
+class StageTimes(NamedTuple):
+    """The total times of decoding and encoding of some requests to a model version.
+
+    Attributes:
+      model: the name of the model.
+      version: the number of the version that has answered.
+      rows: the number of rows (examples) of each run in which the requests ran.
+      decode_ns: the time in which the inputs were decoded, in nanoseconds.
+      encode_ns: the time in which the responses were encoded, in nanoseconds.
+    """
+
+    model: str
+    version: int
+    rows: int
+    decode_ns: int
+    encode_ns: int
+
+
+@dataclass
+class SizeStatistics:
+    """The successful runs of a model version that had a certain number of rows (examples).
+
+    Attributes:
+      num_runs: the number of these runs.
+      decode_ns: the time in which the inputs of these runs were decoded, in nanoseconds.
+      run_ns: the time of these runs in nanoseconds.
+      encode_ns: the time in which the responses with the outputs of these runs were encoded, in
+        nanoseconds.
+    """
+
+    num_runs: int = 0
+    decode_ns: int = 0
+    run_ns: int = 0
+    encode_ns: int = 0
 
 
 @dataclass
@@ -15,11 +57,17 @@ class InferenceStatistics:
 
     Attributes:
       num_successes: the number of requests that have run successfully.
-      success_ns: the time of these requests in nanoseconds, including the time in batching queues.
+      success_ns: the time of these requests in nanoseconds, from the decoded inputs to the outputs;
+        the time in batching queues is included.
       num_failures: the number of requests that have failed.
       failure_ns: the time of the failed requests in nanoseconds.
       num_rows: the number of rows (examples) of the requests that have run successfully.
       last_ms: when the last run ended, in milliseconds since 1970; 0 if there was no run.
+      num_runs: the number of successful runs of the model. All requests of a batch share one run.
+      decode_ns: the time in which the inputs of successful requests were decoded, in nanoseconds.
+      encode_ns: the time in which the responses to these requests were encoded, in nanoseconds.
+      sizes: number of rows of a run → the statistics of all runs with this number of rows, for at
+        most `_MAX_SIZES` numbers of rows. Runs with further numbers of rows are left out.
     """
 
     num_successes: int = 0
@@ -28,53 +76,131 @@ class InferenceStatistics:
     failure_ns: int = 0
     num_rows: int = 0
     last_ms: int = 0
+    num_runs: int = 0
+    decode_ns: int = 0
+    encode_ns: int = 0
+    sizes: dict[int, SizeStatistics] = field(default_factory=dict)
+
+    def add_runs(self, rows: int, count: int, run_ns: int) -> None:
+        """Add successful runs.
+
+        Args:
+          rows: the number of rows (examples) of each run.
+          count: the number of runs.
+          run_ns: the time of all these runs in nanoseconds.
+        """
+        self.num_runs += count
+        size = self._find_size(rows)
+        size.num_runs += count
+        size.run_ns += run_ns
+
+    def add_stages(self, rows: int, decode_ns: int, encode_ns: int) -> None:
+        """Add times of decoding and encoding; the arguments are attributes of `StageTimes`."""
+        self.decode_ns += decode_ns
+        self.encode_ns += encode_ns
+        size = self._find_size(rows)
+        size.decode_ns += decode_ns
+        size.encode_ns += encode_ns
+
+    def copy(self) -> "InferenceStatistics":
+        """Return a copy that later runs do not change."""
+        return replace(self, sizes={rows: replace(size) for rows, size in self.sizes.items()})
+
+    def _find_size(self, rows: int) -> SizeStatistics:
+        """Return the statistics of the runs with a number of rows, to which the caller adds.
+
+        If `sizes` is full and lacks this number of rows, the result is a new object that is not
+        part of the statistics.
+        """
+        size = self.sizes.get(rows)
+        if size is None:
+            size = SizeStatistics()
+            if len(self.sizes) < _MAX_SIZES:
+                self.sizes[rows] = size
+        return size
 
 
-class InferenceRecorder:
-    """Records the runs of all model versions. Thread-safe.
+class VersionRecorder:
+    """Records the runs of a model version. Thread-safe."""
 
-    The statistics of a version are freed when the version is unloaded.
-    """
+    __slots__ = ("_lock", "_statistics")
 
     def __init__(self) -> None:
         """Create a recorder that has no runs yet."""
         self._lock = threading.Lock()
-        self._by_servable: weakref.WeakKeyDictionary[Servable, InferenceStatistics] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._statistics = InferenceStatistics()
 
-    def record_success(
-        self, servable: Servable, inputs: Mapping[str, Array], started_ns: int
-    ) -> None:
-        """Record a successful run of a version.
+    def record_success(self, inputs: Mapping[str, Array], timeline: Timeline) -> None:
+        """Record a request that has run successfully.
+
+        The method also sets `timeline.on_end`, so that the times of decoding and encoding are
+        recorded once the response is encoded. If the request ran in a batch, the run itself is not
+        recorded, because the batching statistics of the version count it.
 
         Args:
-          servable: the model version.
           inputs: the inputs of the run: alias → array. The size of the first dimension of the first
             input is the number of rows (examples).
+          timeline: the times of the request, whose run has ended.
+        """
+        elapsed_ns = timeline.ran_ns - timeline.decoded_ns
+        statistics = self._statistics
+        with self._lock:
+            statistics.num_successes += 1
+            statistics.success_ns += elapsed_ns
+            statistics.last_ms = time.time_ns() // 1_000_000
+            if timeline.is_batched:
+                statistics.num_rows += count_rows(inputs)
+            else:
+                statistics.num_rows += timeline.run_rows
+                statistics.add_runs(timeline.run_rows, 1, elapsed_ns)
+        timeline.on_end = self._record_end
+
+    def record_failure(self, started_ns: int) -> None:
+        """Record a request whose run has failed.
+
+        Args:
           started_ns: when the run began, in nanoseconds of `time.perf_counter_ns`.
         """
         elapsed_ns = time.perf_counter_ns() - started_ns
-        num_rows = count_rows(inputs)
         with self._lock:
-            statistics = self._by_servable.setdefault(servable, InferenceStatistics())
-            statistics.num_successes += 1
-            statistics.success_ns += elapsed_ns
-            statistics.num_rows += num_rows
-            statistics.last_ms = time.time_ns() // 1_000_000
+            self._statistics.num_failures += 1
+            self._statistics.failure_ns += elapsed_ns
 
-    def record_failure(self, servable: Servable, started_ns: int) -> None:
-        """Record a failed run of a version; the arguments are those of `record_success`."""
-        elapsed_ns = time.perf_counter_ns() - started_ns
+    def record_stages(self, times: StageTimes) -> None:
+        """Record times of decoding and encoding in another process."""
         with self._lock:
-            statistics = self._by_servable.setdefault(servable, InferenceStatistics())
-            statistics.num_failures += 1
-            statistics.failure_ns += elapsed_ns
+            self._statistics.add_stages(times.rows, times.decode_ns, times.encode_ns)
 
-    def snapshot(self, servable: Servable) -> InferenceStatistics:
-        """Return a copy of the statistics of a model version."""
+    def snapshot(self) -> InferenceStatistics:
+        """Return a copy of the statistics of the model version."""
         with self._lock:
-            return replace(self._by_servable.get(servable, InferenceStatistics()))
+            return self._statistics.copy()
+
+    def _record_end(self, timeline: Timeline) -> None:
+        with self._lock:
+            self._statistics.add_stages(timeline.run_rows, timeline.decode_ns, timeline.encode_ns)
+
+
+class VersionRecorders:
+    """The recorders of all model versions. Thread-safe.
+
+    The recorder of a version is freed when the version is unloaded.
+    """
+
+    def __init__(self) -> None:
+        """Create an object that has no recorders yet."""
+        self._lock = threading.Lock()
+        self._by_servable: weakref.WeakKeyDictionary[Servable, VersionRecorder] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def find(self, servable: Servable) -> VersionRecorder:
+        """Return the recorder of a model version, which is created if it does not exist."""
+        recorder = self._by_servable.get(servable)
+        if recorder is None:
+            with self._lock:
+                recorder = self._by_servable.setdefault(servable, VersionRecorder())
+        return recorder
 
 
 def count_rows(inputs: Mapping[str, Array]) -> int:

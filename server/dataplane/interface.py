@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from server.admission.cancellation import Cancellation
+from server.dataplane.inference_statistics import StageTimes
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.multi_inference import Task
 from server.dataplane.results import (
@@ -228,6 +229,14 @@ class DataPlaneInterface(Protocol):
 
     def statistics(self, spec: ModelSpec) -> Statistics:
         """Return the statistics of the runs and batches of a model version since it was loaded."""
+
+    def record_stages(self, stages: Sequence[StageTimes]) -> None:
+        """Add times of decoding and encoding to the statistics of model versions.
+
+        A frontend process calls this method, because the inputs of its requests are decoded, and
+        the responses encoded, in the frontend process. The data plane itself records the times of
+        all other requests.
+        """
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
         """Return the status of one version of a model.

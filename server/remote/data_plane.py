@@ -20,6 +20,7 @@ from server.dataplane import (
     SampleRequest,
     Statistics,
 )
+from server.dataplane.inference_statistics import StageTimes
 from server.dataplane.interface import DataPlaneInterface, ReadInputs
 from server.dataplane.multi_inference import Task
 from server.metrics.timeline import Timeline
@@ -27,6 +28,7 @@ from server.remote import protocol
 from server.remote.call import Call
 from server.remote.client import EngineClient
 from server.remote.event_loop_client import EventLoopClient
+from server.remote.stage_reporter import StageReporter
 from server.scheduling.run_limits import RunLimits
 from server.servables.pending import Pending
 from server.servables.servable import Array, VersionStatus
@@ -68,6 +70,7 @@ class RemoteDataPlane(DataPlaneInterface):
         # The names of the models that have answered a request, and so are known to exist.
         self._models: set[str] = set()
         self._lock = threading.Lock()
+        self._stages = StageReporter(self.record_stages)
         client.on_state = self._forget_signatures
 
     def run_limits(self, model: str) -> RunLimits | None:
@@ -123,7 +126,19 @@ class RemoteDataPlane(DataPlaneInterface):
         values = (number, *request.options, channel.pack(request.inputs))
         retry = partial(self._send_again, request)
         call = client.start(channel, protocol.PREDICT, values, cancellation, retry)
-        return Pending(call, partial(_finish_prediction, call, request))
+        return Pending(call, partial(self._finish_prediction, call, request))
+
+    def _finish_prediction(self, call: Call, request: "_Request") -> Prediction:
+        """Wait for the answer to a Predict request, and return it."""
+        answer = call.finish()
+        if isinstance(answer, Prediction):
+            return answer
+        _, _, _, version, outputs, run = answer
+        timeline = request.timeline
+        timeline.unpack_run(run)
+        timeline.on_end = self._stages.add
+        outputs = call.channel.unpack(outputs)
+        return Prediction(request.spec.model, version, timeline.signature, outputs)
 
     def _send_again(self, request: "_Request") -> Prediction:
         """Send a request again, because its signature was outdated, and wait for the answer.
@@ -201,8 +216,18 @@ class RemoteDataPlane(DataPlaneInterface):
         return cast(SampleRequest, self._call("sample_request", spec))
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return the statistics of a model version's runs and batches, from the engine process."""
+        """Return the statistics of a model version's runs and batches, from the engine process.
+
+        The times of decoding and encoding may lack requests that other frontend processes have
+        answered in the last half second.
+        """
+        _check_may_wait()
+        self._stages.flush()
         return cast(Statistics, self._call("statistics", spec))
+
+    def record_stages(self, stages: Sequence[StageTimes]) -> None:
+        """Add times to the statistics of the engine process; see `DataPlane.record_stages`."""
+        self._call("record_stages", stages)
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
         """Return the status of one version; if `version` is None, of all versions, newest first."""
@@ -300,7 +325,11 @@ class RemoteDataPlane(DataPlaneInterface):
             _, _, _, packed, run = call.finish()
             timeline.unpack_run(run)
             result = protocol.unpack(packed)
-            self._models.add((target if isinstance(target, ModelSpec) else target[0][0]).model)
+            if isinstance(target, ModelSpec):
+                timeline.on_end = self._stages.add
+                self._models.add(target.model)
+            else:  # The statistics do not count MultiInference.
+                self._models.add(target[0][0].model)
             return result
 
         return Pending(call, finish)
@@ -388,16 +417,6 @@ class _Request:
     options: tuple[tuple[str, ...], float | None]
     cancellation: Cancellation | None
     timeline: Timeline
-
-
-def _finish_prediction(call: Call, request: _Request) -> Prediction:
-    answer = call.finish()
-    if isinstance(answer, Prediction):
-        return answer
-    _, _, _, version, outputs, run = answer
-    request.timeline.unpack_run(run)
-    name = request.timeline.signature
-    return Prediction(request.spec.model, version, name, call.channel.unpack(outputs))
 
 
 def _read_again(read_inputs: ReadInputs, signature: Signature) -> Mapping[str, Array]:

@@ -272,33 +272,42 @@ def _configure_tensors(specs: Mapping[str, TensorSpec], is_batched: bool) -> lis
 def _describe_statistics(statistics: Statistics) -> Message:
     """Return Triton's ModelStatistics of a model version.
 
-    The field `queue` has the time in which requests waited for their batch. `success` has the time
-    from the decoded inputs to the outputs. The times of `compute_input` and `compute_output` are 0,
-    because they are not measured separately.
+    The field `queue` has the time in which requests waited for their batch. `compute_input` has the
+    time in which inputs were decoded, and `compute_output` the time in which responses were
+    encoded. `success` has the time from the decoding of the inputs to the encoded response. The
+    size of a batch in `batch_stats` is its number of rows without padding.
     """
     runs, batching = statistics.inferences, statistics.batching
-    queue_ns, num_runs = 0, runs.num_successes
+    queue_ns = 0
     if batching is not None:
         queue_ns = min(batching["mean_queue_us"] * batching["requests"] * 1000, runs.success_ns)
-        num_runs = batching["batches"] + runs.num_successes - batching["requests"]
-    count = runs.num_successes
+    count, success_ns = runs.num_successes, runs.success_ns + runs.decode_ns + runs.encode_ns
     return {
         "name": statistics.model,
         "version": str(statistics.version),
         "last_inference": runs.last_ms,
         "inference_count": runs.num_rows,
-        "execution_count": max(0, num_runs),
+        "execution_count": runs.num_runs,
         "inference_stats": {
-            "success": {"count": count, "ns": runs.success_ns},
+            "success": {"count": count, "ns": success_ns},
             "fail": {"count": runs.num_failures, "ns": runs.failure_ns},
             "queue": {"count": count, "ns": queue_ns},
-            "compute_input": {"count": count, "ns": 0},
+            "compute_input": {"count": count, "ns": runs.decode_ns},
             "compute_infer": {"count": count, "ns": runs.success_ns - queue_ns},
-            "compute_output": {"count": count, "ns": 0},
+            "compute_output": {"count": count, "ns": runs.encode_ns},
             "cache_hit": {"count": 0, "ns": 0},
             "cache_miss": {"count": 0, "ns": 0},
         },
-        "batch_stats": [],
+        "batch_stats": [
+            {
+                "batch_size": rows,
+                "compute_input": {"count": size.num_runs, "ns": size.decode_ns},
+                "compute_infer": {"count": size.num_runs, "ns": size.run_ns},
+                "compute_output": {"count": size.num_runs, "ns": size.encode_ns},
+            }
+            for rows, size in sorted(runs.sizes.items())
+            if size.num_runs
+        ],
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.frontends.grpc import clients
-from tests.server.multiprocess.fake_server import SECONDS, FakeServer
+from tests.server.multiprocess.fake_server import SECONDS, FakeServer, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +87,28 @@ def test_durations_are_recorded_for_each_successful_request(samples: Any) -> Non
 def test_batch_sizes_are_the_rows_of_the_runs(samples: Any) -> None:
     assert values(samples, "tpuserve_batch_size_sum", **DEFAULT) == [9]
     assert values(samples, "tpuserve_batch_size_count", **DEFAULT) == [4]
+
+
+def test_statistics_of_triton_have_every_stage(server: FakeServer) -> None:
+    def read() -> Any:
+        url = f"{server.url}/v2/models/half/stats"
+        return httpx.get(url, timeout=SECONDS).json()["model_stats"][0]
+
+    def is_complete() -> bool:
+        # Another frontend process reports the stages of its requests after half a second.
+        return all(size["compute_output"]["ns"] for size in read()["batch_stats"])
+
+    wait_until(is_complete)
+    statistics = read()
+    assert (statistics["inference_count"], statistics["execution_count"]) == (9, 4)
+    sizes = {size.pop("batch_size"): size for size in statistics["batch_stats"]}
+    counts = {rows: {stage["count"] for stage in size.values()} for rows, size in sizes.items()}
+    assert counts == {1: {1}, 2: {1}, 3: {2}}
+    stages = statistics["inference_stats"]
+    for name in ("compute_input", "compute_output"):
+        assert sum(size[name]["ns"] for size in sizes.values()) == stages[name]["ns"] > 0
+    parts = ("queue", "compute_input", "compute_infer", "compute_output")
+    assert stages["success"]["ns"] == sum(stages[part]["ns"] for part in parts)
 
 
 def test_idle_server_has_no_request_in_its_queues(samples: Any) -> None:

@@ -123,9 +123,7 @@ def _method(
     def call_method(raw: bytes | memoryview, call: CallContext) -> bytes:
         fields = answer(parse_message(request_type, raw), call)
         response = response_type()
-        # Ignore fields that the protobuf message does not have: the REST frontend uses the same
-        # dictionaries, and sends fields such as `batch_stats` in its JSON.
-        json_format.ParseDict(fields, response, ignore_unknown_fields=True)
+        json_format.ParseDict(fields, response)
         return bytes(response.SerializeToString())
 
     function: UnaryFunction = call_method

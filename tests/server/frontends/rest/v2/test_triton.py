@@ -65,7 +65,15 @@ def test_statistics_count_runs_and_rows(client: Client) -> None:
         assert (statistics["inference_count"], statistics["execution_count"]) == (3, 1)
         counts = statistics["inference_stats"]
         assert (counts["success"]["count"], counts["fail"]["count"]) == (1, 1)
-        assert counts["compute_infer"]["ns"] == counts["success"]["ns"] > 0
+        stages = [counts[name]["ns"] for name in ("compute_input", "compute_infer")]
+        stages.append(counts["compute_output"]["ns"])
+        assert min(stages) > 0
+        assert counts["success"]["ns"] == sum(stages)
+        durations = {
+            name: {"count": 1, "ns": counts[name]["ns"]}
+            for name in ("compute_input", "compute_infer", "compute_output")
+        }
+        assert statistics["batch_stats"] == [{"batch_size": 3, **durations}]
     assert client.request("GET", "/v2/models/other/stats").status_code == 404
     assert client.request("GET", "/v2/models/half/versions/9/stats").status_code == 404
 

@@ -261,6 +261,9 @@ def test_tritons_extensions_are_answered(call: Call) -> None:
     infer(call, tensor("x", "FP32", [2], fp32_contents=[1, 2]))
     (statistics,) = call("ModelStatistics").model_stats
     assert statistics.inference_count == before + 2
+    (size,) = [size for size in statistics.batch_stats if size.batch_size == 2]
+    assert size.compute_infer.count == size.compute_output.count > 0
+    assert min(size.compute_input.ns, size.compute_infer.ns, size.compute_output.ns) > 0
     (entry,) = call("RepositoryIndex", ready=True).models
     assert (entry.name, entry.version, entry.state) == ("half", "3", "READY")
 

@@ -1,0 +1,78 @@
+"""Reports to the engine process how long a frontend process decoded and encoded requests."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from server.dataplane.inference_statistics import StageTimes
+from server.metrics.timeline import Timeline
+from tpuserve.errors import TpuserveError
+
+# The interval between two reports, in seconds. A report for each request would take longer than the
+# run of a small model. Therefore the statistics in the engine process may be this old.
+_INTERVAL_SECONDS = 0.5
+
+
+class StageReporter:
+    """Adds up the times in which inputs were decoded and responses encoded, and reports the sums.
+
+    The engine process needs the reports, because it measures only the runs itself. Thread-safe.
+    """
+
+    def __init__(self, report: Callable[[Sequence[StageTimes]], object]) -> None:
+        """Create a reporter.
+
+        Args:
+          report: sends times to the engine process, and waits until they are recorded.
+        """
+        self._report = report
+        # The times that are not reported yet: (model, version, rows of the run) → (nanoseconds of
+        # decoding, nanoseconds of encoding).
+        self._sums: dict[tuple[str, str, int], tuple[int, int]] = {}
+        # Whether a timer runs, or the engine process has not answered its report yet. No second
+        # timer is started meanwhile: reports to an engine process that hangs would pile up.
+        self._is_scheduled = False
+        self._lock = threading.Lock()
+
+    def add(self, timeline: Timeline) -> None:
+        """Add the times of a request, whose response is encoded, to the next report.
+
+        Args:
+          timeline: the times of the request.
+        """
+        key = timeline.model, timeline.version, timeline.run_rows
+        with self._lock:
+            is_first, self._is_scheduled = not self._is_scheduled, True
+            decode_ns, encode_ns = self._sums.get(key, (0, 0))
+            self._sums[key] = decode_ns + timeline.decode_ns, encode_ns + timeline.encode_ns
+        if is_first:
+            self._start_timer()
+
+    def flush(self) -> None:
+        """Report the times so far, and wait until the engine process has recorded them."""
+        with self._lock:
+            sums, self._sums = self._sums, {}
+        if not sums:
+            return
+        # Ignore an error: the engine process has ended, and its statistics are lost.
+        with suppress(TpuserveError):
+            self._report(
+                [
+                    StageTimes(model, int(version), rows, decode_ns, encode_ns)
+                    for (model, version, rows), (decode_ns, encode_ns) in sums.items()
+                ]
+            )
+
+    def _start_timer(self) -> None:
+        timer = threading.Timer(_INTERVAL_SECONDS, self._report_and_continue)
+        timer.daemon = True
+        timer.start()
+
+    def _report_and_continue(self) -> None:
+        try:
+            self.flush()
+        finally:
+            with self._lock:
+                self._is_scheduled = is_needed = bool(self._sums)
+            if is_needed:
+                self._start_timer()

@@ -1,0 +1,47 @@
+"""The times of requests are added up, and reach the engine process without another request."""
+
+import threading
+from collections.abc import Sequence
+
+from server.dataplane.inference_statistics import StageTimes
+from server.metrics.timeline import Timeline
+from server.remote.stage_reporter import StageReporter
+from tpuserve.errors import Unavailable
+
+
+def answered(rows: int, decode_ns: int, encode_ns: int) -> Timeline:
+    timeline = Timeline(100)
+    timeline.record_version("half", 3, "serving_default", "serve")
+    timeline.run_rows = rows
+    timeline.decoded_ns = timeline.decoding_ns + decode_ns
+    timeline.ran_ns = 1000
+    timeline.ended_ns = timeline.ran_ns + encode_ns
+    return timeline
+
+
+def test_times_are_added_up_and_reported_once() -> None:
+    reports: list[Sequence[StageTimes]] = []
+    reporter = StageReporter(reports.append)
+    for rows, decode_ns, encode_ns in ((2, 5, 7), (2, 1, 2), (4, 10, 20)):
+        reporter.add(answered(rows, decode_ns, encode_ns))
+    reporter.flush()
+    reporter.flush()
+    assert reports == [[StageTimes("half", 3, 2, 6, 9), StageTimes("half", 3, 4, 10, 20)]]
+
+
+def test_times_are_reported_by_themselves_again_and_again() -> None:
+    reported = threading.Event()
+    reporter = StageReporter(lambda stages: reported.set())
+    for _ in range(2):
+        reporter.add(answered(2, 5, 7))
+        assert reported.wait(60)
+        reported.clear()
+
+
+def test_engine_process_that_has_ended_is_no_error() -> None:
+    def fail(stages: Sequence[StageTimes]) -> None:
+        raise Unavailable("the process has ended")
+
+    reporter = StageReporter(fail)
+    reporter.add(answered(2, 5, 7))
+    reporter.flush()
