@@ -20,6 +20,9 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 DOCUMENT_PATH = "/openapi.json"
 
+# The member of an example in which a text has the place of a value. The server sets it to true.
+_INCOMPLETE = "x-incomplete"
+
 
 def request_example(
     connection: Connection,
@@ -41,8 +44,8 @@ def request_example(
       timeout_s: the time limit in seconds.
 
     Returns:
-      The inputs. None if the server offers no example for the signature: it is no server of
-      tpuserve, the URL is that of its gRPC port, or the example would be too large.
+      The inputs. None if the server offers no valid example for the signature: it is no server of
+      tpuserve, the URL is that of its gRPC port, or an input is too large for the document.
     """
     if not connection.address.is_http:
         return None
@@ -50,9 +53,9 @@ def request_example(
         document = _request_document(connection, timeout_s)
         path = f"/v1/models/{quote(model, safe='')}:predict"
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-        example = content["examples"][signature_name or DEFAULT_SIGNATURE]["value"]
-        request = convert_document(example, signature, DOCUMENT_PATH)
-        if request.inputs.keys() != signature.inputs.keys():
+        example = content["examples"][signature_name or DEFAULT_SIGNATURE]
+        request = convert_document(example["value"], signature, DOCUMENT_PATH)
+        if example.get(_INCOMPLETE) or request.inputs.keys() != signature.inputs.keys():
             return None
     except (*MALFORMED, RecursionError, TpuserveError):
         # The document of another server has another form.

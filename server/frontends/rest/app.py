@@ -15,6 +15,7 @@ from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.dispatch.router import Router
 from server.frontends.rest.openapi.lazy_app import LazyOpenApiApp
+from server.frontends.rest.openapi.options import DocumentOptions
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.v1.predict_router import PredictRouter
 from server.frontends.rest.v1.router import V1Router
@@ -90,7 +91,13 @@ def build_rest_app(
             tracing=tracing,
         ),
         dataplane,
-        LazyOpenApiApp(dataplane, keys is not None),
+        LazyOpenApiApp(
+            dataplane,
+            DocumentOptions(
+                requires_keys=keys is not None,
+                has_console=config.enable_console,
+            ),
+        ),
         ConsoleApp(
             dataplane,
             metrics,

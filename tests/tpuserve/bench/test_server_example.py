@@ -1,5 +1,6 @@
 """Strings that a model parses come from the server's own example of a request."""
 
+import json
 from collections.abc import Iterator
 
 import grpc
@@ -19,6 +20,16 @@ BRIEFLY = Procedure(window_s=0.05, max_windows=500, tolerance=1000, warm_up_s=0.
 METADATA = Answer(
     200, b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [-1]}], "outputs": []}'
 )
+
+
+def openapi(examples: object) -> Answer:
+    """Return the OpenAPI document of a server with examples of Predict requests."""
+    content = {"application/json": {"examples": examples}}
+    paths = {"/v1/models/other:predict": {"post": {"requestBody": {"content": content}}}}
+    return Answer(200, json.dumps({"paths": paths}).encode())
+
+
+INCOMPLETE = {"x-incomplete": True, "value": {"inputs": {"x": ["Replace this text"]}}}
 
 
 def run(target: Target, choice: InputChoice) -> int:
@@ -63,9 +74,10 @@ def test_numbers_stay_random_and_differ_between_requests(url: str) -> None:
         Answer(200, b"<html>"),
         Answer(200, b'{"paths": []}'),
         Answer(200, b'{"paths": ' + b"[" * 100_000),
+        openapi({"serving_default": INCOMPLETE}),
     ],
 )
-def test_another_server_gets_random_words(document: Answer) -> None:
+def test_server_without_a_valid_example_gets_random_words(document: Answer) -> None:
     with over_http(METADATA, document) as server:
         target = Target(server.url, "other", "v2")
         requests = benchmark.choose_requests(target, InputChoice()).inputs

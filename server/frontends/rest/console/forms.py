@@ -5,7 +5,7 @@ from urllib.parse import parse_qs
 
 from server.dataplane import DataPlaneInterface, ModelSpec
 from server.dataplane.results import SampleInput
-from server.frontends.rest import sample_body
+from server.frontends.rest import sample_values
 from tpuserve.errors import InvalidInput, TpuserveError
 from tpuserve.saved_model.signature import (
     CLASSIFY_METHOD,
@@ -112,7 +112,7 @@ def _describe_input(alias: str, tensor: TensorSpec, sample: SampleInput | None) 
             "name": name,
             "kind": feature.kind,
             "size": feature.size,
-            "values": sample_body.encode_values(feature),
+            "values": sample_values.encode_values(feature),
         }
         for name, feature in sorted(sample.features.items())
     ]
@@ -121,7 +121,7 @@ def _describe_input(alias: str, tensor: TensorSpec, sample: SampleInput | None) 
     )
     if sample.array is not None:
         try:
-            described["value"] = sample_body.encode_value(sample.array)
+            described["value"] = sample_values.encode_value(sample.array)
         except TpuserveError as error:
             described["error"] = str(error)
     return described

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from server.dataplane import DataPlaneInterface
 from server.frontends.rest.openapi import document, paths
+from server.frontends.rest.openapi.options import DocumentOptions
 from server.frontends.rest.transport.shared_builds import SharedBuilds
 
 _HTML = f"""<!DOCTYPE html>
@@ -42,7 +43,7 @@ _HTML = f"""<!DOCTYPE html>
 _SCRIPT = "page.js"
 
 
-def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False) -> FastAPI:
+def build_openapi_app(dataplane: DataPlaneInterface, options: DocumentOptions) -> FastAPI:
     """Build the ASGI application that serves the OpenAPI document and the Swagger UI page.
 
     The document is built again when a client requests it, so that it describes the current models.
@@ -50,7 +51,7 @@ def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False
 
     Args:
       dataplane: Has the models and their signatures.
-      requires_keys: Whether the server requires API keys, which the document must then state.
+      options: The settings of the server on which the document depends.
     """
     app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -59,7 +60,7 @@ def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False
     builds: SharedBuilds[JSONResponse] = SharedBuilds()
 
     def build() -> JSONResponse:
-        return JSONResponse(document.build_document(dataplane, requires_keys))
+        return JSONResponse(document.build_document(dataplane, options))
 
     async def describe() -> JSONResponse:
         return await builds.get("", build)

@@ -7,11 +7,17 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from server.dataplane import DataPlaneInterface, ModelSpec, SampleRequest
-from server.frontends.rest import sample_body
-from server.frontends.rest.openapi import open_inference, schemas
+from server.frontends.rest.openapi import examples, open_inference, schemas
+from server.frontends.rest.openapi.examples import Proposal, Proposals
+from server.frontends.rest.openapi.options import DocumentOptions
 from server.servables.servable import State
 from tpuserve.errors import TpuserveError
-from tpuserve.saved_model.signature import CLASSIFY_METHOD, DEFAULT_SIGNATURE, REGRESS_METHOD
+from tpuserve.saved_model.signature import (
+    CLASSIFY_METHOD,
+    DEFAULT_SIGNATURE,
+    INIT_SIGNATURE,
+    REGRESS_METHOD,
+)
 
 Json: TypeAlias = dict[str, Any]
 
@@ -34,12 +40,12 @@ _ERROR = {
 }
 
 
-def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -> Json:
+def build_document(dataplane: DataPlaneInterface, options: DocumentOptions) -> Json:
     """Build the OpenAPI document of the models that are available now.
 
     Args:
       dataplane: Has the models and their signatures.
-      requires_keys: Whether requests need an API key, sent as a bearer token.
+      options: The settings of the server on which the document depends.
     """
     paths: Json = {
         "/v1/models": {"get": _get("All models", "The status of each model and its versions.")},
@@ -51,7 +57,7 @@ def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -
     tags = []
     for model, versions in sorted(dataplane.models().items()):
         if any(status.state is State.AVAILABLE for status in versions):
-            described = _describe_model(dataplane, model)
+            described = _describe_model(dataplane, model, options.has_console)
             tags.append({"name": _tag_of(model)})
             paths.update(_add_tag(described, _tag_of(model)))
     document: Json = {
@@ -67,7 +73,7 @@ def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -
         "tags": [*tags, {"name": _SERVER_TAG, "description": "All models, and health."}],
         "paths": paths,
     }
-    if requires_keys:
+    if options.requires_keys:
         scheme = {"type": "http", "scheme": "bearer", "description": "An API key of this server."}
         document["components"] = {"securitySchemes": {SECURITY: scheme}}
         document["security"] = [{SECURITY: []}]
@@ -91,7 +97,7 @@ def _add_tag(paths: Json, tag: str) -> Json:
     return paths
 
 
-def _describe_model(dataplane: DataPlaneInterface, model: str) -> Json:
+def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool) -> Json:
     base = f"/v1/models/{quote(model, safe='')}"
     paths: Json = {
         base: {"get": _get(f"Status of {model}", "The status of its versions.")},
@@ -110,13 +116,20 @@ def _describe_model(dataplane: DataPlaneInterface, model: str) -> Json:
         for name, definition in definitions.items()
         if schemas.is_signature_def(definition)
     }
-    samples = _find_samples(dataplane, model, described.signatures)
-    paths[f"{base}:predict"] = {"post": _predict(model, known, samples)}
+    signatures = {
+        name: signature
+        for name, signature in described.signatures.items()
+        if name != INIT_SIGNATURE
+    }
+    proposals = Proposals(
+        model, signatures, _find_samples(dataplane, model, signatures), has_console
+    )
+    paths[f"{base}:predict"] = {"post": _predict(model, known, proposals)}
     for verb, method in (("classify", CLASSIFY_METHOD), ("regress", REGRESS_METHOD)):
         names = [name for name, definition in known.items() if definition.method_name == method]
         if names:
-            paths[f"{base}:{verb}"] = {"post": _examples(model, verb, names, samples)}
-    return {**paths, **open_inference.describe_model(model, described.signatures, samples)}
+            paths[f"{base}:{verb}"] = {"post": _examples(model, verb, names, proposals)}
+    return {**paths, **open_inference.describe_model(model, signatures, proposals)}
 
 
 def _find_samples(
@@ -124,18 +137,16 @@ def _find_samples(
 ) -> dict[str, SampleRequest]:
     """Return a valid request for each signature of a model, by the name of the signature.
 
-    The default signature comes first. A signature for which no request can be made is omitted.
+    A signature for which no request can be made is omitted.
     """
     samples = {}
-    for name in sorted(names, key=lambda name: (name != DEFAULT_SIGNATURE, name)):
+    for name in names:
         with contextlib.suppress(TpuserveError):
             samples[name] = dataplane.sample_request(ModelSpec(model, signature_name=name))
     return samples
 
 
-def _predict(
-    model: str, definitions: Mapping[str, Any], samples: Mapping[str, SampleRequest]
-) -> Json:
+def _predict(model: str, definitions: Mapping[str, Any], proposals: Proposals) -> Json:
     requests: list[Json] = []
     responses: list[Json] = []
     for name, definition in sorted(definitions.items()):
@@ -152,13 +163,15 @@ def _predict(
             ("outputs", schemas.build_columnar_schema(definition.outputs)),
         ):
             responses.append(_object(f"{name}: {key}", {key: schema}, [key]))
-    examples = sample_body.build_examples(sample_body.build_predict_body, samples)
-    return _post(f"Predict with {model}", {"anyOf": requests}, {"anyOf": responses}, examples)
+    return _post(
+        f"Predict with {model}",
+        {"anyOf": requests},
+        {"anyOf": responses},
+        proposals.build(examples.build_predict_body),
+    )
 
 
-def _examples(
-    model: str, verb: str, names: list[str], samples: Mapping[str, SampleRequest]
-) -> Json:
+def _examples(model: str, verb: str, names: list[str], proposals: Proposals) -> Json:
     request = {
         "type": "object",
         "properties": {
@@ -171,9 +184,8 @@ def _examples(
     pair = {"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}]}
     item = {"type": "array", "items": pair} if verb == "classify" else {"type": "number"}
     results = _object("results", {"results": {"type": "array", "items": item}}, ["results"])
-    known = {name: sample for name, sample in samples.items() if name in names}
-    examples = sample_body.build_examples(sample_body.build_examples_body, known)
-    return _post(f"{verb.capitalize()} with {model}", request, results, examples)
+    proposal = proposals.build(examples.build_examples_body, names)
+    return _post(f"{verb.capitalize()} with {model}", request, results, proposal)
 
 
 def _signature_name(name: str) -> Json:
@@ -198,12 +210,13 @@ def _get(summary: str, description: str, media_type: str = "application/json") -
     }
 
 
-def _post(summary: str, request: Json, response: Json, examples: Json) -> Json:
+def _post(summary: str, request: Json, response: Json, proposal: Proposal) -> Json:
     content: Json = {"schema": request}
-    if examples:
-        content["examples"] = examples
+    if proposal.examples:
+        content["examples"] = proposal.examples
     return {
         "summary": summary,
+        **({"description": proposal.description} if proposal.description else {}),
         "requestBody": {"required": True, "content": {"application/json": content}},
         "responses": {
             "200": {

@@ -5,6 +5,7 @@ import asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.dataplane import DataPlaneInterface
+from server.frontends.rest.openapi.options import DocumentOptions
 from tpuserve.runtime import gc_control
 
 
@@ -15,15 +16,15 @@ class LazyOpenApiApp:
     of a second and 20 MB of memory.
     """
 
-    def __init__(self, dataplane: DataPlaneInterface, requires_keys: bool) -> None:
+    def __init__(self, dataplane: DataPlaneInterface, options: DocumentOptions) -> None:
         """Create the object; FastAPI is not imported yet.
 
         Args:
           dataplane: Has the models and their signatures.
-          requires_keys: Whether the server requires API keys, which the document must then state.
+          options: The settings of the server on which the document depends.
         """
         self._dataplane = dataplane
-        self._requires_keys = requires_keys
+        self._options = options
         self._app: ASGIApp | None = None
         self._lock = asyncio.Lock()
 
@@ -40,4 +41,4 @@ class LazyOpenApiApp:
         with gc_control.gc_disabled():
             from server.frontends.rest.openapi.app import build_openapi_app
 
-            return build_openapi_app(self._dataplane, self._requires_keys)
+            return build_openapi_app(self._dataplane, self._options)

@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from server.codec.open_inference.datatypes import datatype_name
-from server.dataplane import SampleRequest
-from server.frontends.rest import sample_body
+from server.frontends.rest.openapi import examples
+from server.frontends.rest.openapi.examples import Proposals
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 Json: TypeAlias = dict[str, Any]
@@ -37,40 +37,61 @@ def describe_server() -> dict[str, Json]:
 
 
 def describe_model(
-    model: str, signatures: Mapping[str, Signature], samples: Mapping[str, SampleRequest]
+    model: str, signatures: Mapping[str, Signature], proposals: Proposals
 ) -> dict[str, Json]:
     """Return the OpenAPI operations on a model, by their paths.
 
     Args:
       model: The name of the model.
       signatures: The signatures by name.
-      samples: Valid requests by the name of their signature.
+      proposals: Builds the example requests of the operations.
     """
     base = f"/v2/models/{quote(model, safe='')}"
     request = {
-        "anyOf": [_infer_schema(name, signature) for name, signature in sorted(signatures.items())]
+        "anyOf": [
+            _infer_schema(name, signature, name == DEFAULT_SIGNATURE or len(signatures) == 1)
+            for name, signature in sorted(signatures.items())
+        ]
     }
-    examples = sample_body.build_examples(sample_body.build_infer_body, samples)
+    proposal = proposals.build(examples.build_infer_body)
+    description = f"{_INFER} {proposal.description}".strip()
     infer = _operation(
-        f"Infer with {model}", "The outputs of the model.", request, _INFER, examples
+        f"Infer with {model}", "The outputs of the model.", request, description, proposal.examples
     )
+    metadata = _operation(f"Open Inference metadata of {model}", "Its tensors.")
+    config = _operation(f"Configuration of {model}", "Triton's form.")
+    for operation in (metadata, config):
+        operation["parameters"] = [
+            {
+                "name": "signature_name",
+                "in": "query",
+                "description": "A signature other than the default one.",
+                "schema": {"enum": sorted(signatures)},
+            }
+        ]
     return {
-        base: {"get": _operation(f"Open Inference metadata of {model}", "Its tensors.")},
+        base: {"get": metadata},
         f"{base}/ready": {"get": _operation(f"Readiness of {model}", "Whether it is available.")},
-        f"{base}/config": {"get": _operation(f"Configuration of {model}", "Triton's form.")},
+        f"{base}/config": {"get": config},
         f"{base}/stats": {"get": _operation(f"Runs of {model}", "Their number and time.")},
         f"{base}/infer": {"post": infer},
     }
 
 
-def _infer_schema(name: str, signature: Signature) -> Json:
+def _infer_schema(name: str, signature: Signature, is_default: bool) -> Json:
+    """Return the JSON schema of an infer request for a signature.
+
+    Args:
+      name: The name of the signature.
+      signature: The signature.
+      is_default: Whether a request that names no signature runs this signature.
+    """
     inputs = [_tensor_schema(alias, spec) for alias, spec in sorted(signature.inputs.items())]
     output = {
         "type": "object",
         "properties": {"name": {"enum": sorted(signature.outputs)}},
         "required": ["name"],
     }
-    is_default = name == DEFAULT_SIGNATURE
     parameters: Json = {"type": "object", "properties": {"signature_name": {"const": name}}}
     parameters["required"] = [] if is_default else ["signature_name"]
     return {

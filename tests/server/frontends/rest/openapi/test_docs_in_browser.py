@@ -11,6 +11,7 @@ import pytest
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
+from server.config.settings import Settings
 from server.dataplane import DataPlane, SampleRequest
 from server.dataplane.results import ExampleFeature, SampleInput
 from server.frontends.rest.app import build_rest_app
@@ -56,12 +57,13 @@ class HalfModel(FakeModel):
 class ImageModel(HalfModel):
     """Has a signature whose input is a batch of images."""
 
-    signature_defs: Mapping[str, Any] = {
-        "serving_default": definition(
-            Signature(
-                {"x": spec("float32", "x", None, 224, 224, 3)}, {"y": spec("float32", "y", None)}
-            )
+    signatures: Mapping[str, Signature] = {
+        "serving_default": Signature(
+            {"x": spec("float32", "x", None, 224, 224, 3)}, {"y": spec("float32", "y", None)}
         )
+    }
+    signature_defs: Mapping[str, Any] = {
+        name: definition(signature) for name, signature in signatures.items()
     }
 
 
@@ -73,6 +75,8 @@ SAMPLES: Mapping[str, Array] = {
 
 def make_sample(model: Model, directory: Path, name: str) -> SampleRequest:
     ((alias, _),) = model.signatures[name].inputs.items()
+    if model.signatures[name].inputs[alias].shape == (None, 224, 224, 3):
+        return SampleRequest({alias: SampleInput((1, 224, 224, 3))})
     array = SAMPLES[name]
     return SampleRequest({alias: SampleInput(array.shape, array)})
 
@@ -140,7 +144,8 @@ def start(serve: Serve) -> Callable[..., Address]:
         aspire(manager, "half", {3: Path("/models/half/3")})
         admission.mark_ready()
         dataplane = DataPlane(manager, make_sample=make_sample if has_samples else None)
-        return serve(build_rest_app(dataplane, keys=keys, admission=admission))
+        settings = Settings(Path("/models"), enable_console=True)
+        return serve(build_rest_app(dataplane, settings, keys=keys, admission=admission))
 
     return start
 
@@ -217,10 +222,29 @@ def test_page_asks_for_the_key_and_sends_it(
     assert docs.answer() == (200, ANSWER)
 
 
-def test_page_does_not_hang_over_an_image(page: Any, start: Callable[..., Address]) -> None:
-    docs = Docs(page, start(lambda directory: ImageModel(), has_samples=False))
-    assert PREDICT in docs.operations()
-    assert json.loads(docs.open(PREDICT).input_value())["instances"] == [[[[0]]]]
+@pytest.mark.parametrize("has_samples", [True, False])
+def test_request_with_an_image_says_what_to_send(
+    page: Any, start: Callable[..., Address], has_samples: bool
+) -> None:
+    docs = Docs(page, start(lambda directory: ImageModel(), has_samples=has_samples))
+    text = "Replace this text by a value of float32 [?, 224, 224, 3]."
+    assert json.loads(docs.open(PREDICT).input_value()) == {"inputs": {"x": text}}
+    note = page.locator(".opblock-description")
+    assert 'predict("half", {"INPUT": array})' in note.text_content()
+    assert note.get_by_text("the console").get_attribute("href") == "/"
+    status, answer = docs.answer()
+    assert status == 400
+    assert text in answer["error"]
+
+
+def test_tensors_with_an_image_say_what_to_send(page: Any, start: Callable[..., Address]) -> None:
+    docs = Docs(page, start(lambda directory: ImageModel()))
+    (x,) = json.loads(docs.open(INFER).input_value())["inputs"]
+    assert (x["shape"], x["datatype"]) == ([1, 224, 224, 3], "FP32")
+    assert "the console" in page.locator(".opblock-description").text_content()
+    status, answer = docs.answer()
+    assert status == 400
+    assert "Replace this text by a value of float32" in answer["error"]
 
 
 def test_page_shows_that_the_document_is_missing(
@@ -266,5 +290,20 @@ def test_examples_of_classify_are_the_features(start: Callable[..., Address], se
         },
         "/v1/models/half:classify": {"serving_default": {"value": {"examples": [{"age": [7]}]}}},
         # JSON of the Open Inference Protocol cannot hold bytes that are no text.
-        INFER: None,
+        INFER: {
+            "serving_default": {
+                "summary": "serving_default: to be completed",
+                "x-incomplete": True,
+                "value": {
+                    "inputs": [
+                        {
+                            "name": "inputs",
+                            "shape": [1],
+                            "datatype": "BYTES",
+                            "data": ["Replace this text by a value of string [?]."],
+                        }
+                    ]
+                },
+            }
+        },
     }
