@@ -79,6 +79,7 @@ def build_rest_app(
         V2Router(dataplane, parser, describer, memory_budget),
         *extra_routers,
     )
+    metrics_paths = () if metrics is None else (METRICS, *filter(None, [monitoring_path]))
     root = RootApp(
         Dispatcher(
             routers,
@@ -95,7 +96,9 @@ def build_rest_app(
             dataplane,
             DocumentOptions(
                 requires_keys=keys is not None,
+                allows_control=allows_control,
                 has_console=config.enable_console,
+                metrics_paths=metrics_paths,
             ),
         ),
         ConsoleApp(

@@ -51,7 +51,14 @@ def build_document(dataplane: DataPlaneInterface, options: DocumentOptions) -> J
         "/v1/models": {"get": _get("All models", "The status of each model and its versions.")},
         "/healthz": {"get": _get("Health", "Whether the server is running.", "text/plain")},
         "/readyz": {"get": _get("Readiness", "Whether the server accepts requests.", "text/plain")},
+        **{
+            path: {
+                "get": _get("Metrics", "The metrics, in the format of Prometheus.", "text/plain")
+            }
+            for path in options.metrics_paths
+        },
         **open_inference.describe_server(),
+        **(open_inference.describe_control() if options.allows_control else {}),
     }
     _add_tag(paths, _SERVER_TAG)
     tags = []

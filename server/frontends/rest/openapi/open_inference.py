@@ -17,6 +17,10 @@ _INFER = (
     "Tensors may also follow the JSON as binary data, with the header "
     "Inference-Header-Content-Length."
 )
+_LOAD = (
+    "Loads a model of the configuration. The answer comes when the model is available or has "
+    "failed to load."
+)
 
 
 def describe_server() -> dict[str, Json]:
@@ -34,6 +38,22 @@ def describe_server() -> dict[str, Json]:
             )
         },
     }
+
+
+def describe_control() -> dict[str, Json]:
+    """Return the OpenAPI operations that load and unload models, by their paths.
+
+    The name of the model is a parameter in the paths. The document cannot have paths with the names
+    of the models themselves, because the server does not list unloaded models.
+    """
+    base = "/v2/repository/models/{model}"
+    model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+    request = {"type": "object"}
+    load = _operation("Load a model", "The model is available.", request, _LOAD)
+    unload = _operation("Unload a model", "The model is not served any more.", request)
+    for operation in (load, unload):
+        operation["parameters"] = [model]
+    return {f"{base}/load": {"post": load}, f"{base}/unload": {"post": unload}}
 
 
 def describe_model(

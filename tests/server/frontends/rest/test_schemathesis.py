@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 REQUESTS = int(os.environ.get("TPUSERVE_SCHEMATHESIS", "10"))
 PREDICT = "/v1/models/half:predict"
 OPERATIONS = {
-    *("GET /v1/models", "GET /healthz", "GET /readyz"),
+    *("GET /v1/models", "GET /healthz", "GET /readyz", "GET /metrics"),
     *("GET /v1/models/half", "GET /v1/models/half/metadata", f"POST {PREDICT}"),
     *("GET /v1/models/counting", "GET /v1/models/counting/metadata"),
     *("GET /v1/models/half/statistics", "GET /v1/models/counting/statistics"),

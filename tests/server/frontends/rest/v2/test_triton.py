@@ -119,6 +119,14 @@ def control(client: Client, model: str, verb: str) -> tuple[int, Any]:
     return response.status_code, response.json()
 
 
+def test_control_is_described_where_it_is_allowed(client: Client, controlled: Client) -> None:
+    expected = {f"/v2/repository/models/{{model}}/{verb}" for verb in ("load", "unload")}
+    paths = client.request("GET", "/openapi.json").json()["paths"]
+    assert expected.isdisjoint(paths)
+    paths = controlled.request("GET", "/openapi.json").json()["paths"]
+    assert expected <= paths.keys()
+
+
 def test_unloaded_model_is_not_served_until_it_is_loaded_again(controlled: Client) -> None:
     x = {"inputs": [tensor("x", "FP32", [1], data=[1])]}
     assert controlled.infer(x).status_code == 200
