@@ -315,7 +315,8 @@ SECTIONS = (
             _own_flag(
                 "otlp_endpoint",
                 "URL of a collector that receives OpenTelemetry's traces over gRPC, for example "
-                "http://localhost:4317; empty for no traces. Needs tpuserve[tracing].",
+                "http://localhost:4317; empty for the URL in OTEL_EXPORTER_OTLP_ENDPOINT, if any. "
+                "Needs tpuserve[tracing].",
             ),
             _own_flag("access_log", "Log one line of JSON per request."),
             _own_flag(

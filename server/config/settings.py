@@ -64,7 +64,8 @@ class Settings:
       kserve_model_list: whether the response to GET /v1/models has only the names of the models, as
         in KServe.
       otlp_endpoint: the URL of an OTLP/gRPC receiver, to which the spans of traces are exported;
-        empty for no traces.
+        empty for the receiver that OpenTelemetry's environment variables name, or for no traces if
+        they name none.
       enable_model_control: whether clients of the Open Inference Protocol may load and unload
         models.
       enable_console: whether the REST port shows a web page for operators at its root path.
@@ -256,14 +257,7 @@ class Settings:
             )
 
     def _check_otlp_endpoint(self) -> None:
-        if not self.otlp_endpoint:
-            return
-        try:
-            url = urlsplit(self.otlp_endpoint)
-            is_valid = url.scheme in ("http", "https") and url.hostname and url.port != 0
-        except ValueError:
-            is_valid = False
-        if not is_valid:
+        if self.otlp_endpoint and not is_url_of_host(self.otlp_endpoint):
             raise InvalidSetting(
                 f"--otlp_endpoint is {self.otlp_endpoint!r}, which is no URL of a host. Give the "
                 f"address where the collector receives OTLP over gRPC, as http://localhost:4317."
@@ -284,6 +278,15 @@ class Settings:
                 "--tensorflow_inter_op_parallelism are all set. Give the first, for both "
                 "kinds of threads, or the other two."
             )
+
+
+def is_url_of_host(text: str) -> bool:
+    """Return whether a text is a URL with the scheme http or https and the name of a host."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
 
 
 _NON_NEGATIVE = (

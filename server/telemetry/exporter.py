@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -12,6 +11,8 @@ from urllib.parse import urlsplit
 
 import grpc
 from opentelemetry.util.re import parse_env_headers
+
+from server.telemetry.receiver import Receiver
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _DEFAULT_PORT = 4317
@@ -58,16 +59,15 @@ class Exporter(Generic[Item]):
     make requests to small models slower by a fifth.
     """
 
-    def __init__(self, endpoint: str, encode: Callable[[Sequence[Item]], bytes]) -> None:
+    def __init__(self, receiver: Receiver, encode: Callable[[Sequence[Item]], bytes]) -> None:
         """Start the thread that sends the spans.
 
         Args:
-          endpoint: the URL of the receiver, such as "http://localhost:4317". The connection uses
-            TLS if the scheme is "https".
+          receiver: the URL of the receiver, and the settings of the connection to it.
           encode: makes the spans of a batch of items, and returns them as a serialised
             ExportTraceServiceRequest. It is called in the exporter's thread.
         """
-        self._endpoint = endpoint
+        self._receiver = receiver
         self._encode = encode
         self._items: deque[Item] = deque()
         self._num_dropped = 0
@@ -99,15 +99,18 @@ class Exporter(Generic[Item]):
 
     def _run(self) -> None:
         # Create the channel here and not in __init__, because only this thread uses it.
-        url = urlsplit(self._endpoint)
+        receiver = self._receiver
+        url = urlsplit(receiver.endpoint)
         address = f"{url.hostname}:{url.port or _DEFAULT_PORT}"
         options = [("grpc.service_config", _SERVICE_CONFIG)]
         if url.scheme == "https":
-            channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(), options)
+            credentials = grpc.ssl_channel_credentials(
+                receiver.authorities, receiver.key, receiver.certificate
+            )
+            channel = grpc.secure_channel(address, credentials, options)
         else:
             channel = grpc.insecure_channel(address, options)
-        headers = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
-        metadata = tuple(parse_env_headers(headers, liberal=True).items())
+        metadata = tuple(parse_env_headers(receiver.headers, liberal=True).items())
         with channel:
             send = channel.unary_unary(_METHOD)
             is_last = False
@@ -142,7 +145,7 @@ class Exporter(Generic[Item]):
         logger.warning(
             "the spans of %d requests were not exported to %s: %s",
             self._num_dropped,
-            self._endpoint,
+            self._receiver.endpoint,
             reason,
         )
         self._last_log, self._num_dropped = now, 0

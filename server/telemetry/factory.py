@@ -1,35 +1,54 @@
-"""Starts the export of traces if a flag enables it and OpenTelemetry is installed."""
+"""Starts the export of traces if a flag or an environment variable names the receiver."""
 
+import logging
+import os
 from typing import TYPE_CHECKING
 
-from tpuserve.errors import ExtraNotInstalled
+from server.telemetry.receiver import Receiver, find_receiver
+from tpuserve.errors import ExtraNotInstalled, TpuserveError
 
 if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
+
+logger = logging.getLogger(__name__)
 
 
 def start_tracing(endpoint: str) -> "Tracing | None":
     """Start a thread that exports the spans of requests.
 
     Args:
-      endpoint: the URL of an OTLP receiver over gRPC, such as "http://localhost:4317"; empty for no
-        traces.
+      endpoint: the URL of an OTLP receiver over gRPC, such as "http://localhost:4317"; empty for
+        the receiver that OpenTelemetry's environment variables name, if any.
 
     Returns:
-      The object with which the frontends record their requests; None if `endpoint` is empty.
+      The object with which the frontends record their requests. None if there is no receiver, or if
+      `endpoint` is empty and the receiver of the environment variables cannot be used.
 
     Raises:
-      ExtraNotInstalled: OpenTelemetry is not installed.
+      ExtraNotInstalled: `endpoint` is not empty, and OpenTelemetry is not installed.
+      InvalidSetting: `endpoint` is not empty, and the server cannot use the value of an environment
+        variable.
     """
-    if not endpoint:
+    try:
+        receiver = find_receiver(endpoint, os.environ)
+        return None if receiver is None else _create_tracing(receiver)
+    except TpuserveError as error:
+        if endpoint:
+            raise
+        # Serve without traces, because the environment variables may be meant for other programs:
+        # clusters often set them for all programs.
+        logger.warning("no traces are exported: %s", error)
         return None
+
+
+def _create_tracing(receiver: Receiver) -> "Tracing":
     # Import the module here and not at the top of the file, because it needs OpenTelemetry's SDK,
     # which is optional.
     try:
         from server.telemetry.tracing import Tracing
     except ImportError as error:
         raise ExtraNotInstalled(
-            f"--otlp_endpoint needs OpenTelemetry, which cannot be imported ({error}). Install it "
-            f'with: pip install "tpuserve[tracing]"'
+            f"{receiver.source} needs OpenTelemetry, which cannot be imported ({error}). Install "
+            f'it with: pip install "tpuserve[tracing]"'
         ) from error
-    return Tracing(endpoint)
+    return Tracing(receiver)

@@ -33,6 +33,7 @@ from server.metrics.family import Labels
 from server.metrics.timeline import Timeline
 from server.telemetry import span_bytes
 from server.telemetry.exporter import Exporter
+from server.telemetry.receiver import Receiver
 
 _PACKAGE = "tpuserve"
 # The names of span attributes for RPCs. OpenTelemetry's package has no public constants for them.
@@ -115,11 +116,11 @@ class Tracing:
     resource.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, receiver: Receiver) -> None:
         """Start the thread that exports spans.
 
         Args:
-          endpoint: the URL of an OTLP receiver over gRPC, such as "http://localhost:4317".
+          receiver: the OTLP receiver of the spans.
         """
         resource = Resource.create({SERVICE_VERSION: version(_PACKAGE)})
         # Name the service "tpuserve" if the environment does not name it: OpenTelemetry's default
@@ -132,7 +133,7 @@ class Tracing:
         self._sampler = TracerProvider(shutdown_on_exit=False).sampler
         self._propagator = TraceContextTextMapPropagator()
         self._describe_bytes = lru_cache(maxsize=4096)(_describe_bytes)
-        self._exporter = Exporter(endpoint, self._encode)
+        self._exporter = Exporter(receiver, self._encode)
 
     def record_http(
         self,

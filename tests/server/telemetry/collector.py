@@ -30,20 +30,32 @@ class Span:
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Keeps the spans that it receives."""
+    """Keeps the spans that it receives, and the metadata of the last call.
 
-    def __init__(self) -> None:
+    Attributes:
+      endpoint: the URL at which the collector receives spans.
+      spans: the received spans.
+      metadata: the metadata of the last call: key → value.
+    """
+
+    def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
+        """Start the collector, with TLS if there are credentials."""
         self.spans: list[Span] = []
+        self.metadata: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._server = grpc.server(futures.ThreadPoolExecutor(2))
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)
-        self.endpoint = f"http://{processes.LOOPBACK}:" + str(
-            self._server.add_insecure_port(f"{processes.LOOPBACK}:0")
-        )
+        address = f"{processes.LOOPBACK}:0"
+        if credentials is None:
+            scheme, port = "http", self._server.add_insecure_port(address)
+        else:
+            scheme, port = "https", self._server.add_secure_port(address, credentials)
+        self.endpoint = f"{scheme}://{processes.LOOPBACK}:{port}"
         self._server.start()
 
     def Export(self, request: Any, context: Any) -> Any:
         with self._lock:
+            self.metadata = dict(context.invocation_metadata())
             for resource_spans in request.resource_spans:
                 resource = _values(resource_spans.resource.attributes)
                 for scope_spans in resource_spans.scope_spans:

@@ -18,3 +18,15 @@ def test_missing_package_is_told_with_the_extra(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ExtraNotInstalled, match=r'pip install "tpuserve\[tracing\]"') as caught:
         start_tracing("http://localhost:4317")
     assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("--otlp_endpoint needs OpenTelemetry")
+
+
+def test_missing_package_is_a_warning_where_a_variable_names_the_receiver(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delitem(sys.modules, "server.telemetry.tracing", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317")
+    assert start_tracing("") is None
+    (message,) = caplog.messages
+    assert "exported: OTEL_EXPORTER_OTLP_ENDPOINT needs OpenTelemetry, which cannot" in message

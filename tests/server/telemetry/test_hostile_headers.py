@@ -6,6 +6,7 @@ import pytest
 
 from server.metrics.timeline import Timeline
 from server.telemetry.exporter import Exporter
+from server.telemetry.receiver import Receiver
 from server.telemetry.tracing import Tracing
 from tests.server.telemetry.collector import Collector, Span
 
@@ -24,7 +25,7 @@ def record(
     collector: Collector, *headers: tuple[str, str], path: str = "/v1/models/half:predict"
 ) -> list[Span]:
     """Record a request with headers and a usual request, and return their spans."""
-    tracing = Tracing(collector.endpoint)
+    tracing = Tracing(Receiver(collector.endpoint))
     for each_path, each_headers in ((path, headers), ("/usual", ())):
         timeline = Timeline()
         timeline.model = path

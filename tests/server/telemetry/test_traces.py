@@ -169,13 +169,14 @@ def test_request_that_runs_no_model_has_a_span_without_children(collector: Colle
     assert status.attributes["http.response.status_code"] == 200
 
 
-def test_environment_names_the_service_and_sets_the_sampler(
+def test_environment_names_the_collector_and_the_service_and_sets_the_sampler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "digits")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
     collector = Collector()
-    server = FakeServer(tmp_path, 0, otlp_endpoint=collector.endpoint)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+    server = FakeServer(tmp_path, 0)
     post(server.predict_url, GOOD)
     post(server.predict_url, GOOD, SAMPLED)
     assert server.stop()[0] == 0
