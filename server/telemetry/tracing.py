@@ -34,6 +34,7 @@ from server.metrics.timeline import Timeline
 from server.telemetry import span_bytes
 from server.telemetry.exporter import Exporter
 from server.telemetry.receiver import Receiver
+from server.telemetry.redaction import redact_query
 
 _PACKAGE = "tpuserve"
 # The names of span attributes for RPCs. OpenTelemetry's package has no public constants for them.
@@ -305,7 +306,7 @@ def _describe_http(
     }
     optional: dict[str, str | int] = {
         http_attributes.HTTP_ROUTE: route,
-        url_attributes.URL_QUERY: query,
+        url_attributes.URL_QUERY: redact_query(query),
         client_attributes.CLIENT_ADDRESS: peer,
         server_attributes.SERVER_ADDRESS: server,
         server_attributes.SERVER_PORT: port,

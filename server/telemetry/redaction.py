@@ -1,0 +1,41 @@
+"""Removes secrets from the query strings in spans, as OpenTelemetry's conventions require.
+
+Source: https://opentelemetry.io/docs/specs/semconv/registry/attributes/url, "url.query".
+"""
+
+import re
+from urllib.parse import unquote_plus
+
+_REDACTED = "REDACTED"
+# Matches, in lower case, the names of query parameters whose values are secrets. These include the
+# names that the conventions list: X-Amz-Signature, X-Amz-Credential, X-Amz-Security-Token,
+# AWSAccessKeyId, X-Goog-Signature and sig.
+_SECRET = re.compile(
+    "auth(?!ors?$)|credential|jwt|key|passw|pwd|secret|session|sig$|signature$|token"
+)
+_SEPARATORS = re.compile("([&;])")
+
+
+def redact_query(query: str) -> str:
+    """Return a query string with the text REDACTED in the place of each secret.
+
+    The server reads no secrets from query strings, but clients may send some, such as ?key=VALUE.
+
+    Args:
+      query: the query string as sent, percent-encoded and without the question mark.
+    """
+    if "=" not in query:
+        return query
+    return "".join(map(_redact_parameter, _SEPARATORS.split(query)))
+
+
+def _redact_parameter(parameter: str) -> str:
+    """Return a parameter with REDACTED as its value if its name is that of a secret.
+
+    Args:
+      parameter: the parameter, such as "key=VALUE", or a separator of parameters, which is returned
+        unchanged.
+    """
+    name, separator, value = parameter.partition("=")
+    is_secret = value and _SECRET.search(unquote_plus(name).lower())
+    return f"{name}={_REDACTED}" if is_secret else f"{name}{separator}{value}"
