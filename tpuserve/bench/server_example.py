@@ -37,7 +37,8 @@ def request_example(
     Args:
       connection: the settings of the connection to the server.
       model: the name of the model.
-      signature_name: the signature; "" for "serving_default".
+      signature_name: the name of the signature; "" for the default signature, which
+        `tpuserve.client.Client.predict` defines.
       signature: the same signature, with its inputs.
       batch_size: the number of rows. The example has one row, which is repeated, unless the
         signature fixes their number.
@@ -53,7 +54,10 @@ def request_example(
         document = _request_document(connection, timeout_s)
         path = f"/v1/models/{quote(model, safe='')}:predict"
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-        example = content["examples"][signature_name or DEFAULT_SIGNATURE]
+        examples = content["examples"]
+        # The default signature of a model with one signature is that signature, whatever its name.
+        default = next(iter(examples)) if len(examples) == 1 else DEFAULT_SIGNATURE
+        example = examples[signature_name or default]
         request = convert_document(example["value"], signature, DOCUMENT_PATH)
         if example.get(_INCOMPLETE) or request.inputs.keys() != signature.inputs.keys():
             return None

@@ -85,6 +85,14 @@ def test_server_without_a_valid_example_gets_random_words(document: Answer) -> N
         assert [path for path, _, _ in server.requests] == ["/v2/models/other", "/openapi.json"]
 
 
+def test_only_signature_needs_no_name() -> None:
+    examples = {"only": {"value": {"inputs": {"x": ["words"]}}}}
+    with over_http(METADATA, openapi(examples)) as server:
+        target = Target(server.url, "other", "v2")
+        (request,) = benchmark.choose_requests(target, InputChoice(batch_size=2)).inputs
+        assert request.inputs["x"].tolist() == [b"words", b"words"]
+
+
 def test_an_error_of_random_words_names_the_options() -> None:
     refused = Answer(400, b'{"error": "Could not parse example input"}')
     with (
