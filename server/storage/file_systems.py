@@ -30,7 +30,7 @@ _CREDENTIALS = {
     "gs": "Set GOOGLE_APPLICATION_CREDENTIALS to the key file of an account that may read it",
     "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may read it",
     "az": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY to a key that may read it",
-    "hf": "Set HF_TOKEN to a token that may read it",
+    "hf": "Check the name, and set HF_TOKEN to a token that may read it",
     "http": "Put user name and password of the host into ~/.netrc",
     "https": "Put user name and password of the host into ~/.netrc",
 }
@@ -92,6 +92,12 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
         # Turn off a feature of gcsfs that asks a second API, over gRPC, for the kind of each
         # bucket. The requests take minutes if this API does not exist, as in emulators of storage.
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    elif scheme == "hf":
+        # Create a new file system object for each call. An object from fsspec's cache of file
+        # systems would answer from its own cache of listings, which may be out of date.
+        options["skip_instance_cache"] = True
+        # Read HF_ENDPOINT here, because huggingface_hub reads it only when it is imported.
+        options["endpoint"] = environ.get("HF_ENDPOINT", "").rstrip("/") or None
     elif scheme in ("http", "https"):
         import aiohttp
 
@@ -171,6 +177,12 @@ def _translate(error: Exception, uri: str) -> TpuserveError:
         return BasePathNotFound(
             f"{uri} does not exist, or has no files. Give a base path that exists, as "
             f"{scheme}://{_EXAMPLES[scheme]}."
+        )
+    # huggingface_hub raises a ValueError for a path that names no repository.
+    if scheme == "hf" and isinstance(error, ValueError):
+        return BasePathNotFound(
+            f"{uri} is no path of the hub: {reason}. Give a base path such as "
+            f"hf://{_EXAMPLES[scheme]}."
         )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return ModelCacheFull(

@@ -129,7 +129,7 @@ class RemoteDirectory:
             prefix = self._file_system._strip_protocol(uri).rstrip("/") + "/"
             infos = self._call("find", uri, detail=True)
         return [
-            _remote_file(path.removeprefix(prefix), path, info)
+            _remote_file(name := path.removeprefix(prefix), f"{uri}/{name}", info)
             for path, info in infos.items()
             if info.get("type") == "file" and not path.endswith("/")
         ]
@@ -257,4 +257,6 @@ def _checksum(info: Mapping[str, Any]) -> Checksum | None:
         return Checksum("sha256", str(digest)) if digest else None
     if info.get("md5Hash"):
         return Checksum("md5", base64.b64decode(info["md5Hash"]).hex())
-    return None
+    # Azure's file system has the MD5 as bytes in an attribute of an object.
+    digest = getattr(info.get("content_settings"), "content_md5", None)
+    return Checksum("md5", bytes(digest).hex()) if digest else None

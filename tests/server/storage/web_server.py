@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -11,16 +11,33 @@ from typing import Any, cast
 
 
 class WebServer(ThreadingHTTPServer):
-    """Attributes: cut_paths are sent by half; before_get is called before a path is sent."""
+    """An HTTP server of a directory, which tests can set to send damaged or no files.
+
+    Attributes:
+      directory: the directory of the files.
+      cut_paths: the paths of which the server sends the first half, and then closes the connection.
+      short_paths: the paths of which the server sends the first half as if it were the whole file.
+        Only a `StoreHandler` does so.
+      refused_paths: the paths that the server refuses with the HTTP status 403.
+      sent_paths: the paths that were requested.
+      before_get: is called with a path before the server sends its file.
+    """
 
     daemon_threads = True
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(("127.0.0.1", 0), functools.partial(_Handler, directory=str(directory)))
+    def __init__(self, directory: Path, handler: Any = None) -> None:
+        handler = handler or functools.partial(_Handler, directory=str(directory))
+        super().__init__(("127.0.0.1", 0), handler)
+        self.directory = directory
+        self.reset()
+
+    def reset(self) -> None:
+        """Remove all faults."""
         self.cut_paths: set[str] = set()
+        self.short_paths: set[str] = set()
         self.refused_paths: set[str] = set()
         self.sent_paths: list[str] = []
-        self.before_get = lambda path: None
+        self.before_get: Callable[[str], object] = lambda path: None
 
     @property
     def uri(self) -> str:
@@ -49,9 +66,15 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def serve_directory(directory: Path) -> Iterator[WebServer]:
-    with WebServer(directory) as server:
-        thread = threading.Thread(target=server.serve_forever)
+def serve_directory(directory: Path, handler: Any = None) -> Iterator[WebServer]:
+    """Serve a directory by HTTP.
+
+    Args:
+      directory: the directory.
+      handler: the class of the request handlers; None for plain files and listing pages.
+    """
+    with WebServer(directory, handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield server
