@@ -3,6 +3,7 @@
 import errno
 import importlib.util
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,9 +26,10 @@ _MODULES = {
     "http": "aiohttp",
     "https": "aiohttp",
 }
+_GOOGLE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 # Scheme of a URI → the advice in the error about missing or refused credentials.
 _CREDENTIALS = {
-    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS to the key file of an account that may read it",
+    "gs": f"Set {_GOOGLE_FILE} to the key file of an account that may read it",
     "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may read it",
     "az": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY to a key that may read it",
     "hf": "Check the name, and set HF_TOKEN to a token that may read it",
@@ -43,6 +45,9 @@ _CREDENTIAL_ERRORS = {
     "PartialCredentialsError",
     "RefreshError",
 }
+# Matches the parts of the libraries' error messages that differ for each request. They are removed,
+# because the server logs an error again only if its message has changed.
+_REQUEST_DETAILS = re.compile(r"\s*\(Request ID: [^)]*\)|\s*RequestId:.*", re.DOTALL)
 _CONNECT_SECONDS = 10
 # The longest time, in seconds, for which a web server may send nothing. After that the request
 # fails.
@@ -92,6 +97,10 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
         # Turn off a feature of gcsfs that asks a second API, over gRPC, for the kind of each
         # bucket. The requests take minutes if this API does not exist, as in emulators of storage.
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        if environ.get(_GOOGLE_FILE):
+            # By default, if the credentials in the file do not work, gcsfs tries others, and at
+            # last none. Use those in the file only, so that the error is about this file.
+            options["token"] = "google_default"
     elif scheme == "hf":
         # Create a new file system object for each call. An object from fsspec's cache of file
         # systems would answer from its own cache of listings, which may be out of date.
@@ -114,7 +123,25 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
             "response_class": BoundedResponse,
         }
     with translated_errors(uri):
-        return fsspec.filesystem(scheme, **options)
+        file_system: Any = fsspec.filesystem(scheme, **options)
+        if "token" in options:
+            _check_google_account(file_system)
+        return file_system
+
+
+def _check_google_account(file_system: Any) -> None:
+    """Ask Google for an access token for the account of a gcsfs file system, unless it has one.
+
+    Without this call, the first request of gcsfs would ask for the token. If Google refused the
+    account, gcsfs would repeat the request for half a minute before it raises an error.
+    """
+    try:
+        file_system.credentials.maybe_refresh()
+    except Exception:
+        # Remove the file system from fsspec's cache, so that the next listing reads the key file
+        # again.
+        file_system.clear_instance_cache()
+        raise
 
 
 def _s3_options(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -161,19 +188,13 @@ def translated_errors(uri: str) -> Iterator[None]:
 
 
 def _translate(error: Exception, uri: str) -> TpuserveError:
-    scheme, reason = scheme_of(uri), _one_line(error)
-    status = _http_status(error)
-    names = {type(cause).__name__ for cause in _causes(error)}
-    is_denied = isinstance(error, PermissionError) or status in (401, 403)
-    # adlfs raises a ValueError if no environment variable names a storage account. Report this as
-    # missing credentials.
-    has_no_account = scheme == "az" and isinstance(error, ValueError)
-    if is_denied or has_no_account or names & _CREDENTIAL_ERRORS:
+    scheme, reason = scheme_of(uri), _reason(error)
+    if _is_denied(error, scheme):
         return StorageAccessDenied(
             f"{uri} cannot be read with the credentials of this server: {reason}. "
-            f"{_CREDENTIALS[scheme]}."
+            f"{_remedy(scheme)}."
         )
-    if isinstance(error, FileNotFoundError) or status == 404:
+    if isinstance(error, FileNotFoundError) or _http_status(error) == 404:
         return BasePathNotFound(
             f"{uri} does not exist, or has no files. Give a base path that exists, as "
             f"{scheme}://{_EXAMPLES[scheme]}."
@@ -193,6 +214,32 @@ def _translate(error: Exception, uri: str) -> TpuserveError:
         f"{uri} cannot be read: {reason}. The server tries again; check the address and the "
         f"network if this goes on."
     )
+
+
+def _is_denied(error: Exception, scheme: str) -> bool:
+    """Return whether an error says that credentials are missing, wrong or insufficient."""
+    if isinstance(error, PermissionError) or _http_status(error) in (401, 403):
+        return True
+    if any(map(_is_of_credentials, _causes(error))):
+        return True
+    if scheme == "gs":
+        # gcsfs raises an OSError with the text "Forbidden: ..." for the HTTP status 403. An
+        # IsADirectoryError says that the variable names a directory instead of a key file.
+        return str(error).startswith("Forbidden: ") or isinstance(error, IsADirectoryError)
+    # adlfs raises a ValueError if no environment variable names a storage account. Report this as
+    # missing credentials.
+    return scheme == "az" and isinstance(error, ValueError)
+
+
+def _is_of_credentials(error: BaseException) -> bool:
+    return any(base.__name__ in _CREDENTIAL_ERRORS for base in type(error).__mro__)
+
+
+def _remedy(scheme: str) -> str:
+    file = os.environ.get(_GOOGLE_FILE)
+    if scheme == "gs" and file:
+        return _CREDENTIALS[scheme].replace(_GOOGLE_FILE, f"{_GOOGLE_FILE}, which is {file},")
+    return _CREDENTIALS[scheme]
 
 
 _EXAMPLES = {
@@ -226,5 +273,14 @@ def _http_status(error: Exception) -> int | None:
     return None
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+def _reason(error: Exception) -> str:
+    """Return the text of an error in one line, without a full stop."""
+    text = str(error)
+    for cause in filter(_is_of_credentials, _causes(error)):
+        # An error of google-auth has several arguments: texts, other errors, and responses of
+        # Google. Leave the responses out, because they are long.
+        parts = [str(arg).rstrip(".") for arg in cause.args if isinstance(arg, (str, Exception))]
+        text = ": ".join(parts)
+        break
+    text = _REQUEST_DETAILS.sub("", text)
+    return " ".join(text.split()).rstrip(".") or type(error).__name__
