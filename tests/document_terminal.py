@@ -121,6 +121,11 @@ class Terminal:
                 return shown
             time.sleep(0.1)
 
+    def check_end(self) -> None:
+        """Assert that no server runs, which would have the port of the next one."""
+        jobs = self._execute(f"jobs -r > {self._printed}", self._printed)
+        assert not jobs, f"the document leaves a server running: {jobs}"
+
     def close(self) -> None:
         """End the shell and its servers."""
         self._execute("kill -KILL $(jobs -p) 2> /dev/null; wait")
@@ -264,6 +269,7 @@ def run_sections(
                         terminal.write(step.file, step.text)
                     else:
                         results[str(step)] = terminal.show(step.text, step.output)
+                terminal.check_end()
             finally:
                 terminal.close()
 
