@@ -19,8 +19,6 @@ from tpuserve.saved_model.signature import Signature, TensorSpec
 # make reading the file slow.
 _GROUP_ROWS = 1 << 16
 _GROUP_BYTES = 64 << 20
-# The properties of a pyarrow table that are compared with _GROUP_ROWS and _GROUP_BYTES.
-_SIZES = ("num_rows", "nbytes")
 
 
 class ParquetFileWriter:
@@ -40,7 +38,8 @@ class ParquetFileWriter:
         self._path = path
         self._signature = signature
         self._writer: Any = None
-        self._tables: list[Any] = []
+        self._group: list[Any] = []
+        self._group_rows = self._group_bytes = 0
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         """Append the rows of a batch. They are written when there are enough for a row group.
@@ -64,9 +63,10 @@ class ParquetFileWriter:
                 f"{batch.where}: the outputs have other names, dtypes or numbers of dimensions "
                 f"than before. Give --output-format=prediction_logs or jsonl."
             )
-        self._tables.append(table)
-        rows, size = (sum(getattr(table, name) for table in self._tables) for name in _SIZES)
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+        self._group.append(table)
+        self._group_rows += table.num_rows
+        self._group_bytes += table.nbytes
+        if self._group_rows >= _GROUP_ROWS or self._group_bytes >= _GROUP_BYTES:
             self._write_group()
 
     def close(self) -> None:
@@ -81,9 +81,10 @@ class ParquetFileWriter:
         self._writer.close()
 
     def _write_group(self) -> None:
-        if self._tables:
-            self._writer.write_table(pa.concat_tables(self._tables).combine_chunks())
-        self._tables = []
+        if self._group:
+            self._writer.write_table(pa.concat_tables(self._group).combine_chunks())
+        self._group = []
+        self._group_rows = self._group_bytes = 0
 
 
 def _to_column(alias: str, array: Array) -> Any:
