@@ -108,8 +108,8 @@ def predict(
 
     Each input file gives an output file, predictions-00000-of-00010.tfrecord and so on, in the
     order of the names of the input files; its records have the order of the input file. A file
-    appears when it is complete. The same command continues a run that was stopped with the first
-    file that is not complete.
+    appears when it is complete. The same command continues a run that was stopped, also in the
+    middle of a file: it repeats at most the work of about half a minute.
     """
     from tpuserve.prediction import formats
     from tpuserve.saved_model import metagraph
@@ -145,9 +145,10 @@ def predict(
         return
     click.echo(f"metagraph: {report.metagraph}")
     skipped = f", {report.skipped_files} complete before" if report.skipped_files else ""
+    continued = f", {report.continued_files} continued" if report.continued_files else ""
     click.echo(f"{report.rows} rows in {report.seconds:.1f} s, {report.rows_per_second:.0f} rows/s")
     files = "file" if report.files == 1 else "files"
-    click.echo(f"wrote {report.files} {files} to {report.outputs}{skipped}")
+    click.echo(f"wrote {report.files} {files} to {report.outputs}{skipped}{continued}")
 
 
 def _check_signature(directory: Path, metagraphs: Iterable["Metagraph"], name: str) -> None:

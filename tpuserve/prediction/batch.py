@@ -12,6 +12,23 @@ from tpuserve.runtime.loaded_model import Array
 
 
 @dataclass(frozen=True)
+class Position:
+    """A position between two records of an input file, from which a reader can start.
+
+    The default values are the beginning of the file.
+
+    Attributes:
+      records: the number of records before the position. In a text file, each line is a record,
+        also an empty line.
+      size: the number of bytes that these records take in the file, after decompression; always 0
+        in a text file, whose readers do not need it.
+    """
+
+    records: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True)
 class Batch:
     """Consecutive records of an input file that the model predicts in one run.
 
@@ -24,6 +41,9 @@ class Batch:
       output_names: the aliases of the outputs to compute; None for all outputs.
       requests: a serialised PredictRequest for each record; empty if the records of the file are
         not requests, such as tf.train.Examples.
+      end: the position behind the last record of the batch. None if a reader that starts at that
+        position would divide the remaining records into other batches than a reader that starts at
+        the beginning of the file.
     """
 
     where: str
@@ -32,6 +52,7 @@ class Batch:
     signature_name: str
     output_names: Sequence[str] | None = None
     requests: Sequence[bytes] = ()
+    end: Position | None = None
 
     @property
     def rows(self) -> int:

@@ -3,16 +3,18 @@
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tpuserve.prediction import formats
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import Batch, Position
 from tpuserve.prediction.formats import InputFormat, OutputFormat
 from tpuserve.prediction.output_directory import OutputDirectory, describe_run
 from tpuserve.prediction.predictor import Predictor
+from tpuserve.prediction.progress import Progress
 from tpuserve.prediction.readers import READERS
 from tpuserve.prediction.writers import Writer, open_writer
 from tpuserve.runtime import loader
@@ -21,6 +23,11 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, find_signature
 from tpuserve.tags import TagSet, format_tags
 
 DEFAULT_BATCH_SIZE = 128
+SAVE_SECONDS = 30.0
+"""The default time between two saves of an incomplete output file, in seconds.
+
+A later call of `predict` continues the file from its last save.
+"""
 
 # The largest number of batches that may run or wait to be written. It limits the memory that their
 # inputs and outputs need.
@@ -37,6 +44,7 @@ class PredictionReport:
     Attributes:
       files: the number of input files.
       skipped_files: the number of input files whose output files were already complete.
+      continued_files: the number of input files of which an earlier run had predicted a part.
       rows: the number of rows that this run has predicted. A row is one entry along the batch
         dimension.
       seconds: the time of the predictions in seconds, without the time to load the model.
@@ -46,6 +54,7 @@ class PredictionReport:
 
     files: int
     skipped_files: int
+    continued_files: int
     rows: int
     seconds: float
     metagraph: str
@@ -72,12 +81,14 @@ def predict(
     batch_size: int = DEFAULT_BATCH_SIZE,
     tags: TagSet | None = None,
     runtime: str | None = None,
+    save_seconds: float = SAVE_SECONDS,
     progress: Callable[[int, int, str], None] = ignore_progress,
 ) -> PredictionReport:
     """Run a model on all records of input files, and write an output file for each input file.
 
     An output file that an earlier call with the same arguments has completed is kept, and its input
-    file is skipped. So a call continues an interrupted run.
+    file is skipped. An output file that such a call has written in part is continued. So a call
+    continues an interrupted run.
 
     Args:
       directory: the directory of the SavedModel.
@@ -91,6 +102,8 @@ def predict(
       tags: the exact tag set of the metagraph; None to select the metagraph by whether the machine
         has a TPU.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
+      save_seconds: the least time between two saves of an incomplete output file, in seconds. A
+        later call continues the file from its last save. 0 to save after each batch.
       progress: is called after each batch with the number of complete files, the number of all
         files, and a description of the current step.
 
@@ -125,19 +138,25 @@ def predict(
                 if output_directory.is_complete(number):
                     meter.skip_file()
                     continue
+                earlier = output_directory.progress(number)
+                start, size = (earlier.position, earlier.size) if earlier else (Position(), 0)
                 reader = READERS[input_format or formats.default_input_format(path)]
-                batches = reader(path, model.signatures, signature_name, batch_size)
+                batches = reader(path, model.signatures, signature_name, batch_size, start)
+                open_output = partial(open_writer, output_format, signature=signature, size=size)
+                save = partial(output_directory.save_progress, number)
                 with (
                     output_directory.write(number) as temporary,
-                    contextlib.closing(open_writer(output_format, temporary, signature)) as writer,
+                    contextlib.closing(open_output(temporary)) as writer,
                 ):
-                    _predict_file(predictor, batches, writer, meter)
-                meter.finish_file()
+                    output = _Output(writer, save, save_seconds)
+                    _predict_file(predictor, batches, output, meter)
+                meter.finish_file(is_continued=earlier is not None)
         finally:
             model.close()
     return PredictionReport(
         len(paths),
         meter.skipped_files,
+        meter.continued_files,
         meter.rows,
         meter.seconds,
         str(model.choice),
@@ -145,8 +164,41 @@ def predict(
     )
 
 
+class _Output:
+    """Writes an output file, and saves it at intervals, so that a later run can continue it."""
+
+    def __init__(
+        self, writer: Writer, save: Callable[[Progress], None], save_seconds: float
+    ) -> None:
+        """Create an output.
+
+        Args:
+          writer: writes the output file.
+          save: writes the progress of the output file to the disk.
+          save_seconds: the least time between two saves, in seconds.
+        """
+        self._writer = writer
+        self._save = save
+        self._save_seconds = save_seconds
+        self._last_save = time.monotonic()
+
+    def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+        """Write the outputs of a batch, and save the file if the last save is long enough ago.
+
+        Args:
+          batch: the records that were predicted.
+          outputs: output alias → array [rows, ...].
+        """
+        self._writer.write(batch, outputs)
+        is_due = time.monotonic() - self._last_save >= self._save_seconds
+        if is_due and batch.end is not None:
+            file = self._writer.sync()
+            self._save(Progress(batch.end, file, file.stat().st_size))
+            self._last_save = time.monotonic()
+
+
 def _predict_file(
-    predictor: Predictor, batches: Iterator[Batch], writer: Writer, meter: "_ProgressMeter"
+    predictor: Predictor, batches: Iterator[Batch], output: _Output, meter: "_ProgressMeter"
 ) -> None:
     """Run a model on the batches of an input file, and write the outputs.
 
@@ -155,7 +207,7 @@ def _predict_file(
     Args:
       predictor: runs the model.
       batches: the batches of the input file, which are read while others run.
-      writer: writes the output file.
+      output: writes the output file.
       meter: counts the rows and reports the progress.
     """
     waiting: deque[Future[int]] = deque()
@@ -167,7 +219,7 @@ def _predict_file(
             for batch in batches:
                 run = runs.submit(predictor.run, batch)
                 previous = waiting[-1] if waiting else None
-                waiting.append(writes.submit(_write, writer, batch, run, previous))
+                waiting.append(writes.submit(_write, output, batch, run, previous))
                 if len(waiting) > _MAX_WAITING:
                     meter.add_rows(waiting.popleft().result())
         finally:
@@ -178,7 +230,7 @@ def _predict_file(
 
 
 def _write(
-    writer: Writer,
+    output: _Output,
     batch: Batch,
     run: Future[dict[str, Array]],
     previous: Future[int] | None,
@@ -186,7 +238,7 @@ def _write(
     """Wait for the outputs of a batch, and write them.
 
     Args:
-      writer: writes the output file.
+      output: writes the output file.
       batch: the records of the batch.
       run: the future of the outputs.
       previous: completes when the previous batch is written; None for the first batch. If that has
@@ -197,7 +249,7 @@ def _write(
     """
     if previous is not None:
         previous.result()
-    writer.write(batch, run.result())
+    output.write(batch, run.result())
     return batch.rows
 
 
@@ -207,11 +259,13 @@ class _ProgressMeter:
     Attributes:
       rows: the number of rows that were predicted so far.
       skipped_files: the number of input files that an earlier run had completed.
+      continued_files: the number of input files of which an earlier run had predicted a part.
     """
 
     def __init__(self, files: int, progress: Callable[[int, int, str], None]) -> None:
         self.rows = 0
         self.skipped_files = 0
+        self.continued_files = 0
         self._files = files
         self._complete_files = 0
         self._progress = progress
@@ -232,8 +286,13 @@ class _ProgressMeter:
         self.skipped_files += 1
         self.finish_file()
 
-    def finish_file(self) -> None:
-        """Count the current file as complete, and report the progress."""
+    def finish_file(self, is_continued: bool = False) -> None:
+        """Count the current file as complete, and report the progress.
+
+        Args:
+          is_continued: whether an earlier run had predicted a part of the file.
+        """
+        self.continued_files += is_continued
         self._complete_files += 1
         self._report()
 

@@ -1,8 +1,10 @@
 """Manages the output directory of a batch prediction, so that an interrupted run can continue.
 
 The directory has one output file for each input file, and a file `predict.json`, which describes
-the run: its model, inputs and settings. An output file has a temporary name until it is complete. A
-run with the same description continues with the first input file without an output file.
+the run: its model, inputs and settings. An output file has a temporary name until it is complete.
+While it is incomplete, a second file beside it, the progress file, says which records of the input
+file have their outputs in it. A run with the same description skips the input files whose output
+files are complete, and continues an output file that has a progress file.
 """
 
 import contextlib
@@ -17,10 +19,12 @@ from typing import Any
 from tpuserve.errors import OutputOfAnotherRun
 from tpuserve.files.file_lock import lock_file
 from tpuserve.prediction.formats import InputFormat, OutputFormat
+from tpuserve.prediction.progress import Progress, read_progress
 
 DESCRIPTION_FILE = "predict.json"
 
 _TEMPORARY_PREFIX = ".temp-"
+_PROGRESS_SUFFIX = ".progress"
 # A key in the description of a run. The value has the size and modification time of each input
 # file, to find out whether the file has changed since an earlier run. Only an input file without a
 # complete output file may change, so that the user can repair a damaged file and continue the run.
@@ -65,8 +69,8 @@ def describe_run(
 class OutputDirectory:
     """The output directory of a batch prediction, which is locked inside of a `with` block.
 
-    If no output file is complete at the end of the block, the files of this run are removed. The
-    directory is removed too if the block has created it.
+    If no output file is complete at the end of the block, and none can be continued, the files of
+    this run are removed. The directory is removed too if the block has created it.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], suffix: str) -> None:
@@ -111,7 +115,8 @@ class OutputDirectory:
         traceback: TracebackType | None,
     ) -> None:
         self._remove_temporary_files()
-        if not any(self.is_complete(number) for number in range(len(self._run["inputs"]))):
+        numbers = range(len(self._run["inputs"]))
+        if not any(self.is_complete(number) or self.progress(number) for number in numbers):
             (self._path / DESCRIPTION_FILE).unlink(missing_ok=True)
             if self._is_created:
                 self._path.rmdir()
@@ -138,25 +143,53 @@ class OutputDirectory:
     def write(self, number: int) -> Iterator[Path]:
         """Yield a temporary path for an output file; rename the file when the `with` block ends.
 
-        If the block raises an error, the temporary file is removed.
+        If the block raises an error, the temporary file is kept if it has a progress file, so that
+        a later run can continue it. Otherwise the end of the directory's `with` block removes it.
 
         Args:
           number: the position of the input file in the run's list, from 0.
         """
-        with self._replace(self.file(number)) as temporary:
+        path = self.file(number)
+        with self._replace(path) as temporary:
             yield temporary
+        for rest in self._path.glob(f"{_temporary(path).name}*"):
+            rest.unlink()
+
+    def progress(self, number: int) -> Progress | None:
+        """Return the saved progress of an incomplete output file, from which a run can continue.
+
+        Args:
+          number: the position of the input file in the run's list, from 0.
+
+        Returns:
+          The progress; None if the output file is complete or must be written from its beginning.
+        """
+        if self.is_complete(number):
+            return None
+        return read_progress(self._progress_file(number), self._run[_STATES][number])
+
+    def save_progress(self, number: int, progress: Progress) -> None:
+        """Write the progress file of an incomplete output file to the disk.
+
+        Args:
+          number: the position of the input file in the run's list, from 0.
+          progress: the progress to write.
+        """
+        with self._replace(self._progress_file(number)) as temporary:
+            progress.write(temporary, self._run[_STATES][number])
+
+    def _progress_file(self, number: int) -> Path:
+        path = _temporary(self.file(number))
+        return path.with_name(path.name + _PROGRESS_SUFFIX)
 
     @contextlib.contextmanager
     def _replace(self, path: Path) -> Iterator[Path]:
-        temporary = path.with_name(f"{_TEMPORARY_PREFIX}{path.name}")
-        try:
-            yield temporary
-            with open(temporary, "rb+") as file:
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            os.fsync(self._lock)
-        finally:
-            temporary.unlink(missing_ok=True)
+        temporary = _temporary(path)
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        os.fsync(self._lock)
 
     def _check(self) -> None:
         if not self._path.exists():
@@ -210,8 +243,20 @@ class OutputDirectory:
             ) from error
 
     def _remove_temporary_files(self) -> None:
+        # Keep the files that this run can continue. Without the description, keep none, because
+        # they may be of another run.
+        is_described = (self._path / DESCRIPTION_FILE).exists()
+        numbers = range(len(self._run["inputs"]) if is_described else 0)
+        unfinished = tuple(
+            _temporary(self.file(number)).name for number in numbers if self.progress(number)
+        )
         for path in self._path.glob(f"{_TEMPORARY_PREFIX}*"):
-            path.unlink(missing_ok=True)
+            if not path.name.startswith(unfinished):
+                path.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{_TEMPORARY_PREFIX}{path.name}")
 
 
 def _digest(model: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import DamagedInputFile, InvalidTensor, TpuserveError
+from tpuserve.prediction.batch import Position
 from tpuserve.prediction.formats import compression_type
 from tpuserve.saved_model.tfrecord import FRAME_BYTES, DamagedRecord, read_records
 
@@ -21,24 +22,28 @@ _ADDITIONS = re.compile(r"\{\{.*?\}\} |\s*\[Op:.*|\n.*", re.DOTALL)
 
 
 def iterate_records(
-    path: str, batch_size: int, transform: Callable[[Any], Any] | None = None
-) -> Iterator[Any]:
+    path: str,
+    batch_size: int,
+    start: Position,
+    transform: Callable[[Any], Any] | None = None,
+) -> Iterator[tuple[Any, Position]]:
     """Yield the records of a TFRecord file in batches, which other threads read and transform.
 
     Args:
       path: the file; it is decompressed if its name ends in ".gz".
       batch_size: the number of records of a batch; the last batch may be smaller.
+      start: the position of the first record to yield.
       transform: a function for tf.data.Dataset.map. It takes the records of a batch, a string
         tensor [records], and returns tensors. None to yield the records themselves.
 
     Yields:
-      The result of `transform` for each batch, as arrays.
+      The result of `transform` for each batch, as arrays, and the position behind the batch.
 
     Raises:
       DamagedInputFile: the file cannot be read, or a record is damaged.
       InvalidTensor: `transform` fails for a record, such as one that cannot be parsed.
     """
-    size = 0
+    position = start
 
     def transform_and_count(records: Any) -> Any:
         assert transform is not None
@@ -46,7 +51,7 @@ def iterate_records(
         return transform(records), tf.size(records), tf.reduce_sum(lengths)
 
     dataset = tf.data.TFRecordDataset(path, compression_type(path), _BUFFER_BYTES)
-    dataset = dataset.batch(batch_size)
+    dataset = _skip(dataset, start).batch(batch_size)
     if transform is not None:
         dataset = dataset.map(transform_and_count, tf.data.AUTOTUNE, deterministic=True)
     for batch in _iterate(dataset, path):
@@ -56,27 +61,34 @@ def iterate_records(
         result, count, content_bytes = (
             batch if transform is not None else (batch, len(batch), sum(map(len, batch)))
         )
-        size += int(content_bytes) + FRAME_BYTES * int(count)
-        yield result
+        size = int(content_bytes) + FRAME_BYTES * int(count)
+        position = Position(position.records + int(count), position.size + size)
+        yield result, position
     # Compare the size of all records with that of the file. If a truncated file has less than 12
     # bytes of its last record, TensorFlow takes them for the end of the file.
-    if size != _content_size(path):
+    if position.size != _content_size(path):
         raise _damaged_error(path, "the file ends within a record")
 
 
-def iterate_lines(path: str, batch_size: int) -> Iterator[Any]:
+def iterate_lines(path: str, batch_size: int, start: Position) -> Iterator[Any]:
     """Yield the lines of a text file in batches, as arrays [lines] of bytes without line ends.
 
     Args:
       path: the file; it is decompressed if its name ends in ".gz".
       batch_size: the number of lines of a batch; the last batch may be smaller.
+      start: the position of the first line to yield.
 
     Raises:
       DamagedInputFile: the file cannot be read.
     """
     dataset = tf.data.TextLineDataset(path, compression_type(path), _BUFFER_BYTES)
-    yield from _iterate(dataset.batch(batch_size), path)
+    yield from _iterate(_skip(dataset, start).batch(batch_size), path)
     _content_size(path)
+
+
+def _skip(dataset: Any, start: Position) -> Any:
+    """Return a tf.data dataset of an input file without the records before a position."""
+    return dataset.skip(start.records) if start.records else dataset
 
 
 def _iterate(dataset: Any, path: str) -> Iterator[Any]:

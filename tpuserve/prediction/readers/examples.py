@@ -6,13 +6,17 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import UnsupportedModel
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import Batch, Position
 from tpuserve.prediction.readers.dataset import iterate_records
 from tpuserve.saved_model.signature import Signature, TensorSpec, find_signature
 
 
 def read_example_batches(
-    path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
+    path: str,
+    signatures: Mapping[str, Signature],
+    signature_name: str,
+    batch_size: int,
+    start: Position,
 ) -> Iterator[Batch]:
     """Yield the records of a TFRecord file in batches.
 
@@ -24,6 +28,7 @@ def read_example_batches(
       signatures: signature name → signature, for all signatures of the model.
       signature_name: the signature to run.
       batch_size: the number of records of a batch; the last batch may be smaller.
+      start: the position of the first record to read.
 
     Raises:
       SignatureNotFound: the model has no such signature.
@@ -32,16 +37,15 @@ def read_example_batches(
       InvalidTensor: a record cannot be parsed.
     """
     specs = find_signature(signatures, signature_name).inputs
-    first = 0
+    first = start.records
     alias = string_input(specs)
     parse = None if alias is not None else make_parser(specs)
-    for inputs in iterate_records(path, batch_size, parse):
+    for inputs, end in iterate_records(path, batch_size, start, parse):
         if alias is not None:
             inputs = {alias: inputs}
-        rows = len(next(iter(inputs.values())))
-        where = f"{path}, records {first} to {first + rows - 1}"
-        first += rows
-        yield Batch(where, inputs, (1,) * rows, signature_name)
+        where = f"{path}, records {first} to {end.records - 1}"
+        yield Batch(where, inputs, (1,) * (end.records - first), signature_name, end=end)
+        first = end.records
 
 
 def string_input(specs: Mapping[str, TensorSpec]) -> str | None:

@@ -13,7 +13,7 @@ import orjson
 import tensorflow as tf
 
 from tpuserve.errors import InvalidInputNames, InvalidJson
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import Batch, Position
 from tpuserve.prediction.readers.dataset import iterate_lines
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, find_signature
@@ -22,7 +22,11 @@ _BYTES_KEY = "b64"
 
 
 def read_json_batches(
-    path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
+    path: str,
+    signatures: Mapping[str, Signature],
+    signature_name: str,
+    batch_size: int,
+    start: Position,
 ) -> Iterator[Batch]:
     """Yield the lines of a file in batches, converted to arrays.
 
@@ -35,6 +39,7 @@ def read_json_batches(
       signatures: signature name → signature, for all signatures of the model.
       signature_name: the signature to run.
       batch_size: the number of lines of a batch, including empty lines, which are skipped.
+      start: the position of the first line to read.
 
     Raises:
       SignatureNotFound: the model has no such signature.
@@ -42,8 +47,8 @@ def read_json_batches(
       InvalidJson: a line is not JSON, or does not fit the signature.
     """
     signature = find_signature(signatures, signature_name)
-    number = 1
-    for lines in iterate_lines(path, batch_size):
+    number = start.records + 1
+    for lines in iterate_lines(path, batch_size, start):
         rows = {
             number + index: _parse_line(path, number + index, line, signature)
             for index, line in enumerate(lines.tolist())
@@ -53,7 +58,8 @@ def read_json_batches(
         if not rows:
             continue
         where = f"{path}, lines {min(rows)} to {max(rows)}"
-        yield Batch(where, _to_arrays(path, rows, signature), (1,) * len(rows), signature_name)
+        arrays, end = _to_arrays(path, rows, signature), Position(number - 1)
+        yield Batch(where, arrays, (1,) * len(rows), signature_name, end=end)
 
 
 def _parse_line(path: str, number: int, line: bytes, signature: Signature) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Reads TFRecord files of PredictRequest or PredictionLog messages, and merges small requests."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from tpuserve.errors import DamagedInputFile, InvalidInput
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import Batch, Position
 from tpuserve.prediction.readers.dataset import iterate_records
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, find_signature
@@ -48,7 +49,11 @@ class _Request(NamedTuple):
 
 
 def read_request_batches(
-    path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
+    path: str,
+    signatures: Mapping[str, Signature],
+    signature_name: str,
+    batch_size: int,
+    start: Position,
 ) -> Iterator[Batch]:
     """Yield the PredictRequests of a TFRecord file in batches.
 
@@ -61,26 +66,30 @@ def read_request_batches(
       signatures: signature name → signature, for all signatures of the model.
       signature_name: the signature to run for requests that name no signature.
       batch_size: the largest number of rows, along the batch dimension, of merged requests.
+      start: the position of the first record to read.
 
     Raises:
       SignatureNotFound: a request names a signature that the model does not have.
       DamagedInputFile: the file cannot be read, or a record is damaged or not a PredictRequest.
       InvalidInput: a request has no inputs.
     """
-    return _read(
-        path, signatures, signature_name, batch_size, predict_pb2.PredictRequest.FromString
-    )
+    parse = predict_pb2.PredictRequest.FromString
+    return _read(path, signatures, signature_name, batch_size, start, parse)
 
 
 def read_log_batches(
-    path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
+    path: str,
+    signatures: Mapping[str, Signature],
+    signature_name: str,
+    batch_size: int,
+    start: Position,
 ) -> Iterator[Batch]:
     """Yield the PredictRequests in the PredictionLogs of a TFRecord file in batches.
 
     The arguments and errors are those of `read_request_batches`. A PredictionLog of another method
     than Predict raises InvalidInput too.
     """
-    return _read(path, signatures, signature_name, batch_size, _parse_log)
+    return _read(path, signatures, signature_name, batch_size, start, _parse_log)
 
 
 def _read(
@@ -88,17 +97,17 @@ def _read(
     signatures: Mapping[str, Signature],
     signature_name: str,
     batch_size: int,
+    start: Position,
     parse: Callable[[bytes], Any],
 ) -> Iterator[Batch]:
-    number = 0
-    for records in iterate_records(path, batch_size):
+    number = start.records
+    for records, end in iterate_records(path, batch_size, start):
         requests = [
             _decode(path, number + index, record, parse, signatures, signature_name)
             for index, record in enumerate(records)
         ]
-        number += len(records)
-        for _, group in groupby(requests, key=lambda request: request.merge_key):
-            yield from _merge(path, list(group), batch_size)
+        number = end.records
+        yield from _mark_last(_merge_groups(path, requests, batch_size), end)
 
 
 def _parse_log(record: bytes) -> Any:
@@ -158,6 +167,29 @@ def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None
             return None
     counts = {array.shape[0] if array.ndim else None for array in inputs.values()}
     return counts.pop() if len(counts) == 1 else None
+
+
+def _mark_last(batches: Iterator[Batch], end: Position) -> Iterator[Batch]:
+    """Yield batches, and set the attribute `end` of the last batch.
+
+    The other batches have no `end`. Requests are merged only within a group of records that were
+    read together, so a reader that starts within a group would merge them to other batches.
+
+    Args:
+      batches: the batches of one group of records; at least one.
+      end: the position behind the group.
+    """
+    last = next(batches)
+    for batch in batches:
+        yield last
+        last = batch
+    yield replace(last, end=end)
+
+
+def _merge_groups(path: str, requests: Sequence[_Request], batch_size: int) -> Iterator[Batch]:
+    """Merge consecutive requests with the same `merge_key` into batches; see `_merge`."""
+    for _, group in groupby(requests, key=lambda request: request.merge_key):
+        yield from _merge(path, list(group), batch_size)
 
 
 def _merge(path: str, requests: list[_Request], batch_size: int) -> Iterator[Batch]:

@@ -23,6 +23,16 @@ class Writer(Protocol):
         """
         ...
 
+    def sync(self) -> Path:
+        """Write all rows so far to the disk, so that a later writer can continue the output file.
+
+        Returns:
+          The file that the later writer needs: the output file itself, or for Parquet a second
+          file with the same rows. The later writer takes its present size as `size`, see
+          `open_writer`.
+        """
+        ...
+
     def close(self) -> None:
         """Write what is still in memory, and close the file."""
         ...
@@ -37,13 +47,17 @@ _WRITERS = {
 }
 
 
-def open_writer(output_format: OutputFormat, path: Path, signature: Signature) -> Writer:
-    """Create an output file, and return its writer.
+def open_writer(
+    output_format: OutputFormat, path: Path, signature: Signature, size: int = 0
+) -> Writer:
+    """Create an output file or continue one that an earlier run has begun; return its writer.
 
     Args:
       output_format: the format of the file.
-      path: the file to create.
+      path: the output file.
       signature: the signature that runs. Its outputs are the columns of a Parquet file.
+      size: the number of bytes to keep of the file that `Writer.sync` of the earlier writer
+        returned; 0 to create the output file.
     """
-    writer: Writer = pkgutil.resolve_name(_WRITERS[output_format])(path, signature)
+    writer: Writer = pkgutil.resolve_name(_WRITERS[output_format])(path, signature, size)
     return writer

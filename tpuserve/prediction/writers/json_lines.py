@@ -9,6 +9,7 @@ import orjson
 
 from tpuserve.errors import UnsupportedType
 from tpuserve.prediction.batch import Batch, common_rows
+from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.prediction.writers.columns import to_standard_dtype
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature
@@ -16,16 +17,22 @@ from tpuserve.saved_model.signature import Signature
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
-class JsonLinesWriter:
+class JsonLinesWriter(AppendFile):
     """Writes a line with a JSON object, output alias → value, for each row of the outputs.
 
     The class implements `tpuserve.prediction.writers.Writer`. A row is one entry along the batch
     dimension.
     """
 
-    def __init__(self, path: Path, signature: Signature) -> None:
-        """Create the file; the signature is not used."""
-        self._file = open(path, "wb")  # noqa: SIM115
+    def __init__(self, path: Path, signature: Signature, size: int = 0) -> None:
+        """Create or continue the file.
+
+        Args:
+          path: the file.
+          signature: not used.
+          size: the number of bytes of the file to keep; 0 to create the file.
+        """
+        super().__init__(path, size)
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         """Append a line for each row of a batch.
@@ -40,14 +47,10 @@ class JsonLinesWriter:
         """
         rows = common_rows(outputs, batch.where)
         columns = {alias: _to_column(alias, array) for alias, array in sorted(outputs.items())}
-        self._file.writelines(
+        self.append(
             orjson.dumps({alias: column[row] for alias, column in columns.items()}, None, _OPTIONS)
             for row in range(rows)
         )
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 def _to_column(alias: str, array: Array) -> Any:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tpuserve.errors import UnbatchableTensor, UnsupportedType
 from tpuserve.prediction.batch import Batch, common_rows
+from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.prediction.writers.columns import to_standard_dtype
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, TensorSpec
@@ -19,6 +20,7 @@ from tpuserve.saved_model.signature import Signature, TensorSpec
 # make reading the file slow.
 _GROUP_ROWS = 1 << 16
 _GROUP_BYTES = 64 << 20
+_STREAM_SUFFIX = ".arrow"
 
 
 class ParquetFileWriter:
@@ -26,20 +28,33 @@ class ParquetFileWriter:
 
     The class implements `tpuserve.prediction.writers.Writer`. An output of shape [rows] becomes a
     column of numbers or bytes. Each further dimension becomes a level of nested lists.
+
+    A Parquet file that is not complete can be neither read nor continued. So this class writes the
+    rows a second time, to an Arrow stream in a file beside the Parquet file. To continue, a later
+    writer copies the rows of the stream to a new Parquet file.
     """
 
-    def __init__(self, path: Path, signature: Signature) -> None:
-        """Create a writer. The file is created by the first batch, or by `close` if there is none.
+    def __init__(self, path: Path, signature: Signature, size: int = 0) -> None:
+        """Create a writer, which first copies the rows of the Arrow stream if it continues one.
+
+        The Parquet file is created by the first rows, or by `close` if there are none.
 
         Args:
           path: the file.
           signature: the signature. If there is no batch, its outputs are the columns of the file.
+          size: the number of bytes to keep of the Arrow stream of an earlier writer; 0 to create
+            the stream.
         """
         self._path = path
         self._signature = signature
         self._writer: Any = None
         self._group: list[Any] = []
         self._group_rows = self._group_bytes = 0
+        self._stream = AppendFile(path.with_name(path.name + _STREAM_SUFFIX), size)
+        if size:
+            with pa.OSFile(str(self._stream.path)) as stream:
+                for rows in pa.ipc.open_stream(stream):
+                    self._append(rows)
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         """Append the rows of a batch. They are written when there are enough for a row group.
@@ -55,22 +70,24 @@ class ParquetFileWriter:
         """
         common_rows(outputs, batch.where)
         columns = {alias: _to_column(alias, array) for alias, array in sorted(outputs.items())}
-        table = pa.table(columns)
+        rows = pa.record_batch(columns)
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._path, table.schema)
-        if table.schema != self._writer.schema:
+            self._stream.append([rows.schema.serialize()])
+        elif rows.schema != self._writer.schema:
             raise UnbatchableTensor(
                 f"{batch.where}: the outputs have other names, dtypes or numbers of dimensions "
                 f"than before. Give --output-format=prediction_logs or jsonl."
             )
-        self._group.append(table)
-        self._group_rows += table.num_rows
-        self._group_bytes += table.nbytes
-        if self._group_rows >= _GROUP_ROWS or self._group_bytes >= _GROUP_BYTES:
-            self._write_group()
+        self._stream.append([rows.serialize()])
+        self._append(rows)
+
+    def sync(self) -> Path:
+        """Write all rows so far to the Arrow stream on the disk, and return its path."""
+        return self._stream.sync()
 
     def close(self) -> None:
         """Write the remaining rows and close the file."""
+        self._stream.close()
         if self._writer is None:
             columns = {
                 alias: _to_column(alias, _empty_output(spec))
@@ -80,9 +97,22 @@ class ParquetFileWriter:
         self._write_group()
         self._writer.close()
 
+    def _append(self, rows: Any) -> None:
+        """Append an Arrow record batch to the row group, and write the group if it is large enough.
+
+        The first record batch creates the Parquet file.
+        """
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, rows.schema)
+        self._group.append(rows)
+        self._group_rows += rows.num_rows
+        self._group_bytes += rows.nbytes
+        if self._group_rows >= _GROUP_ROWS or self._group_bytes >= _GROUP_BYTES:
+            self._write_group()
+
     def _write_group(self) -> None:
         if self._group:
-            self._writer.write_table(pa.concat_tables(self._group).combine_chunks())
+            self._writer.write_table(pa.Table.from_batches(self._group).combine_chunks())
         self._group = []
         self._group_rows = self._group_bytes = 0
 

@@ -5,20 +5,27 @@ from pathlib import Path
 
 from tpuserve.prediction import prediction_logs
 from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.tfrecord import frame_records
 
 
-class PredictionLogWriter:
+class PredictionLogWriter(AppendFile):
     """Writes a PredictionLog, with inputs and outputs, for each record of the input file.
 
     The class implements `tpuserve.prediction.writers.Writer`.
     """
 
-    def __init__(self, path: Path, signature: Signature) -> None:
-        """Create the file; the signature is not used."""
-        self._file = open(path, "wb")  # noqa: SIM115
+    def __init__(self, path: Path, signature: Signature, size: int = 0) -> None:
+        """Create or continue the file.
+
+        Args:
+          path: the file.
+          signature: not used.
+          size: the number of bytes of the file to keep; 0 to create the file.
+        """
+        super().__init__(path, size)
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         """Append a PredictionLog for each record of a batch.
@@ -27,8 +34,4 @@ class PredictionLogWriter:
           batch: the records that were predicted.
           outputs: output alias → array [rows, ...].
         """
-        self._file.write(frame_records(prediction_logs.encode_batch(batch, outputs)))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        self.append([frame_records(prediction_logs.encode_batch(batch, outputs))])
