@@ -67,6 +67,18 @@ def start(scheme: str, directory: Path) -> Iterator[Store]:
     file_system.clear_instance_cache()
 
 
+def hide_google_accounts(patch: pytest.MonkeyPatch, directory: Path) -> None:
+    """Hide the Google accounts of the machine and of its user from gcsfs.
+
+    Args:
+      patch: changes the environment variables.
+      directory: replaces the directory of gcloud's settings; it must have no such settings.
+    """
+    patch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    patch.setenv("CLOUDSDK_CONFIG", str(directory))
+    patch.setenv("NO_GCE_CHECK", "true")
+
+
 def versions(uri: str, models: RemoteModels) -> dict[int, Path]:
     """List all versions of a base path: version → directory in the cache."""
     return RemoteRepository(ModelConfig("half", uri, AllPolicy()), models).aspired_versions()
@@ -98,8 +110,7 @@ def _start_gs(patch: pytest.MonkeyPatch, directory: Path) -> Iterator[Store]:
     server.start()
     port = server._api._httpd.server_port
     patch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
-    patch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
-    patch.setenv("NO_GCE_CHECK", "true")
+    hide_google_accounts(patch, directory)
     yield Store("gs")
     server.stop()
 

@@ -42,8 +42,7 @@ def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServe
     """A server in the place of Google's."""
     file_system: Any = fsspec.get_filesystem_class("gs")
     file_system.clear_instance_cache()
-    monkeypatch.delenv(GOOGLE_FILE, raising=False)
-    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    stores.hide_google_accounts(monkeypatch, tmp_path)
     with serve_directory(tmp_path, GoogleHandler) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.uri)
         yield server
