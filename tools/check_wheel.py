@@ -1,4 +1,4 @@
-"""Builds the wheel, installs it in an empty environment, and asks the sample model there.
+"""Builds the wheel with uv, installs it in an empty environment, and asks the sample model there.
 
     python -m tools.check_wheel [--constraint constraints.txt]
 
@@ -64,8 +64,9 @@ def _ask_sample(command: Path) -> int:
 def main(constraint: str | None) -> None:
     """Build, check, install and try the wheel; exit with an error if a step fails."""
     with tempfile.TemporaryDirectory() as directory:
-        _run(sys.executable, "-m", "build", "--outdir", f"{directory}/dist", _ROOT)
-        distributions = sorted(Path(directory, "dist").iterdir())
+        _run(sys.executable, "-m", "uv", "build", "--out-dir", f"{directory}/dist", _ROOT)
+        # uv also writes a .gitignore.
+        distributions = sorted(Path(directory, "dist").glob("tpuserve-*"))
         _run(sys.executable, "-m", "twine", "check", "--strict", *distributions)
         (wheel,) = (path for path in distributions if path.suffix == ".whl")
         venv.create(f"{directory}/venv", with_pip=True)
