@@ -4,6 +4,9 @@ import struct
 import zlib
 from typing import Any
 
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+"""The first bytes of a PNG file."""
+
 
 def one_colour(red: int, green: int, blue: int, side: int = 16) -> dict[str, Any]:
     """Return a PNG file in which all pixels have one colour."""
@@ -24,6 +27,12 @@ def gradient(side: int = 64) -> dict[str, Any]:
     )
 
 
+def chunk(kind: bytes, content: bytes) -> bytes:
+    """Return a chunk of a PNG file: the size, the type of four letters, the content, a checksum."""
+    checksum = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+
+
 def _png(rows: list[bytes]) -> dict[str, Any]:
     # Each row begins with the number of its filter, 0 for none.
     pixels = b"".join(b"\0" + row for row in rows)
@@ -32,10 +41,5 @@ def _png(rows: list[bytes]) -> dict[str, Any]:
         (b"IDAT", zlib.compress(pixels)),
         (b"IEND", b""),
     )
-    data = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(content))
-        + (kind + content)
-        + struct.pack(">I", zlib.crc32(kind + content))
-        for kind, content in chunks
-    )
+    data = SIGNATURE + b"".join(chunk(kind, content) for kind, content in chunks)
     return {"name": "picture.png", "mimeType": "image/png", "buffer": data}

@@ -3,7 +3,8 @@
     python -m tests.server.frontends.rest.console.screenshots docs/pictures
 
 A server in this process serves half_plus_two and a model with a signature for each kind of form,
-while clients send requests. Needs Chromium.
+while clients send requests. The metadata of each picture describe the page, so that a test notices
+when the page has changed. Needs Chromium.
 """
 
 import http.client
@@ -20,7 +21,7 @@ from typing import Any
 from tests import browser as browsers
 from tests import models
 from tests.browser import HOST
-from tests.server.frontends.rest.console import exports, pictures
+from tests.server.frontends.rest.console import appearance, exports, pictures
 from tests.server.frontends.rest.console.console_server import ConsoleServer
 
 _PREDICT = "/v1/models/half_plus_two:predict"
@@ -38,15 +39,16 @@ def take_screenshots(browser: Any, directory: Path, load_seconds: float = 60) ->
       load_seconds: How long to show requests before the first picture is taken.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        base_paths = _export(Path(temporary))
-        server = ConsoleServer(Path(temporary), base_paths, enable_batching=True)
+        models_directory = Path(temporary)
+        base_paths = _export(models_directory)
+        server = ConsoleServer(models_directory, base_paths, enable_batching=True)
         with server, _load(server.port):
             with browsers.open_page(browser) as page:
                 page.goto(f"http://{HOST}:{server.port}/")
                 page.locator("dd.p99", has_text="ms").first.wait_for()
                 page.locator("#errors tbody tr").first.wait_for()
                 page.wait_for_timeout(1000 * load_seconds)
-                page.screenshot(path=directory / "console.png")
+                _take(page, "body", directory / "console.png", models_directory)
             with browsers.open_page(browser, color_scheme="dark") as page:
                 page.goto(f"http://{HOST}:{server.port}/")
                 page.get_by_role("button", name="Try forms, version 1").click()
@@ -55,7 +57,13 @@ def take_screenshots(browser: Any, directory: Path, load_seconds: float = 60) ->
                 page.get_by_role("button", name="Send").click()
                 page.locator("#answer-title", has_text="200").wait_for()
                 page.locator("#trial").evaluate("section => section.scrollIntoView()")
-                page.screenshot(path=directory / "console_form.png")
+                _take(page, "#trial", directory / "console_form.png", models_directory)
+
+
+def _take(page: Any, selector: str, picture: Path, models_directory: Path) -> None:
+    """Write a screenshot of a page, with a description of a part of the page in the metadata."""
+    page.screenshot(path=picture)
+    appearance.write(picture, appearance.describe(page, selector, models_directory))
 
 
 def _export(directory: Path) -> dict[str, Path]:
