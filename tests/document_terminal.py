@@ -30,12 +30,16 @@ COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 Shown: TypeAlias = tuple[str, str]
 """The new lines of the server's log, and the output of a command."""
 
-# Mask the times, versions and process IDs in outputs and file names: they differ between runs.
+# Mask the times, versions, process IDs and durations in outputs and file names: they differ between
+# runs.
 MASKS = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", "TIME"),
     (r"-\d{8}-\d{6}-\d+-", "-TIME-"),
     (r"\b\d{10}\b", "VERSION"),
+    (r"\b\d+\.\d{3} ms\b", "DURATION"),
 )
+# The ports of the documents: gRPC, REST, and a collector of spans.
+PORTS = ("8500", "8501", "4317")
 # The beginnings of the names of variables that commands must not inherit: a developer's emulated
 # TPU, and what jax sets when a test imports it.
 TPU_VARIABLES = ("TPUSERVE_", "TPU_", "JAX_", "PJRT_", "LIBTPU_")
@@ -93,7 +97,7 @@ class Terminal:
     """A shell with its own ports and its own directory in place of /tmp."""
 
     def __init__(self, heading: str, directory: Path, ports: Sequence[int]) -> None:
-        self._port_numbers = dict(zip(("8500", "8501"), map(str, ports), strict=True))
+        self._port_numbers = dict(zip(PORTS, map(str, ports), strict=True))
         self._directory = directory
         name = re.sub(r"\W", "_", heading) or "first"
         self._log, self._printed = (directory / f"{name}.{suffix}" for suffix in ("log", "out"))
@@ -257,8 +261,8 @@ def run_sections(
     results: dict[str, Shown] = {}
 
     headings = ["", *(heading for lane in lanes for heading in lane)]
-    numbers = iter(free_ports(2 * len(headings)))
-    ports = {heading: (next(numbers), next(numbers)) for heading in headings}
+    numbers = iter(free_ports(len(PORTS) * len(headings)))
+    ports = {heading: [next(numbers) for _ in PORTS] for heading in headings}
 
     def run_lane(headings: Sequence[str]) -> None:
         for heading in headings:

@@ -1,0 +1,28 @@
+"""The commands in docs/observability.md run with a real server, and print the output shown."""
+
+import re
+
+import pytest
+
+from tests.document_terminal import ROOT, Shown, Step, check_output, read_sections, run_sections
+
+pytestmark = pytest.mark.slow
+
+TEXT = (ROOT / "docs/observability.md").read_text()
+SECTIONS = read_sections(TEXT)
+COMMANDS = [step for steps in SECTIONS.values() for step in steps]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
+    """The log lines and the output of each command, by the name of its step."""
+    return run_sections(SECTIONS, [list(SECTIONS)], tmp_path_factory.mktemp("observability"))
+
+
+@pytest.mark.parametrize("step", COMMANDS, ids=str)
+def test_a_command_prints_the_output_in_the_document(step: Step, shown: dict[str, Shown]) -> None:
+    check_output(step, shown)
+
+
+def test_all_commands_are_found() -> None:
+    assert len(COMMANDS) == len(re.findall(r"^\$ ", TEXT, re.M))
