@@ -1,10 +1,21 @@
 """The code and the commands in docs/client.md run, and print the output in the document."""
 
+import io
+import re
+from pathlib import Path
+
 import pytest
+from rich.console import Console
 
 import tpuserve
+from server.config import flags
 from tests import document_blocks, models
 from tests.document_blocks import Block
+from tpuserve.bench import analysis, rendering
+from tpuserve.bench.analysis import Analysis, Goal
+from tpuserve.bench.configurations import Configuration, Engine
+from tpuserve.bench.load import Load
+from tpuserve.bench.windows import PERCENTILES, Result
 
 pytestmark = pytest.mark.slow
 
@@ -45,3 +56,35 @@ def test_the_table_of_errors_is_that_of_the_client() -> None:
         for number in status.split(","):
             code = statuses.code_of_http_status(int(number))
             assert type(statuses.error_of_code(code, "")).__name__ == name
+
+
+def test_the_flags_of_each_server_exist() -> None:
+    commands = re.findall(r"^    .*tpuserve serve (.*)", DOCUMENT.read_text(), re.M)
+    assert len(commands) == 2
+    for command in commands:
+        assert set(re.findall(r"--(\w+)", command)) <= set(flags.FLAGS)
+
+
+def test_analyse_prints_such_a_table_and_the_command_for_its_argument() -> None:
+    document = DOCUMENT.read_text()
+    (block,) = re.findall(r"^    \$ tpuserve analyse (.*?)^\S", document, re.M | re.S)
+    table, _, last = block[block.index("configuration  ") :].partition("...")
+    results: dict[str, list[Result]] = {}
+    for name, clients, rate, p50, p99 in re.findall(
+        r"^     (\w.*?)? +(\d+) +([\d.]+) +([\d.]+) +([\d.]+) +0$", table, re.M
+    ):
+        percentiles = dict.fromkeys(PERCENTILES, 0.0) | {50.0: float(p50), 99.0: float(p99)}
+        result = Result(Load(int(clients)), float(rate), 0.0, percentiles, 1, 0, "", True, ())
+        results.setdefault(name or list(results)[-1], []).append(result)
+    engines = {name: Engine(name, {"engine": name} if name == "xla" else {}) for name in results}
+    analyses = [
+        Analysis(Configuration(name, engine, engine.flags), results[name])
+        for name, engine in engines.items()
+    ]
+    printed = io.StringIO()
+    rendering.print_analyses(analyses, Console(file=printed, width=100))
+    assert printed.getvalue().replace("─", "").split() == table.replace("─", "").split()
+    choice = analysis.choose(analyses, Goal(99.0, 100.0))
+    assert choice is not None
+    shown = rendering.format_choice(choice, Path(block.split()[0]), 99.0)
+    assert shown.split() == last.split()
