@@ -1,6 +1,7 @@
 """The command in docs/clusters.md trains in four processes, and prints the output shown there."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,14 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
 def test_a_command_prints_the_output_in_the_document(step: Step, shown: dict[str, Shown]) -> None:
     check_output(step, shown)
+
+
+def test_the_resolver_describes_the_first_worker() -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["config"].task_type == "worker"
+    assert names["config"].is_chief
 
 
 def test_all_commands_are_found() -> None:
