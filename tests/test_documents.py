@@ -1,6 +1,7 @@
 """The documents agree with the code, the examples and each other."""
 
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def text(name: str) -> str:
 
 
 def test_the_program_in_the_readme_is_the_tested_example() -> None:
-    (quoted,) = re.findall(r"```python\n(.*?)```", text("README.md"), re.DOTALL)
+    (quoted,) = re.findall(r"```python\n(import argparse\n.*?)```", text("README.md"), re.DOTALL)
     example = text("examples/half_plus_two.py").split('"""')[2]
     assert quoted.strip() == example.strip()
 
@@ -75,11 +76,19 @@ def test_the_output_of_an_example_is_quoted_from_its_tested_docstring(document: 
 
 def test_the_commands_of_the_readme_are_those_of_the_tested_document() -> None:
     quoted = document_blocks.read_blocks(ROOT / "README.md")
-    commands = [block for block in quoted if block.text.startswith("tpuserve")]
+    commands = [block for block in quoted if re.match("tpuserve (verify|compile) ", block.text)]
     assert len(commands) == 2
     tested = {block.text: block for block in document_blocks.read_blocks(ROOT / "docs/export.md")}
     for block in commands:
         assert document_blocks.shows_all(block, tested[block.text].output or ""), block.text
+
+
+def test_the_lines_on_storage_and_ray_in_the_readme_are_those_of_the_tested_documents() -> None:
+    readme = text("README.md")
+    (command,) = re.findall(r"^    \$ (tpuserve serve .*s3://.*)", readme, re.MULTILINE)
+    assert f"\n$ {command}\n" in text("docs/storage.md")
+    (deployment,) = re.findall(r"^    (serve\.run\(\n(?:     .*\n)+    \)\n)", readme, re.MULTILINE)
+    assert textwrap.dedent("    " + deployment) in text("docs/ray.md")
 
 
 def test_every_example_is_named_in_a_document() -> None:
@@ -148,6 +157,19 @@ def test_every_link_has_a_target(document: str) -> None:
         assert target.exists(), link
         headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE) if heading else []
         assert not heading or heading in list(map(anchor, headings))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_python_block_is_python(document: str) -> None:
+    for block in re.findall(r"^```python.*\n(.*?)^```", text(document), re.MULTILINE | re.DOTALL):
+        compile(block, document, "exec")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_paragraph_before_a_file_names_the_file(document: str) -> None:
+    # A page shows the block, but not the name behind its language.
+    for before, name in re.findall(r"([^\n]*\n(?:[^\n]+\n)*)\n```\w+ (\S+)\n", text(document)):
+        assert f"`{name}`" in before
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

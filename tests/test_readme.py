@@ -1,0 +1,30 @@
+"""The README's section on what TensorFlow Serving does not have runs with a real server."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import document_blocks
+from tests.document_blocks import Block
+from tests.document_terminal import ROOT, Shown, Step, read_sections, run_sections
+
+pytestmark = pytest.mark.slow
+
+HEADING = "More than TensorFlow Serving"
+STEPS = read_sections((ROOT / "README.md").read_text())[HEADING]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
+    """The log lines and the output of each command, by the name of its step."""
+    directory: Path = tmp_path_factory.mktemp("readme")
+    # The directory of the sample model in a clone.
+    (directory / "server").symlink_to(ROOT / "server")
+    return run_sections({HEADING: STEPS}, [[HEADING]], directory)
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if not step.file], ids=str)
+def test_a_command_prints_the_output_in_the_readme(step: Step, shown: dict[str, Shown]) -> None:
+    # Numbers may differ, such as those of the measurement.
+    block = Block(step.line, True, step.text, step.output)
+    assert document_blocks.shows_all(block, "".join(shown[str(step)]))
