@@ -145,7 +145,8 @@ class Terminal:
             localized = f"{localized.removesuffix('&')} {ports}"
         if is_server and command.endswith("&"):
             self._execute(f"{localized} >> {self._log} 2>&1 &")
-            self._wait_until_ready()
+            # A server of the sample model prints a request after its log line "ready".
+            self._wait_until_ready(r":predict\n" if "--sample" in command else r" ready\n")
             return self._read_new_log_lines(), ""
         # Leave out TensorFlow's own log lines, which the document does not show.
         errors = "/dev/null" if command.startswith("python") else "&1"
@@ -161,10 +162,10 @@ class Terminal:
         wait_for(done.exists, line)
         return printed.read_text() if printed is not None else ""
 
-    def _wait_until_ready(self) -> None:
+    def _wait_until_ready(self, last_line: str) -> None:
         def is_ready() -> bool:
             log = self._log.read_text()[self._log_position :]
-            return bool(re.search(r" ready\n|^Error: |^Failed", log, re.M))
+            return bool(re.search(rf"{last_line}|^Error: |^Failed", log, re.M))
 
         wait_for(is_ready, "ready")
 

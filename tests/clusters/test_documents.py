@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("apache_beam", reason="make test-clusters runs it")
 pytest.importorskip("ray", reason="make test-clusters runs it")
 
-import pyarrow.parquet as pq  # noqa: E402
+import pyarrow.parquet as pq
 
-from server.process import ports  # noqa: E402
-from tests.tpuserve.prediction import models  # noqa: E402
+from server.process import ports
+from tests.tpuserve.prediction import models
 
 pytestmark = pytest.mark.slow
 
