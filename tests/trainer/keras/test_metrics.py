@@ -21,9 +21,22 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning"),
 ]
 
+
+def _names(metrics: dict[str, Any]) -> list[str]:
+    """Return one name for each metric, which is the name of its class or function if it has one.
+
+    Keras itself finds the metric of a name, so two names of a metric make the same model.
+    """
+    names: dict[int, str] = {}
+    for name, metric in metrics.items():
+        if callable(metric) and (id(metric) not in names or name == metric.__name__):
+            names[id(metric)] = name
+    return sorted(names.values())
+
+
 _NAMES = {
-    keras: sorted(keras_metrics.ALL_OBJECTS_DICT),
-    tf_keras: sorted(name for name, value in vars(tf_keras_metrics).items() if callable(value)),
+    keras: _names(keras_metrics.ALL_OBJECTS_DICT),
+    tf_keras: _names(vars(tf_keras_metrics)),
 }
 _CHOSEN_BY_COMPILE = ["accuracy", "acc", "crossentropy", "ce"]
 """Names for which compile() chooses a metric that fits the labels and outputs."""
@@ -53,8 +66,8 @@ def _accepted_metrics(package: Any, kind: str) -> list[str]:
     accepted = []
     model = _build_model(package, kind)
     for name in dict.fromkeys([*_NAMES[package], *_CHOSEN_BY_COMPILE]):
-        if kind == "binary" and not re.search("accuracy|acc$|crossentropy|ce$", name, re.I):
-            continue  # The other metrics do not depend on the number of units.
+        if kind != "one-hot" and not re.search("accuracy|acc$|crossentropy|ce$", name, re.I):
+            continue  # The other metrics do not depend on the kind of labels.
         try:
             model.compile("sgd", "mse", metrics=[name], run_eagerly=True)
             model.test_on_batch(models.X[:8], _LABELS[kind][:8])
