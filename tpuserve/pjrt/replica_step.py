@@ -8,7 +8,6 @@ the variables are its results.
 """
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -27,7 +26,7 @@ from tpuserve.pjrt.exported_module import export_module
 from tpuserve.pjrt.read_order import read_before_changes
 from tpuserve.pjrt.replica_loop import LoopArguments, find_loop
 from tpuserve.pjrt.row_shards import use_local_rows
-from tpuserve.stablehlo import uninitialized, xla_errors
+from tpuserve.stablehlo import jax_internals, uninitialized, xla_errors
 from tpuserve.stablehlo.abstract_tensor import (
     AbstractTensor,
     VariableSpec,
@@ -46,9 +45,6 @@ _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot", "_class", "_xla_inferred")
 # the replica are multiplied by these factors and added. Thereby each combination gets another key.
 # The factors are constants of xxHash64.
 _KEY_FACTORS = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
-# Matches an entry in the first line of HLO text, such as "{2}: (7, {}, may-alias)". This entry says
-# that result 2 is the new value of argument 7.
-_ALIAS = re.compile(r"\{(?P<result>\d*)\}: \((?P<argument>\d+), ")
 
 
 class ReplicaStep:
@@ -247,13 +243,14 @@ class ReplicaStep:
                 try:
                     function = tf.function(step, jit_compile=True, autograph=False)
                     with register_functions(graph):
-                        generate = function.experimental_get_compiler_ir(*specs)
-                        serialized = generate_stablehlo(generate)
-                        hlo = generate(stage="hlo")
+                        serialized = generate_stablehlo(
+                            function.experimental_get_compiler_ir(*specs)
+                        )
                 except (ValueError, TypeError, tf.errors.OpError) as error:
                     text = xla_errors.describe_error(error, self._name, self._line_of)
                     raise UnsupportedOnTpu(f"the step of a replica: {text}") from error
-            self._module = _Module(serialized, _changed(hlo, len(specs), len(self.results) + 1))
+            changed = _changed(serialized, len(specs), len(self.results) + 1)
+            self._module = _Module(serialized, changed)
         return self._module
 
     def _import_step(
@@ -482,19 +479,18 @@ def _make_key(position: Any) -> Any:
     return tf.reshape(sum(products[1:], products[0]), [1])
 
 
-def _changed(hlo: str, num_given: int, num_results: int) -> tuple[int, ...]:
+def _changed(module: bytes, num_given: int, num_results: int) -> tuple[int, ...]:
     """Return the indices of the variables that a module changes, in the order of its results.
 
     Args:
-      hlo: the module as HLO text. Its first line says which result is the new value of which
-        argument.
+      module: the StableHLO module, which says which result is the new value of which argument.
       num_given: number of arguments before the variables.
       num_results: number of results before the new values of variables.
     """
-    matches = _ALIAS.finditer(hlo.partition("\n")[0])
-    changed = {int(match["result"] or 0): int(match["argument"]) - num_given for match in matches}
-    assert sorted(changed) == list(range(num_results, num_results + len(changed)))
-    return tuple(changed[result] for result in sorted(changed))
+    parsed = jax_internals.parse_stablehlo(module)
+    changed = jax_internals.find_aliases(parsed)
+    assert sorted(changed) == list(range(num_results, len(jax_internals.result_types(parsed))))
+    return tuple(changed[result] - num_given for result in sorted(changed))
 
 
 def _array_spec(shape: Any, dtype: Any) -> Any:

@@ -45,6 +45,8 @@ _PARTS: Mapping[str, Sequence[str]] = {
 
 # The first bytes of each module in StableHLO's portable form, which is MLIR bytecode.
 _PORTABLE_FORM = b"ML\xefR"
+# The attribute of a module that says which results are new values of which arguments.
+_ALIASES = "mhlo.input_output_alias"
 
 
 def find_missing_parts() -> list[str]:
@@ -123,6 +125,25 @@ def rename_module(module: Any, name: str) -> None:
 
     operation = module.operation
     operation.attributes["sym_name"] = ir.StringAttr.get(name, operation.context)
+
+
+def find_aliases(module: Any) -> dict[int, int]:
+    """Return which results of `main` are new values of variables.
+
+    TensorFlow's XLA bridge lets each of these results share the memory of the argument that is the
+    old value of the variable, and writes the indices of both into an attribute of the module.
+
+    Returns:
+      Index of a result → index of an argument.
+    """
+    attributes = module.operation.attributes
+    if _ALIASES not in attributes:
+        return {}
+    # The index of a result is empty if the module has only one.
+    return {
+        next(iter(alias["output_index"]), 0): alias["alias"]["parameter_number"].value
+        for alias in attributes[_ALIASES]
+    }
 
 
 def _replace_mhlo(module: Any) -> None:

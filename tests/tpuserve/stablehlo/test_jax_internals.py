@@ -72,3 +72,30 @@ def test_a_text_that_jaxlib_cannot_read_is_an_error_with_the_versions() -> None:
     pytest.importorskip("jax")
     with pytest.raises(UnsupportedOnTpu, match=r"jax \S+ and jaxlib \S+ cannot read a module"):
         jax_internals.parse_stablehlo(b"module { no.such_op }")
+
+
+@pytest.mark.slow
+def test_aliases_are_the_results_that_are_new_values_of_variables() -> None:
+    pytest.importorskip("jax")
+    import tensorflow as tf
+
+    read, changed = tf.Variable(2.0), tf.Variable(3.0)
+
+    def find_aliases(step: Any) -> dict[int, int]:
+        function = tf.function(step, jit_compile=True, autograph=False)
+        generate = function.experimental_get_compiler_ir(tf.TensorSpec([]))
+        module = module_generation.generate_stablehlo(generate)
+        return jax_internals.find_aliases(jax_internals.parse_stablehlo(module))
+
+    def assign(x: Any) -> None:
+        changed.assign(x)
+
+    def add(x: Any) -> Any:
+        product = x * read
+        changed.assign_add(product)
+        return product
+
+    assert find_aliases(lambda x: x * read) == {}
+    assert find_aliases(assign) == {0: 1}
+    # The arguments are x and the variables in the order of their first uses.
+    assert find_aliases(add) == {1: 2}
