@@ -1,6 +1,8 @@
 """The slope model, a small program whose results can be computed by hand, and its files."""
 
+import functools
 import inspect
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,29 @@ def estimator(
     is_without = callable(model_fn) and "params" not in inspect.signature(model_fn).parameters
     params = None if is_without else {"rate": rate}
     return trainer.TPUEstimator(**{"params": params, **arguments}, config=config)
+
+
+def write_trained(model_dir: Path, steps: int) -> trainer.TPUEstimator:
+    """Write the files that some steps of training leave, without summaries; return an estimator.
+
+    Only the first call with a number of steps trains.
+    """
+    files = _train(steps)
+    model_dir.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (model_dir / name).write_bytes(content)
+    paths = [str(model_dir / f"model.ckpt-{step}") for step in (0, steps)]
+    v1.train.update_checkpoint_state(str(model_dir), paths[-1], paths)
+    return estimator(model_dir)
+
+
+@functools.cache
+def _train(steps: int) -> dict[str, bytes]:
+    """Train the model; return the files of its checkpoints and graph: name → content."""
+    with tempfile.TemporaryDirectory() as directory:
+        estimator(Path(directory)).train(ones(), max_steps=steps)
+        paths = [*Path(directory).glob("model.ckpt-*"), Path(directory, "graph.pbtxt")]
+        return {path.name: path.read_bytes() for path in paths}
 
 
 _CONFIG_FIELDS = {"save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"}

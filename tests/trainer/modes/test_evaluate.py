@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 @pytest.fixture
 def trained(tmp_path: Path) -> trainer.TPUEstimator:
     """Return an estimator that has trained the slope model for two steps: w = 0.75."""
-    return programs.estimator(tmp_path).train(programs.ones(), max_steps=2)
+    return programs.write_trained(tmp_path, steps=2)
 
 
 def trained_with(model_dir: Path, metric_fn: Callable[..., Any]) -> trainer.TPUEstimator:

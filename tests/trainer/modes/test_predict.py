@@ -19,7 +19,7 @@ def counted() -> Any:
 @pytest.fixture
 def trained(tmp_path: Path) -> trainer.TPUEstimator:
     """Return an estimator that has trained the slope model for one step: w = 0.5."""
-    return programs.estimator(tmp_path).train(programs.ones(), max_steps=1)
+    return programs.write_trained(tmp_path, steps=1)
 
 
 def test_predictions_come_row_by_row_in_order_up_to_the_last_batch(

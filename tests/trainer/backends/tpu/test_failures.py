@@ -108,10 +108,6 @@ class Failing:
         return dataset
 
 
-def trained(model_dir: Path) -> None:
-    programs.estimator(model_dir).train(programs.ones(), steps=1)
-
-
 def assert_says(outcome: Outcome, text: str = "out of paper") -> None:
     assert text in str(outcome.error)
     whole = "".join(traceback.format_exception(outcome.error)).lower()
@@ -124,7 +120,7 @@ def assert_says(outcome: Outcome, text: str = "out of paper") -> None:
 def test_a_failing_input_pipeline_raises_its_own_error(
     tmp_path: Path, device: str, mode: str, at_call: int
 ) -> None:
-    trained(tmp_path)
+    programs.write_trained(tmp_path, steps=1)
     failing = Failing(at_call)
     model = estimator(tmp_path, device, iterations_per_loop=100)
     outcome = Outcome(
@@ -145,7 +141,7 @@ def test_a_failing_input_pipeline_raises_its_own_error_on_pjrt_devices(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failing_input_fn_raises_its_own_error(tmp_path: Path, device: str, mode: str) -> None:
-    trained(tmp_path)
+    programs.write_trained(tmp_path, steps=1)
     failing = Failing(1)
     outcome = Outcome(lambda: run(estimator(tmp_path, device), mode, lambda: failing()), failing)
     assert_says(outcome)
@@ -172,7 +168,7 @@ def slope_with(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failing_model_fn_raises_its_own_error(tmp_path: Path, device: str, mode: str) -> None:
-    trained(tmp_path)
+    programs.write_trained(tmp_path, steps=1)
     failing = Failing(1)
     model = estimator(tmp_path, device, model_fn=slope_with(failing))
     outcome = Outcome(lambda: run(model, mode, programs.ones()), failing)
@@ -199,7 +195,7 @@ def dividing(x: Any) -> Any:
 def test_an_op_that_fails_in_the_step_raises_its_own_error(
     tmp_path: Path, device: str, mode: str, change: Any, text: str
 ) -> None:
-    trained(tmp_path)
+    programs.write_trained(tmp_path, steps=1)
     model = estimator(tmp_path, device, model_fn=slope_with(change), iterations_per_loop=100)
     steps = 100 if mode == "train" else None
     outcome = Outcome(lambda: run(model, mode, programs.ones(20), steps))
@@ -269,7 +265,7 @@ class FailingHook(tf.compat.v1.train.SessionRunHook):
 def test_a_failing_hook_raises_its_own_error(
     tmp_path: Path, device: str, mode: str, method: str
 ) -> None:
-    trained(tmp_path)
+    programs.write_trained(tmp_path, steps=1)
     failing = Failing(2 if method.endswith("run") else 1)
     hooks = [FailingHook(method, failing)]
     model = estimator(tmp_path, device)
@@ -315,7 +311,7 @@ def test_training_continues_from_the_last_checkpoint_after_a_lost_session(
 def test_evaluation_and_prediction_raise_the_error_that_lost_their_session(
     tmp_path: Path, device: str, mode: str
 ) -> None:
-    trained(tmp_path)
+    programs.write_trained(tmp_path, steps=1)
     model = estimator(tmp_path, device)
     hooks = [LosingOnce(2)]
     outcome = Outcome(
@@ -338,7 +334,7 @@ def refused_by_xla(x: Any) -> Any:
 def test_an_op_that_xla_refuses_is_named_with_the_line_that_made_it(
     tmp_path: Path, mode: str
 ) -> None:
-    trained(tmp_path)
+    programs.write_trained(tmp_path, steps=1)
     model_fn = slope_with(refused_by_xla)
     with tpuserve.emulated_tpu(cores=2):
         model = estimator(tmp_path, "emulated", model_fn=model_fn)
@@ -360,7 +356,7 @@ def test_an_op_that_xla_refuses_is_named_with_the_line_that_made_it(
 def test_a_generator_that_is_closed_early_leaves_no_thread_behind(
     tmp_path: Path, device: str, leave: str
 ) -> None:
-    trained(tmp_path)
+    programs.write_trained(tmp_path, steps=1)
     model = estimator(tmp_path, device)
 
     def consume() -> None:
@@ -383,7 +379,7 @@ def test_a_generator_that_is_closed_early_leaves_no_thread_behind(
 
 
 def test_two_generators_can_be_read_in_turns(tmp_path: Path, device: str) -> None:
-    trained(tmp_path)
+    programs.write_trained(tmp_path, steps=1)
     model = estimator(tmp_path, device, train_batch_size=2, iterations_per_loop=3)
     turns = zip(model.predict(programs.ones(5)), model.predict(programs.ones(5)), strict=True)
     assert [(a["y"][0], b["y"][0]) for a, b in turns] == [(0.5, 0.5)] * 10

@@ -19,7 +19,7 @@ def receiver_fn() -> Any:
 
 @pytest.fixture
 def trained(tmp_path: Path) -> trainer.TPUEstimator:
-    return programs.estimator(tmp_path).train(programs.ones(), max_steps=1)
+    return programs.write_trained(tmp_path, steps=1)
 
 
 def call(
