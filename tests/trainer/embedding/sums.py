@@ -98,13 +98,16 @@ def estimator(
     use_tpu: bool = True,
     model: Callable[..., Any] = model_fn,
     batch_size: int = 4,
+    run_config: dict[str, Any] | None = None,
     **config: Any,
 ) -> trainer.TPUEstimator:
     """Return a TPUEstimator of the model."""
     settings = {"iterations_per_loop": 2, **config}
     return trainer.TPUEstimator(
         model,
-        config=trainer.RunConfig(trainer.TPUConfig(**settings), model_dir=str(model_dir)),
+        config=trainer.RunConfig(
+            trainer.TPUConfig(**settings), model_dir=str(model_dir), **(run_config or {})
+        ),
         use_tpu=use_tpu,
         train_batch_size=batch_size,
         eval_batch_size=batch_size,
@@ -113,8 +116,9 @@ def estimator(
     )
 
 
-def variables(model_dir: Path) -> dict[str, Any]:
-    """Return the variables in the newest checkpoint: name → value."""
-    checkpoint = tf.train.latest_checkpoint(str(model_dir))
+def variables(model_dir: Path, step: int | None = None) -> dict[str, Any]:
+    """Return the variables in the checkpoint of a step, or in the newest: name → value."""
+    newest = tf.train.latest_checkpoint(str(model_dir))
+    checkpoint = newest if step is None else str(model_dir / f"model.ckpt-{step}")
     names = [name for name, _ in tf.train.list_variables(checkpoint)]
     return {name: tf.train.load_variable(checkpoint, name) for name in names}

@@ -160,19 +160,33 @@ def test_columns_train_evaluate_and_predict_as_on_the_cpu(
     np.testing.assert_allclose(pjrt.predictions, cpu.predictions, atol=1e-5)
 
 
+def train_pipelined(model_dir: Path, kind: str) -> None:
+    """Train with gradients of larger and of smaller batches that wait for the next step."""
+    spec = sums.spec(OPTIMIZERS["adam"], pipelined=True)
+    with slope.tpu(CORES, kind=kind):
+        model = sums.estimator(model_dir, spec, iterations_per_loop=4)
+        for max_steps in (5, 8):
+            model.train(sums.batches(BATCHES[0], BATCHES[2]), max_steps=max_steps)
+
+
+@pytest.fixture(scope="module")
+def pipelined_on_emulated_tpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model_dir = tmp_path_factory.mktemp("emulated")
+    train_pipelined(model_dir, "emulated")
+    return model_dir
+
+
+# With 1 step in a dispatch, the gradients wait on the devices from one dispatch to the next.
 @pytest.mark.parametrize("max_steps", [1, 64])
 def test_pipelined_training_equals_that_of_the_emulated_tpu(
-    max_steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    max_steps: int,
+    pipelined_on_emulated_tpu: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Gradients of larger and of smaller batches wait on the devices from one dispatch to the next.
     monkeypatch.setattr(step_program, "_MAX_STEPS", max_steps)
-    spec = sums.spec(OPTIMIZERS["adam"], pipelined=True)
-    for kind in ("emulated", "pjrt"):
-        with slope.tpu(CORES, kind=kind):
-            model = sums.estimator(tmp_path / kind, spec, iterations_per_loop=4)
-            for steps in (5, 10):
-                model.train(sums.batches(*BATCHES), max_steps=steps)
-    assert_same(tmp_path / "emulated", tmp_path / "pjrt")
+    train_pipelined(tmp_path, "pjrt")
+    assert_same(pipelined_on_emulated_tpu, tmp_path)
 
 
 def test_pipelined_lookups_come_before_the_update_of_the_step_before(tmp_path: Path) -> None:
@@ -182,10 +196,14 @@ def test_pipelined_lookups_come_before_the_update_of_the_step_before(tmp_path: P
         initializer=sums.v1.zeros_initializer(),
         pipelined=True,
     )
-    found = []
     with slope.tpu(2, kind="pjrt"):
-        model = sums.estimator(tmp_path, spec, batch_size=2, iterations_per_loop=3)
-        for max_steps in (3, 4):
-            model.train(sums.batches([[0], [0]]), max_steps=max_steps)
-            found.append(sums.variables(tmp_path)["words"][0].sum())
+        model = sums.estimator(
+            tmp_path,
+            spec,
+            batch_size=2,
+            iterations_per_loop=3,
+            run_config={"save_checkpoints_steps": 3},
+        )
+        model.train(sums.batches([[0], [0]]), steps=4)
+    found = [sums.variables(tmp_path, step)["words"][0].sum() for step in (3, 4)]
     np.testing.assert_allclose(found, [1.25, 1.25 - 0.5 * 0.25], rtol=1e-6)

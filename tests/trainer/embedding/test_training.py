@@ -77,24 +77,30 @@ def test_cpu_and_emulated_cores_train_the_same_variables(name: str, tmp_path: Pa
     assert np.abs(on_cpu["words"] - sums.INITIAL).max() > 0.01
 
 
+@pytest.fixture(scope="module")
+def undivided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Train a table on the CPU, where its rows are not divided; return the variables."""
+    directory = tmp_path_factory.mktemp("undivided")
+    spec = sums.spec(OPTIMIZERS["adam of all rows"])
+    cpu = sums.estimator(directory, spec, use_tpu=False, batch_size=8)
+    cpu.train(sums.batches(sums.IDS + sums.IDS[::-1]), steps=2)
+    return sums.variables(directory)
+
+
 @pytest.mark.parametrize(
     ("cores", "strategy"), [(4, "div"), (4, "mod"), (8, "div"), (8, "mod"), (1, "div")]
 )
 @pytest.mark.numeric
 def test_division_of_the_rows_does_not_change_the_numbers(
-    cores: int, strategy: str, tmp_path: Path
+    cores: int, strategy: str, undivided: dict[str, Any], tmp_path: Path
 ) -> None:
     # The 7 rows are divided among 4 replicas, but not among 8: one replica would have no row.
-    parameters = OPTIMIZERS["adam of all rows"]
-    ids = sums.batches(sums.IDS + sums.IDS[::-1])
-    cpu = sums.estimator(tmp_path / "cpu", sums.spec(parameters), use_tpu=False, batch_size=8)
-    cpu.train(ids, steps=2)
-    spec = sums.spec(parameters, partition_strategy=strategy)
+    spec = sums.spec(OPTIMIZERS["adam of all rows"], partition_strategy=strategy)
     with slope.tpu(cores):
-        sums.estimator(tmp_path / "tpu", spec, batch_size=8).train(ids, steps=2)
-    on_cpu = sums.variables(tmp_path / "cpu")
-    for variable, value in sums.variables(tmp_path / "tpu").items():
-        np.testing.assert_allclose(on_cpu[variable], value, atol=1e-5, err_msg=variable)
+        tpu = sums.estimator(tmp_path, spec, batch_size=8)
+        tpu.train(sums.batches(sums.IDS + sums.IDS[::-1]), steps=2)
+    for variable, value in sums.variables(tmp_path).items():
+        np.testing.assert_allclose(undivided[variable], value, atol=1e-5, err_msg=variable)
 
 
 @pytest.mark.numeric
@@ -147,12 +153,17 @@ def test_learning_rate_is_that_of_the_table_or_else_of_the_optimizer(
     table: dict[str, Any], expected: list[float], use_tpu: bool, tmp_path: Path
 ) -> None:
     spec = sums.spec(initializer=sums.v1.zeros_initializer(), **table)
-    found = []
     with slope.tpu(2):
-        model = sums.estimator(tmp_path, spec, use_tpu=use_tpu, batch_size=2)
-        for _ in range(2):
-            model.train(sums.batches([[0], [0]]), steps=1)
-            found.append(sums.variables(tmp_path)["words"][0].sum())
+        model = sums.estimator(
+            tmp_path,
+            spec,
+            use_tpu=use_tpu,
+            batch_size=2,
+            iterations_per_loop=1,
+            run_config={"save_checkpoints_steps": 1},
+        )
+        model.train(sums.batches([[0], [0]]), steps=2)
+    found = [sums.variables(tmp_path, step)["words"][0].sum() for step in (1, 2)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -206,10 +217,14 @@ def test_pipelined_lookups_come_before_the_update_of_the_step_before(
         initializer=sums.v1.zeros_initializer(),
         pipelined=True,
     )
-    found = []
     with slope.tpu(cores, compiled=compiled):
-        model = sums.estimator(tmp_path, spec, batch_size=2, iterations_per_loop=3)
-        for max_steps in (3, 4):
-            model.train(sums.batches([[0], [0]]), max_steps=max_steps)
-            found.append(sums.variables(tmp_path)["words"][0].sum())
+        model = sums.estimator(
+            tmp_path,
+            spec,
+            batch_size=2,
+            iterations_per_loop=3,
+            run_config={"save_checkpoints_steps": 3},
+        )
+        model.train(sums.batches([[0], [0]]), steps=4)
+    found = [sums.variables(tmp_path, step)["words"][0].sum() for step in (3, 4)]
     np.testing.assert_allclose(found, [1.25, 1.25 - 0.5 * 0.25], rtol=1e-6)
