@@ -330,7 +330,7 @@ class _NumberCache(dict[str, Json]):
 
     Python's `json` calls a function for each number. Looking up a number that occurs again takes a
     fraction of the time of a call of a Python function. If no number occurs again, the time per
-    byte of the document still stays bounded, because many different numbers have many digits.
+    byte of the document still stays bounded: to be different, many numbers need many digits.
     """
 
     def __init__(self, parse: Callable[[str], Json]) -> None:

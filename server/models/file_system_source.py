@@ -113,7 +113,7 @@ class FileSystemSource:
             self.poll_once()
 
     def wait_for_listings(self, names: Collection[str]) -> None:
-        """Wait for the present listings of remote base paths, for a limited time.
+        """Wait until the listings of remote base paths that are under way end, for a limited time.
 
         Args:
           names: the names of the models to wait for. If the storage of a model does not answer in

@@ -62,7 +62,7 @@ class _SignatureFound(Exception):
 
 
 class _OtherSignature(Exception):
-    """Raised if a call's inputs were decoded with another signature than the present version's."""
+    """Raised if a call's inputs were decoded with the signature of a version that has changed."""
 
 
 class _Target(NamedTuple):

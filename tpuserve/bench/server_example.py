@@ -20,7 +20,8 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 DOCUMENT_PATH = "/openapi.json"
 
-# The member of an example in which a text has the place of a value. The server sets it to true.
+# A key of the JSON of an example. Its value is true if the example is incomplete: a placeholder
+# text stands where the user has to write a value.
 _INCOMPLETE = "x-incomplete"
 
 

@@ -196,7 +196,12 @@ def _join(*parts: _Part) -> _Part:
 
 
 def _field(number: int, value: _Part) -> _Part:
-    """Create the template of a length-delimited protobuf field: bytes, a string or a message."""
+    """Create the template of a protobuf field that holds bytes, a string or a message.
+
+    Args:
+      number: the field number.
+      value: the template of the field's value.
+    """
     return _join(_literal(_prefix(number, value.size)), value)
 
 

@@ -263,7 +263,7 @@ class _GraphScope:
     def _find_forwarded(
         self, placeholders: Mapping[str, Any], tensor: Any
     ) -> AbstractTensor | None:
-        """Find the known tensor that an imported tensor forwards unchanged.
+        """Find the known tensor whose value a tensor of the new tf.Graph has unchanged.
 
         The AbstractTensor of a known tensor has more properties than TensorFlow infers, such as the
         variable to which a handle refers.

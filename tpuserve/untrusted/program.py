@@ -92,8 +92,9 @@ class Program:
     def called_functions(self, node: Any) -> set[str]:
         """Return the names of all library functions that a node names in its attributes.
 
-        An attribute that names a function may have attributes that name further functions. These
-        are included, although the node does not pass its inputs to them.
+        Such an attribute, a NameAttrList, may have attributes of its own that name further
+        functions. The further functions are included, although the node does not pass its inputs to
+        them.
         """
         return self._expand({node.op, *_function_names(node.attr, nested=True)})
 

@@ -307,7 +307,7 @@ class HostGroup:
         return message
 
     def _wait_for_message(self, host: int) -> dict[str, Any]:
-        """Wait for the next message of a host that belongs to a collective call, and return it.
+        """Wait for a host's next message of a collective call, and return the message.
 
         Raises:
           HostLost: a host has been lost.

@@ -204,7 +204,7 @@ def string_to_index(
 def index_to_string(
     tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Return the string of a list at each index of a tensor.
+    """Replace each integer of a tensor by the string at that index of a list.
 
     Args:
       tensor: integers of any shape.

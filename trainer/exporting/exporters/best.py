@@ -105,10 +105,10 @@ class BestExporter(SavedModelExporter):
     def _should_export(
         self, estimator: Any, eval_result: Mapping[str, Any], is_the_final_export: bool
     ) -> bool:
-        """Return whether the model is the best so far, or the first model of this exporter.
+        """Return whether the model is the best so far, or the first that this object evaluates.
 
-        Exporting the first model does not make it the best model: later models are still compared
-        with the best result of earlier runs.
+        The best result so far may come from an earlier run of the program. A first model that is
+        worse is exported too, but later models are still compared with that best result.
         """
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir

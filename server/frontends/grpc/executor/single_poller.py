@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
-# Single-poller mode begins after this number of quick events in a row.
+# Single-poller mode begins after this number of quick events in a row. An event is an entry of
+# gRPC's completion queue; the docstring of the class says which events are quick.
 _QUICK_CALLS = 64
 _QUICK_SECONDS = 0.0003
 # In single-poller mode, each quick event adds 1 to a count, and each slow event subtracts this

@@ -99,9 +99,10 @@ class PowerSignOptimizer(_SignOptimizer):
 
         Args:
           learning_rate: a float or a scalar tensor.
-          base: base of the power; above 0.
-          beta: factor β of m, the moving average of the gradients, in each step.
-          sign_decay_fn: function of the global step that returns the decay; None for a decay of 1.
+          base: the base of the power base^agreement; above 0.
+          beta: the factor by which each step multiplies m, the moving average of the gradients.
+          sign_decay_fn: a function of the global step that returns the factor `decay` of the
+            agreement; None for the factor 1.
           use_locking: see tf.compat.v1.train.Optimizer.
           name: see tf.compat.v1.train.Optimizer.
         """
