@@ -36,7 +36,9 @@ def check_readiness(command_line: Sequence[str], environment: Mapping[str, str])
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in ("--rest_api_port", "--host", "--ssl_config_file", "--api_keys_file"):
         parser.add_argument(flag, default="")
-    flags, _ = parser.parse_known_args(command_line)
+    # An init process such as that of `docker run --init` writes "--" before the server's command.
+    # argparse would take all flags after "--" for positional arguments.
+    flags, _ = parser.parse_known_args([text for text in command_line if text != "--"])
     try:
         port = flags.rest_api_port or read_port(environment)
         if port == "0":
@@ -83,15 +85,33 @@ def read_key(path: Path) -> str:
     return next((line for line in lines if line and not line.startswith("#")), "")
 
 
-def read_first_process(name: str) -> list[str]:
-    """Return the texts of a file about the container's first process; [] if it cannot be read."""
+def find_server(processes: Path) -> Path:
+    """Return the directory of the server's process in the file system /proc.
+
+    The server is the container's first process, or the only child of an init process, such as that
+    of `docker run --init`.
+
+    Args:
+      processes: the directory /proc.
+    """
+    first = processes / "1"
+    if "--" in read_texts(first / "cmdline"):
+        children = " ".join(read_texts(first / "task" / "1" / "children")).split()
+        if len(children) == 1:
+            return processes / children[0]
+    return first
+
+
+def read_texts(file: Path) -> list[str]:
+    """Return the zero-terminated texts of a file in /proc; [] if the file cannot be read."""
     try:
-        return os.fsdecode(Path("/proc/1", name).read_bytes()).rstrip("\0").split("\0")
+        return os.fsdecode(file.read_bytes()).rstrip("\0").split("\0")
     except OSError:
         return []
 
 
 if __name__ == "__main__":
-    variables = (text.partition("=") for text in read_first_process("environ"))
+    server = find_server(Path("/proc"))
+    variables = (text.partition("=") for text in read_texts(server / "environ"))
     environment = {**os.environ, **{name: value for name, _, value in variables}}
-    sys.exit(check_readiness(read_first_process("cmdline"), environment) or 0)
+    sys.exit(check_readiness(read_texts(server / "cmdline"), environment) or 0)

@@ -53,6 +53,21 @@ def serving(
             server.join()
 
 
+def test_flags_behind_an_init_process_are_those_of_the_server(tmp_path: Path) -> None:
+    (tmp_path / "1/task/1").mkdir(parents=True)
+    (tmp_path / "1/cmdline").write_bytes(b"/sbin/docker-init\0--\0entrypoint.sh\0serve\0")
+    (tmp_path / "1/task/1/children").write_text("7 ")
+    assert healthcheck.find_server(tmp_path) == tmp_path / "7"
+
+    (tmp_path / "1/cmdline").write_bytes(b"python\0tpuserve-model-server\0")
+    assert healthcheck.find_server(tmp_path) == tmp_path / "1"
+
+
+def test_flags_after_two_dashes_are_read() -> None:
+    reason = healthcheck.check_readiness(["docker-init", "--", "run", "--rest_api_port=0"], {})
+    assert reason.startswith("--rest_api_port=0 turns REST off")
+
+
 @pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "TLS"])
 @pytest.mark.parametrize("has_keys", [False, True], ids=["no keys", "keys"])
 def test_server_is_healthy_once_it_is_ready(tmp_path: Path, has_tls: bool, has_keys: bool) -> None:
