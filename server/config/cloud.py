@@ -81,7 +81,10 @@ def _read_sagemaker(environment: Mapping[str, str]) -> dict[str, VariableFlag]:
     if text := environment.get(_PORT_RANGE):
         # Use a port of the range for gRPC: SageMaker has reserved the range for this container, and
         # other containers of the same inference pipeline may use the ports outside of it.
-        chosen["port"] = VariableFlag(_read_first_port(_PORT_RANGE, text), _PORT_RANGE)
+        ports = _read_ports(_PORT_RANGE, text)
+        rest_port = chosen["rest_api_port"].value
+        if free := [port for port in ports if port != rest_port]:
+            chosen["port"] = VariableFlag(free[0], _PORT_RANGE)
     return chosen
 
 
@@ -93,15 +96,15 @@ def _read_port(variable: str, text: str) -> int:
     return int(text)
 
 
-def _read_first_port(variable: str, text: str) -> int:
-    """Return the first port of a range such as 9000-9999."""
+def _read_ports(variable: str, text: str) -> range:
+    """Return the ports of a range such as 9000-9999."""
     first, _, last = text.partition("-")
-    if not (_is_port(first) and _is_port(last)):
+    if not (_is_port(first) and _is_port(last) and int(first) <= int(last)):
         raise InvalidSetting(
             f"the environment variable {variable} is {text!r}. Set it to a range of ports, as "
             f"9000-9999."
         )
-    return int(first)
+    return range(int(first), int(last) + 1)
 
 
 def _is_port(text: str) -> bool:

@@ -44,6 +44,9 @@ def sagemaker(variable: str) -> dict[str, tuple[str | int, str]]:
         ),
         ({PORT: "9090"}, sagemaker(PORT) | {"rest_api_port": (9090, PORT)}),
         ({PORT_RANGE: "9000-9999"}, sagemaker(PORT_RANGE) | {"port": (9000, PORT_RANGE)}),
+        # 8080 is the port of REST.
+        ({PORT_RANGE: "8080-8090"}, sagemaker(PORT_RANGE) | {"port": (8081, PORT_RANGE)}),
+        ({PORT_RANGE: "8080-8080"}, sagemaker(PORT_RANGE)),
         (
             {MULTI_MODEL: "true", PORT: "9090"},
             {
@@ -81,6 +84,7 @@ def test_variables_of_notebooks_and_training_jobs_set_no_flag() -> None:
         (PORT, "65536", "Set it to a port"),
         (PORT_RANGE, "9000", "Set it to a range of ports"),
         (PORT_RANGE, "9000-x", "Set it to a range of ports"),
+        (PORT_RANGE, "9999-9000", "Set it to a range of ports"),
     ],
 )
 def test_what_is_no_port_is_refused_by_its_variable(variable: str, text: str, advice: str) -> None:
