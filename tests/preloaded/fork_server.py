@@ -14,13 +14,15 @@ TensorFlow imports them, so PYTHONPATH hides these packages from this program.
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-MAX_REQUEST_BYTES = 1 << 20
+# Less than the size of the buffer of a Unix socket.
+MAX_REQUEST_BYTES = 1 << 17
 _STREAMS = 3
 
 
@@ -90,6 +92,8 @@ def main() -> None:
         requests.sendall(b"ready\n")
         request = _serve(requests)
     if request is not None:
+        # A shell may have started the tests with this signal ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["environment"])

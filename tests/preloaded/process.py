@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -43,7 +44,7 @@ class _ForkServer:
     """A fork server that this process has started."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._socket, other = socket.socketpair()
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "tests.preloaded.fork_server", str(other.fileno())],
@@ -58,7 +59,13 @@ class _ForkServer:
                 },
             )
         assert self._receive_line() == "ready", "the fork server has ended"
+        self._lock = threading.Lock()
         atexit.register(self._close)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process of the fork server has ended."""
+        return self._server.poll() is not None
 
     def fork(
         self, arguments: Sequence[str], environment: Mapping[str, str], cwd: str, streams: list[int]
@@ -74,13 +81,14 @@ class _ForkServer:
         request = {"arguments": list(arguments), "environment": dict(environment), "cwd": cwd}
         message = json.dumps(request).encode()
         assert len(message) <= MAX_REQUEST_BYTES
-        # Only for the time of the fork: other processes whose parents end belong to the system.
-        _set_subreaper(True)
-        try:
-            socket.send_fds(self._socket, [message], streams)
-            return int(self._receive_line())
-        finally:
-            _set_subreaper(False)
+        with self._lock:
+            # Only for the time of the fork: other processes whose parents end belong to the system.
+            _set_subreaper(True)
+            try:
+                socket.send_fds(self._socket, [message], streams)
+                return int(self._receive_line())
+            finally:
+                _set_subreaper(False)
 
     def _close(self) -> None:
         self._socket.close()
@@ -93,15 +101,17 @@ class _ForkServer:
 class PreloadedProcess(subprocess.Popen[str]):
     """A process that runs a Python program, and has TensorFlow imported when the program begins.
 
-    The first argument is `sys.executable`. If a variable that Python or TensorFlow reads early
-    differs from the variables of the tests, the process is an ordinary one.
+    The first argument is `sys.executable`. The process is an ordinary one, without TensorFlow, if a
+    variable that Python or TensorFlow reads early differs from the variables of the tests, or if an
+    option of subprocess.Popen is used that the fork server does not know.
     """
 
     def _execute_child(self, *arguments: Any, **options: Any) -> None:
         values = dict(zip(_PARAMETERS[1:], arguments, strict=False))
         environment = dict(os.environ) if values["env"] is None else values["env"]
         early = _early_variables(environment)
-        if not _is_popen_known() or early != _early_variables(os.environ):
+        is_simple = _is_popen_known() and not _has_other_options(values, arguments)
+        if not is_simple or early != _early_variables(os.environ):
             super()._execute_child(*arguments, **options)  # type: ignore[misc]
             return
         interpreter, *rest = values["args"]
@@ -110,6 +120,9 @@ class PreloadedProcess(subprocess.Popen[str]):
         # -1 stands for the stream of this process.
         streams = [number if end == -1 else end for number, end in enumerate(ends)]
         server = _fork_server(os.getpid(), early)
+        if server.has_ended:
+            _fork_server.cache_clear()
+            server = _fork_server(os.getpid(), early)
         self.pid = server.fork(rest, environment, str(values["cwd"] or os.getcwd()), streams)
         self._child_created = True
         self._close_pipe_fds(*map(values.get, _PIPE_ENDS))  # type: ignore[attr-defined]
@@ -149,6 +162,14 @@ def _early_variables(environment: Mapping[str, str]) -> tuple[tuple[str, str], .
 def _fork_server(pid: int, early: tuple[tuple[str, str], ...]) -> _ForkServer:
     """Return the fork server of a process for the variables that are read early."""
     return _ForkServer({**os.environ, **dict(early)})
+
+
+def _has_other_options(values: Mapping[str, Any], arguments: Sequence[Any]) -> bool:
+    """Return whether a call of Popen has options beside arguments, streams, `cwd` and `env`."""
+    # The argument after the pipes is `restore_signals`, which is always true.
+    others = arguments[len(_PARAMETERS) :]
+    is_changed = any(option not in (None, -1, False) for option in others)
+    return bool(is_changed or values["preexec_fn"] or values["pass_fds"] or values["shell"])
 
 
 @cache
