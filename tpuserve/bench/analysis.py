@@ -20,7 +20,7 @@ from tpuserve.bench.load import Load
 from tpuserve.bench.model_files import ModelFiles
 from tpuserve.bench.time_budget import START_SECONDS, TimeBudget, longest_seconds
 from tpuserve.bench.windows import Procedure, Result
-from tpuserve.errors import ServerFailure, ServerNotStarted
+from tpuserve.errors import TpuserveError
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 
@@ -164,7 +164,7 @@ def serve_and_measure(
         of the current step.
 
     Raises:
-      ServerNotStarted, ServerFailure: the model cannot be measured with the configuration.
+      TpuserveError: the model cannot be measured with the configuration.
     """
     name = plan.model.model_name
     with tempfile.TemporaryDirectory() as directory:
@@ -202,12 +202,14 @@ def analyse(
       The measurements of each configuration.
 
     Raises:
-      ServerNotStarted, ServerFailure: the model cannot be measured with any configuration.
+      TpuserveError: the model cannot be measured with any configuration.
     """
     sweep = _Sweep(plan, progress, measure)
     for engine in plan.engines:
         if sweep.measure(configurations.without_batching(engine)):
             sweep.measure(configurations.with_batching(engine))
+        else:
+            sweep.skip()
     best = find_leader(sweep.analyses, plan.goal)
     if best is None:
         assert sweep.first_error is not None
@@ -270,7 +272,7 @@ class _Sweep:
 
     def __init__(self, plan: Plan, progress: Progress, measure: Measure) -> None:
         self.analyses: list[Analysis] = []
-        self.first_error: ServerNotStarted | ServerFailure | None = None
+        self.first_error: TpuserveError | None = None
         self._plan = plan
         self._progress = progress
         self._measure_one = measure
@@ -287,6 +289,11 @@ class _Sweep:
         self.analyses.append(analysis)
         return bool(analysis.results)
 
+    def skip(self) -> None:
+        """Leave out one of the plan's configurations, so that the others have its time."""
+        self._budget.skip_configuration()
+        self._total -= self._num_windows
+
     def _measure(self, configuration: Configuration) -> Analysis:
         if self._budget.is_over and any(analysis.results for analysis in self.analyses):
             seconds = f"{self._plan.seconds:g} s"
@@ -302,7 +309,7 @@ class _Sweep:
         self._budget.begin_configuration()
         try:
             return self._measure_one(self._plan, configuration, self._budget, report)
-        except (ServerNotStarted, ServerFailure) as error:
+        except TpuserveError as error:
             self.first_error = self.first_error or error
             return Analysis(configuration, error=str(error))
 

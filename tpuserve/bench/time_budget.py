@@ -39,6 +39,10 @@ class TimeBudget:
         self._share_end = now + max(0.0, self._deadline - now) / max(1, self._num_left)
         self._num_left -= 1
 
+    def skip_configuration(self) -> None:
+        """Give the share of a configuration that is left out to the other configurations."""
+        self._num_left -= 1
+
     def shorten(self, procedure: Procedure, num_loads: int) -> Procedure:
         """Return a procedure whose windows are so short that all loads fit into the share.
 
