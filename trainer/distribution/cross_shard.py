@@ -1,6 +1,7 @@
 """CrossShardOptimizer, which averages the gradients of a step over the replicas, on any device."""
 
 import logging
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -133,7 +134,7 @@ def _parse_groups(groups: Sequence[Sequence[int]] | None) -> list[list[int]] | N
     if groups is None:
         return None
     try:
-        lists = [[int(replica) for replica in group] for group in groups]
+        lists = [[operator.index(replica) for replica in group] for group in groups]
     except (TypeError, ValueError) as error:
         raise InvalidSetting(
             f"CrossShardOptimizer group_assignment is {groups!r}. Give a list of lists of replica "
