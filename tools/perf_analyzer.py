@@ -49,8 +49,10 @@ def find_perf_analyzer() -> str | None:
     """
     path = os.environ.get(VARIABLE) or shutil.which("perf_analyzer") or str(_SCRIPT)
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, check=False)
-    except OSError:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, timeout=_TIME_LIMIT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return None if done.returncode else path
 
