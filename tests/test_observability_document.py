@@ -11,6 +11,7 @@ pytestmark = pytest.mark.slow
 TEXT = (ROOT / "docs/observability.md").read_text()
 SECTIONS = read_sections(TEXT)
 COMMANDS = [step for steps in SECTIONS.values() for step in steps]
+EXAMPLE = "print_spans.py"
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
 def test_a_command_prints_the_output_in_the_document(step: Step, shown: dict[str, Shown]) -> None:
     check_output(step, shown)
+
+
+def test_the_document_runs_the_example() -> None:
+    assert any(f"examples/{EXAMPLE}" in step.text for step in COMMANDS)
 
 
 def test_all_commands_are_found() -> None:
