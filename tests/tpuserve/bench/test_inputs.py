@@ -58,7 +58,7 @@ def test_a_b64_object_is_a_string_of_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"inputs": {"name": [{"b64": "AP8="}, "red"]}}')
     (request,) = inputs.read_file(tmp_path / "a.json", SIGNATURE)
     assert request.inputs["name"].tolist() == [b"\0\xff", b"red"]
-    (tmp_path / "a.json").write_text('{"name": [{"b64": "="}]}')
+    (tmp_path / "a.json").write_text('{"name": [{"b64": "*"}]}')
     with pytest.raises(InvalidInput, match="a.json has no requests: it has a b64 that is no base"):
         inputs.read_file(tmp_path / "a.json", SIGNATURE)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from tests.server.frontends.rest.console import exports
 from tests.server.frontends.rest.console.console_server import ConsoleServer
 from tests.tpuserve.client.reply_servers import Answer, over_grpc, over_http
 from tpuserve.bench import benchmark
@@ -42,6 +41,9 @@ def run(target: Target, choice: InputChoice) -> int:
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("forms")
+    # TensorFlow is imported here, because the other tests of this file need no TensorFlow.
+    from tests.server.frontends.rest.console import exports
+
     exports.export(directory / "forms" / "1")
     with ConsoleServer(directory, {"forms": directory / "forms"}) as server:
         yield f"http://127.0.0.1:{server.port}"
