@@ -20,6 +20,8 @@ _COMPRESSED = b"\0\1\0\0\0"
 
 # Numbers with their units, several of them in a row, and the dash for a number that is not known.
 _FIGURES = re.compile(r"\d[\d.,]*(?: ?(?:ms|s|kB|MB|GB)\b)?|^–$")
+# The reason why a message cannot be parsed, which only new versions of protobuf give.
+_PROTOBUF_REASON = re.compile(r"(?<=SavedModel'): [^)]*(?=\))")
 _FIGURE_ROW = re.compile(r"#(?:[-:·, ]+#)+")
 
 # Return the tag, the text or the value, and the style of each visible element. Widths and positions
@@ -70,12 +72,12 @@ def read(picture: Path) -> list[str]:
     for kind, content in _chunks(picture.read_bytes()):
         if kind == b"iTXt" and content.startswith(_KEYWORD + b"\0"):
             text = content.removeprefix(_KEYWORD + _COMPRESSED)
-            return zlib.decompress(text).decode().split("\n")
+            return _PROTOBUF_REASON.sub("", zlib.decompress(text).decode()).split("\n")
     return []
 
 
 def _mask(text: str) -> str:
-    return _FIGURE_ROW.sub("#", _FIGURES.sub("#", text))
+    return _FIGURE_ROW.sub("#", _FIGURES.sub("#", _PROTOBUF_REASON.sub("", text)))
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
