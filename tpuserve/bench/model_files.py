@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from tpuserve import tags
 from tpuserve.bench.inputs import NUM_RANDOM, RequestInputs
-from tpuserve.errors import DamagedSavedModel, SignatureNotFound
+from tpuserve.errors import SignatureNotFound
 from tpuserve.saved_model import metagraph, proto_file
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 from tpuserve.tags import TagSet
@@ -61,6 +59,8 @@ def read_model(base_path: Path, signature_name: str) -> ModelFiles:
       DamagedSavedModel: the SavedModel cannot be read.
       SignatureNotFound: no metagraph has the signature.
     """
+    from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
+
     directory = _find_version(base_path)
     name = signature_name or DEFAULT_SIGNATURE
     described = metagraph.read_metagraphs(directory)
@@ -82,7 +82,7 @@ def read_model(base_path: Path, signature_name: str) -> ModelFiles:
         name,
         signatures[selected],
         frozenset(signatures),
-        _read_meta_graph_def(directory, selected),
+        meta_graph_defs(read_saved_model_message(directory))[selected],
     )
 
 
@@ -125,19 +125,3 @@ def _find_version(base_path: Path) -> Path:
         for digits in [name.lstrip("0")]
     }
     return base_path / versions[max(versions)] if versions else base_path
-
-
-def _read_meta_graph_def(directory: Path, tag_set: TagSet) -> Any:
-    from tpuserve.tensorflow_internals import saved_model_loader
-
-    try:
-        proto = saved_model_loader.parse_saved_model(str(directory))
-    except (OSError, DecodeError, ValueError) as error:
-        raise DamagedSavedModel(
-            f"TensorFlow cannot read {directory}: {error}. Export the model again."
-        ) from error
-    return next(
-        meta_graph_def
-        for meta_graph_def in proto.meta_graphs
-        if frozenset(meta_graph_def.meta_info_def.tags) == tag_set
-    )

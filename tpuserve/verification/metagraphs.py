@@ -22,10 +22,10 @@ from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.saved_model import batch_functions, metagraph
 from tpuserve.saved_model.inspection.conversion_advice import convert_command
 from tpuserve.saved_model.metagraph import Metagraph
+from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TagSet
-from tpuserve.tensorflow_internals import saved_model_loader
 
 Shape: TypeAlias = tuple[int | None, ...] | None
 
@@ -133,16 +133,7 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
                 f"{available}. Verification compares {{serve}} with {{serve, tpu}}: "
                 f"{_advise(directory, described)}"
             )
-    try:
-        proto = saved_model_loader.parse_saved_model(str(directory))
-    except (OSError, DecodeError, ValueError) as error:
-        raise DamagedSavedModel(
-            f"TensorFlow cannot read {directory}: {error}. Export the model again."
-        ) from error
-    protos = {
-        frozenset(meta_graph_def.meta_info_def.tags): meta_graph_def
-        for meta_graph_def in proto.meta_graphs
-    }
+    protos = meta_graph_defs(read_saved_model_message(directory))
     baseline, candidate = (MetaGraphSide(described[tags], protos[tags]) for tags in _SYSTEMS)
     return MetaGraphPair(directory, baseline, candidate, saved_model.warm_up)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 
 from tpuserve import tags as tag_sets
 from tpuserve.errors import (
@@ -18,9 +17,10 @@ from tpuserve.errors import (
 )
 from tpuserve.graph.graph_walk import REPLICATE_METADATA, TPU_CALL
 from tpuserve.saved_model import metagraph, proto_file
+from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
 from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tags import TagSet
-from tpuserve.tensorflow_internals import op_def_registry, saved_model_loader
+from tpuserve.tensorflow_internals import op_def_registry
 
 _TPU_OPS = (TPU_CALL, REPLICATE_METADATA)
 
@@ -61,15 +61,8 @@ def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Sou
     described = metagraph.read_saved_model(directory)
     if described.problems:
         raise DamagedSavedModel(" ".join(described.problems))
-    try:
-        saved_model = saved_model_loader.parse_saved_model(str(directory))
-    except (OSError, DecodeError, ValueError) as error:
-        raise DamagedSavedModel(
-            f"TensorFlow cannot read {directory}: {error}. Export the model again."
-        ) from error
-    by_tags = {
-        frozenset(metagraph.meta_info_def.tags): metagraph for metagraph in saved_model.meta_graphs
-    }
+    saved_model = read_saved_model_message(directory)
+    by_tags = meta_graph_defs(saved_model)
     _check_tags(directory, tags, by_tags)
     meta_graph = by_tags[tags]
     _check_ops(directory, tags, meta_graph)
