@@ -11,7 +11,11 @@ import pytest
 from server.storage.remote_models import RemoteModels
 from tests.server.storage import stores
 from tests.server.storage.stores import NAME, Store, versions
-from tests.server.storage.web_server import WebServer, write_version
+from tests.server.storage.web_server import (
+    WebServer,
+    check_cancelled_download,
+    write_version,
+)
 from tpuserve.errors import (
     BasePathNotFound,
     DamagedDownload,
@@ -95,16 +99,7 @@ def test_download_ends_when_its_version_is_no_longer_needed(
     store: Store, web_server: WebServer, remote_models: RemoteModels
 ) -> None:
     (directory,) = versions(store.uri("models"), remote_models).values()
-    is_cancelled = False
-
-    def cancel(path: str) -> None:
-        nonlocal is_cancelled
-        is_cancelled = True
-
-    web_server.before_get = cancel
-    with pytest.raises(TpuserveError, match="cancelled"):
-        remote_models.fetch(directory, lambda: is_cancelled)
-    assert not directory.exists()
+    check_cancelled_download(web_server, remote_models, directory)
 
 
 def test_path_without_a_repository_is_told(remote_models: RemoteModels) -> None:

@@ -11,7 +11,11 @@ import pytest
 from server.config.model_config import AllPolicy, ModelConfig
 from server.models.remote_repository import RemoteRepository
 from server.storage.remote_models import RemoteModels
-from tests.server.storage.web_server import WebServer, write_version
+from tests.server.storage.web_server import (
+    WebServer,
+    check_cancelled_download,
+    write_version,
+)
 from tpuserve.errors import (
     BasePathNotFound,
     DamagedDownload,
@@ -19,7 +23,6 @@ from tpuserve.errors import (
     InvalidConfig,
     StorageAccessDenied,
     StorageUnavailable,
-    TpuserveError,
     UnsafePath,
     VersionNotFound,
 )
@@ -137,16 +140,7 @@ def test_download_ends_when_its_version_is_no_longer_needed(
 ) -> None:
     write_version(site / "half" / "1")
     (directory,) = versions(f"{web_server.uri}/half", remote_models).values()
-    is_cancelled = False
-
-    def cancel(path: str) -> None:
-        nonlocal is_cancelled
-        is_cancelled = True
-
-    web_server.before_get = cancel
-    with pytest.raises(TpuserveError, match="cancelled"):
-        remote_models.fetch(directory, lambda: is_cancelled)
-    assert not directory.exists()
+    check_cancelled_download(web_server, remote_models, directory)
 
 
 @pytest.mark.parametrize(

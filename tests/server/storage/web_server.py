@@ -9,6 +9,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from server.storage.remote_models import RemoteModels
+from tpuserve.errors import TpuserveError
+
 
 class WebServer(ThreadingHTTPServer):
     """An HTTP server of a directory, which tests can set to send damaged or no files.
@@ -89,3 +94,19 @@ def write_version(directory: Path, text: str = "graph") -> None:
     (directory / "saved_model.pb").write_text(text)
     (directory / "variables" / "variables.index").write_bytes(b"")
     (directory / "variables" / "variables.data").write_bytes(bytes(100_000))
+
+
+def check_cancelled_download(
+    web_server: WebServer, remote_models: RemoteModels, directory: Path
+) -> None:
+    """Download a version that is cancelled at its first file; check that the download ends."""
+    is_cancelled = False
+
+    def cancel(path: str) -> None:
+        nonlocal is_cancelled
+        is_cancelled = True
+
+    web_server.before_get = cancel
+    with pytest.raises(TpuserveError, match="cancelled"):
+        remote_models.fetch(directory, lambda: is_cancelled)
+    assert not directory.exists()
