@@ -43,7 +43,7 @@ class TrainStepRequest:
     report: TrainStepReport | None = field(default=None, init=False)
 
     def answer(self, build_step: BuildStep, default_batch_size: int) -> TrainStepReport:
-        """Compile the training step for each topology and batch size; set and return the report.
+        """Compile the training step for each topology and batch size, and store the report.
 
         Args:
           build_step: takes a topology and a global batch size, and builds the step. If it raises

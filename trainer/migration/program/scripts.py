@@ -47,10 +47,10 @@ def find_scripts(path: Path) -> list[Path]:
 
 
 def _prune(subdirectories: list[str]) -> bool:
-    """Remove from a list the directories that os.walk is not to enter, such as `build`.
+    """Remove directories such as `build` from the list of directories that os.walk enters next.
 
     Args:
-      subdirectories: the names of the subdirectories, a list that os.walk reads again; changed.
+      subdirectories: the list of names that os.walk has yielded and reads again; changed in place.
 
     Returns:
       True in any case, so that a comprehension can call this function as its condition.

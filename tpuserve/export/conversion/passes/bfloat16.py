@@ -71,7 +71,7 @@ class _Caster:
     def convert(
         self, arguments: dict[str, int], result_types: Sequence[int] | None = None
     ) -> GraphIR:
-        """Return the converted graph.
+        """Return a copy of the graph that computes in bfloat16 in place of float32.
 
         Args:
           arguments: Argument name → DataType of the argument in the converted graph.
