@@ -61,7 +61,7 @@ def serve() -> Iterator[Callable[[Callable[[str], str | int | None]], str]]:
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         server.daemon_threads = True
         servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         return f"http://127.0.0.1:{server.server_port}/half"
 
     yield start

@@ -15,16 +15,25 @@ from tests.server.frontends.rest.wire import Address
 Serve: TypeAlias = Callable[..., Address]
 
 
+@pytest.fixture(scope="module")
+def stopped_servers() -> Iterator[ExitStack]:
+    """Wait for the servers that tests have stopped: uvicorn takes 0.2 s to stop, for all at once."""
+    with ExitStack() as stack:
+        yield stack
+
+
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve(stopped_servers: ExitStack) -> Iterator[Serve]:
     """Return a function that serves an application and returns its address."""
     with ExitStack() as stack:
 
         def start(app: ASGIApp, timeouts: ConnectionTimeouts | None = None) -> Address:
-            listener = stack.enter_context(ports.bind_port("127.0.0.1", 0, "--rest_api_port"))
+            listener = stopped_servers.enter_context(
+                ports.bind_port("127.0.0.1", 0, "--rest_api_port")
+            )
             server = RestServer(app, listener, 5, pytest.fail, timeouts=timeouts)
             server.start()
-            stack.callback(server.join)
+            stopped_servers.callback(server.join)
             stack.callback(server.stop)
             host, port = listener.getsockname()
             return host, port
