@@ -17,7 +17,7 @@ Serve: TypeAlias = Callable[..., Address]
 
 @pytest.fixture(scope="module")
 def stopped_servers() -> Iterator[ExitStack]:
-    """Wait for the servers that tests have stopped: uvicorn takes 0.2 s to stop, for all at once."""
+    """Wait for all stopped servers of a test module at once: uvicorn takes 0.2 s to stop."""
     with ExitStack() as stack:
         yield stack
 
