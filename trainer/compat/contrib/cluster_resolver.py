@@ -67,9 +67,9 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             name = "local"
         if name == "local":
             logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)
-            # Disable the coordinator: a server that TensorFlow would start in this process for
-            # remote TPU workers. There are no such workers, and TensorFlow could not determine the
-            # server's address.
+            # Disable the coordinator, a server that TensorFlow would start in this process for TPU
+            # workers on other machines. Without a TPU's name there are no such workers, and
+            # TensorFlow could not determine the server's address.
             more = {**more, "coordinator_name": None}
         try:
             super().__init__(name, zone, project, **more)

@@ -68,8 +68,8 @@ def _flatten_shapes(expected: Any, like: Any) -> list[Any]:
 
     Args:
       expected: nest of shapes.
-      like: nest with the same structure. None of its leaves is a list, a tuple or a dict, so the
-        leaves show which parts of `expected` are whole shapes.
+      like: nest with the same structure, whose leaves are tf.TensorShapes. A list in `expected` is
+        a whole shape if `like` has a leaf in its place.
     """
     if isinstance(like, dict):
         return [

@@ -11,8 +11,8 @@ v1 = tf.compat.v1
 
 # The key of the graph collection in which TensorFlow keeps the resource tensors of iterators.
 _ITERATORS = "iterators"
-# The file in model_dir that names the newest checkpoint of the input. Its name differs from
-# "checkpoint", the file that names the newest checkpoint of the model.
+# The file in model_dir that names the newest checkpoint of the iterators' states. Its name differs
+# from "checkpoint", the file that names the newest checkpoint of the model.
 _STATE_FILE = "checkpoint_input"
 _BASENAME = "input.ckpt"
 
@@ -55,8 +55,9 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Build the ops that save and restore the states of the graph's iterators."""
         saveables = [
-            # Pass an object with the one attribute that make_saveable_from_iterator reads, because
-            # the graph's collection has only the iterators' resources, not the iterators.
+            # Pass a stand-in for the iterator, with the one attribute that
+            # make_saveable_from_iterator reads: the graph's collection contains the resources of
+            # the iterators, but not the iterators themselves.
             tf.data.experimental.make_saveable_from_iterator(
                 SimpleNamespace(_iterator_resource=resource),
                 external_state_policy=self._external_state_policy,
@@ -67,7 +68,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._saver = v1.train.Saver(saveables, max_to_keep=1) if saveables else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Make the next run restore the states, because a new session resets its iterators."""
+        """Make the next run restore the iterators' states, which a new session resets."""
         self._is_restored = False
 
     def before_run(self, run_context: Any) -> Any:

@@ -142,5 +142,9 @@ def has_arg_scope(func: Callable[..., Any]) -> bool:
 
 
 def arg_scoped_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of those arguments of a decorated function that have a default."""
+    """Return the names of a function's arguments that have defaults.
+
+    Args:
+      func: a function that `add_arg_scope` decorates.
+    """
     return _arguments[arg_scope_func_key(func)]

@@ -101,7 +101,8 @@ def assign_from_checkpoint(
       The op, and the dict to feed when the op runs: placeholder → array.
 
     Raises:
-      CheckpointMismatch: the checkpoint lacks one of the variables, or its value has another shape.
+      CheckpointMismatch: the checkpoint lacks a variable, and ignore_missing_vars is not set; or a
+        value in the checkpoint has another shape than its variable.
     """
     reader = tf.train.load_checkpoint(model_path)
     variables = _select_present(reader, _variables_by_name(var_list), ignore_missing_vars)

@@ -55,7 +55,7 @@ def assert_scalar_int(tensor: Any, name: str | None = None) -> Any:
 def with_shape(expected_shape: Any, tensor: Any) -> Any:
     """Check a tensor's shape and return the tensor.
 
-    The check is made when the op runs if the static shape is not known.
+    If the static shape is not known, the check is made when the returned tensor is computed.
     """
     return tf.ensure_shape(tensor, tf.TensorShape(tf.get_static_value(expected_shape)))
 

@@ -68,8 +68,8 @@ def batch_norm(
       is_training: whether to normalize by the batch's mean and variance, and to update the moving
         averages; a bool, or a bool scalar tensor.
       batch_weights: float [b], weights of the examples in mean and variance.
-      fused: whether one fused op normalizes inputs of rank 2 or 4; None for True. Several basic ops
-        normalize inputs of other ranks, and all inputs if batch_weights is set. The fused op
+      fused: whether one fused op normalizes inputs of rank 2 or 4; None means True. Several basic
+        ops normalize inputs of other ranks, and all inputs if batch_weights is set. The fused op
         updates the moving variance by the sample variance, n / (n - 1) times the batch's variance.
       data_format: "NHWC", or "NCHW" for channels first.
       zero_debias_moving_mean: whether to correct the moving mean for its initial value of 0.
@@ -79,8 +79,8 @@ def batch_norm(
       renorm_decay: ignored.
       adjustment: not supported; must be None.
       trainable: whether beta and gamma are trainable. False also stops the updates of the moving
-        averages, except with batch_weights, with updates_collections that are not the default,
-        with zero_debias_moving_mean, or in the fused op for inputs of rank 2.
+        averages. They continue if batch_weights or zero_debias_moving_mean is set, if
+        updates_collections is not the default, and in the fused op for inputs of rank 2.
       activation_fn: see `fully_connected`.
       reuse: see `fully_connected`.
       variables_collections: see `fully_connected`.
@@ -183,7 +183,7 @@ def _variables_dtype(inputs: Any) -> Any:
 class _Variables:
     """The parameters of a batch normalization, each a [c] variable for c channels.
 
-    Instead of a variable, beta or gamma may be a constant, if the layer does not center or scale.
+    Beta is a constant if the layer does not center, and gamma is one if the layer does not scale.
     """
 
     beta: Any
@@ -202,7 +202,7 @@ def _make_variables(
 ) -> _Variables:
     """Create the variables of a batch normalization.
 
-    Without center or scale, a constant replaces beta or gamma.
+    Without center, a constant replaces beta. Without scale, a constant replaces gamma.
 
     Args:
       layer: builder of the layer.

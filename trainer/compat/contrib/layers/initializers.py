@@ -1,4 +1,4 @@
-"""Initializers whose weights keep the variance of activations about constant between layers."""
+"""Initializers of weights, which keep the variance of activations about equal in all layers."""
 
 import math
 from collections.abc import Callable

@@ -181,8 +181,15 @@ def _transform_gradients(
 ) -> Any:
     """Add noise to gradients, multiply and clip them, and add summaries of their global norm.
 
-    The arguments are (gradient, variable) pairs, and the arguments of `optimize_loss` that say how
-    to transform the gradients. The result is the pairs with the transformed gradients.
+    Args:
+      gradients: (gradient, variable) pairs.
+      noise: the argument gradient_noise_scale of `optimize_loss`.
+      multipliers: the argument gradient_multipliers of `optimize_loss`.
+      clip: the argument clip_gradients of `optimize_loss`.
+      summaries: the elements of OPTIMIZER_SUMMARIES to write.
+
+    Returns:
+      The (gradient, variable) pairs with the transformed gradients.
     """
     if noise is not None:
         gradients = [(_add_noise(gradient, noise), variable) for gradient, variable in gradients]

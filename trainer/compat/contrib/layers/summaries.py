@@ -16,7 +16,7 @@ def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
 
     Args:
       tensor: the tensor.
-      tag: name of the summary; by default the name of the tensor's op and "_summary".
+      tag: name of the summary; by default the name of the tensor's op, followed by "_summary".
     """
     tag = tag or f"{tensor.op.name}_summary"
     if tensor.shape.rank == 0:

@@ -1,4 +1,4 @@
-"""Streaming metrics: functions that return a (value, update op) pair."""
+"""Streaming metrics, which return a (value, update op) pair, and the accuracy in one batch."""
 
 from collections.abc import Callable
 from typing import Any

@@ -22,8 +22,8 @@ class _AdamBase(tf.compat.v1.train.AdamOptimizer):
         """Return Adam's hyperparameters, cast to the dtype of a variable.
 
         Returns:
-          The learning rate, β1, β2, ε, β1^t and β2^t, where t is the number of the step. AdaMax
-          does not use β2^t, and leaves it out.
+          The learning rate, β1, β2, ε, β1^t and β2^t, where t is the number of the step. For
+          AdaMax, which does not use β2^t, the result ends with β1^t.
         """
         settings = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
         powers = self._get_beta_accumulators()
@@ -80,7 +80,7 @@ class AdaMaxOptimizer(_ElementwiseAdam):
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _get_beta_accumulators(self) -> tuple[Any, ...]:
-        # Look up the variable that holds β1^t in the outermost graph. Inside a training loop on a
+        # In the outermost graph, look up the variable that holds β1^t. Inside a training loop on a
         # TPU, the default graph is that of the loop's body, which does not contain the variables.
         with tf.init_scope():
             graph = None if tf.executing_eagerly() else v1.get_default_graph()

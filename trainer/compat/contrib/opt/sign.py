@@ -58,7 +58,7 @@ class _SignOptimizer(ElementwiseOptimizer):
 
         Args:
           agreement: decay * sign(g) * sign(m) for the gradient g and the moving average m of
-            gradients; has the gradient's shape, as has the factor.
+            gradients. The agreement and the factor have the gradient's shape.
           variable: the variable, whose dtype the factor gets.
         """
         raise NotImplementedError

@@ -64,8 +64,8 @@ class DecoupledWeightDecayExtension:
         """Restrict the weight decay to some variables.
 
         Args:
-          variables: the variables that decay. None changes nothing: without an earlier call all
-            variables decay.
+          variables: the variables that decay. None keeps the variables of the last call; before
+            the first call, all variables decay.
         """
         if variables is not None:
             self._decayed_ids = {id(variable) for variable in variables}

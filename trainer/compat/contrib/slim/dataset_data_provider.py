@@ -79,7 +79,8 @@ class DatasetDataProvider(DataProvider):
           common_queue_capacity: the largest number of records in the queue that the readers fill.
           common_queue_min: if records are shuffled, the smallest number of records that stay in the
             queue when a record is drawn.
-          record_key: the name of an additional item, the key that the reader gives a record.
+          record_key: the name of an additional item, which holds the key that the reader returns
+            with a record.
           seed: the seed of the shuffling.
           scope: the name scope of the ops.
 

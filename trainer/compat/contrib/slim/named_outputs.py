@@ -34,7 +34,7 @@ def get_tensor_aliases(tensor: Any) -> list[str]:
 
 
 def gather_tensors_aliases(tensors: Iterable[Any]) -> list[str]:
-    """Return a list of the aliases of all tensors; a tensor without alias has its op's name."""
+    """Return the aliases of all tensors in a list; for a tensor without alias, its op's name."""
     return [alias for tensor in tensors for alias in get_tensor_aliases(tensor)]
 
 

@@ -180,7 +180,7 @@ class SparseTensor(ItemHandler):
           indices_key: key of the indices into the flattened tensor, [n]; "indices" by default.
           values_key: key of the values, [n]; "values" by default.
           shape_key: key of a feature that contains the shape.
-          shape: the shape of the tensor. If shape_key and shape are None, the tensor has the shape
+          shape: the shape of the tensor. If shape_key and shape are None, the shape is [n], that
             of the indices.
           densify: whether to convert the item to a dense tensor.
           default_value: value of the missing elements of a dense tensor.

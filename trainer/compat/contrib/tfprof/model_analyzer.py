@@ -32,7 +32,7 @@ def print_model_analysis(
 
     Args:
       graph: the tf.Graph to profile.
-      run_meta: a RunMetadata of a traced run, from which the result has times and memory; None for
+      run_meta: a RunMetadata of a traced run, which adds times and memory to the result; None for
         a result without them.
       op_log: an OpLogProto with further information on ops.
       tfprof_cmd: how to arrange the result: by "scope", "graph", "code" or "op".

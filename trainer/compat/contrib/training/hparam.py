@@ -106,7 +106,7 @@ def _parse_value(name: str, text: str, value_type: type) -> Any:
 def _infer_value(text: str) -> Any:
     """Convert a text to an int or a float if possible; otherwise return the text.
 
-    A hyperparameter whose first value is None has no type to which to convert the text.
+    The function is for hyperparameters that have no type, because their first value is None.
     """
     for value_type in (int, float):
         try:

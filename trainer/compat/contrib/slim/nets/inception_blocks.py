@@ -97,8 +97,8 @@ def _inception_b(filters: int) -> Any:
     Two of the four branches contain 1x7 and 7x1 convolutions, in place of 7x7 convolutions.
 
     Args:
-      filters: number of filters of each layer in these two branches, except for the last layer,
-        which has 192 filters.
+      filters: number of filters of each layer in these two branches, except for the last layer of
+        each branch, which has 192 filters.
     """
     return (
         (_FIRST,),
