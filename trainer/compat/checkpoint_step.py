@@ -1,7 +1,7 @@
 """Reads the global step of a checkpoint for programs that resume training from that step.
 
-Google's sample programs for TPUEstimator import the function under a private name from
-tensorflow_estimator.
+Google's sample programs for TPUEstimator import such a function from tensorflow_estimator, under
+the private name _load_global_step_from_checkpoint_dir.
 """
 
 import tensorflow as tf

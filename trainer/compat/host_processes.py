@@ -183,7 +183,7 @@ def _forwarding_signals(processes: Sequence["subprocess.Popen[bytes]"]) -> Itera
 
 
 def _copy_lines(stream: IO[bytes], index: int) -> None:
-    """Copy the output of a process to standard error, with its number in front of each line.
+    """Copy a process's output to standard error, with the process's number before each line.
 
     Args:
       stream: the standard output or standard error of the process.

@@ -69,7 +69,7 @@ class _Installation:
     def find_package_proxy(self) -> TensorFlow1Proxy:
         """Return the module that an installed package for TensorFlow 1 gets for TensorFlow.
 
-        The program and all such packages share a module if the program is for TensorFlow 1 too.
+        If the program is for TensorFlow 1 too, it gets the same module.
         """
         if self.proxy is not None:
             return self.proxy

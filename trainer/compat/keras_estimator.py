@@ -54,8 +54,8 @@ def model_to_estimator(
         )
     config = trainer.RunConfig() if config is None else config
     if isinstance(config, trainer.RunConfig) and not config.has_tpu_config:
-        # Run one step per training loop, so that hooks are called after each step, as by a plain
-        # Estimator of tf.estimator.
+        # Run one step per training loop, so that hooks are called after each step. A plain
+        # Estimator of tf.estimator calls them after each step too.
         config = config.replace(tpu_config=trainer.TPUConfig(iterations_per_loop=1))
     estimator: trainer.Estimator = trainer.model_to_tpu_estimator(
         keras_model=keras_model,

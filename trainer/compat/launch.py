@@ -54,8 +54,8 @@ def run_program(
       shows_tracebacks: whether to print the tracebacks of all errors, also of those about ops that
         a TPU cannot run.
     """
-    # Register this exit handler before the program registers its own handlers. The handler may end
-    # the process, so it must run last, and exit handlers run in reverse order of registration.
+    # Register the exit handler that kills this process after Ctrl-C. It must run last, so register
+    # it before the program's handlers: exit handlers run in reverse order of registration.
     atexit.register(_exit_as_interrupted)
     sys.argv[:] = [str(program.file) if program.spec else program.name, *arguments]
     set_script_directory(program.directories[0])

@@ -155,10 +155,11 @@ MODULE_ALIASES: Mapping[str, str] = {
     },
 }
 
-# Maps the path of a package below tensorflow.contrib to a module whose public names the package has
-# too. If a submodule of the package has the same name as one of them, the attribute of the package
-# is the function or class, and not the submodule. For example, framework.python.ops.arg_scope is
-# the function; the submodule arg_scope can only be imported by its full path.
+# Maps the path of a package below tensorflow.contrib to a module. The public names of this module
+# are attributes of the package too. If a submodule of the package has the name of a function or
+# class of the module, the attribute is the function or class, and not the submodule. For example,
+# framework.python.ops.arg_scope is the function. A program can import the submodule arg_scope only
+# by its full path.
 PACKAGE_EXPORTS: Mapping[str, str] = {
     "framework.python.framework": f"{_CONTRIB}.framework",
     "framework.python.ops": f"{_CONTRIB}.framework",

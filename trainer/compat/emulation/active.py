@@ -12,8 +12,8 @@ from tpuserve.devices import TpuSystem, find_tpu_system
 from trainer.tensorflow_internals import tpu_function
 
 # The modules of tpuserve that build TPU graphs. `find_active_emulated_tpu` returns None for them,
-# because these modules replace the TPU ops themselves, or write the graphs to a SavedModel for a
-# real TPU.
+# because each module either replaces the TPU ops of its graphs itself, or writes the graphs to a
+# SavedModel for a real TPU.
 _OUR_GRAPH_BUILDERS = (
     "trainer.backends.tpu",
     "trainer.infeed",

@@ -113,7 +113,7 @@ def _build_replicated(tpu_system: TpuSystem, build: "functools.partial[Any]") ->
 
 
 def _build_initialization(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Build a constant, the serialized topology, in place of the op that initializes a TPU."""
+    """Build a constant with the serialized topology, in place of the op that initializes a TPU."""
     with tf.device(None):
         serialized = topology.serialize_topology(tpu_system)
         return tf.constant(serialized, name="ConfigureDistributedTPU")

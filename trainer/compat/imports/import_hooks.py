@@ -180,8 +180,8 @@ class _AliasLoader(Loader):
             # Turn the existing module into a package by giving it a __path__, because programs
             # import submodules of it, which Python allows for packages only.
             aliased_module.__path__ = []
-        # Replace the new, empty module in sys.modules by the existing one. Python's import system
-        # takes the imported module from there after exec_module has returned.
+        # Replace the new, empty module in sys.modules by the existing one: Python's import system
+        # takes the imported module from sys.modules after exec_module has returned.
         sys.modules[module.__name__] = aliased_module
 
 
@@ -205,8 +205,8 @@ class _AliasPackage(LazyModule):
         Args:
           name: the name under which the package is imported.
           display_name: the name of the package in error messages.
-          targets: name of a submodule → the submodule's full name followed by ":", which is an
-            import target of `LazyModule`.
+          targets: name of a submodule → its import target for `LazyModule`, which is the
+            submodule's full name followed by ":".
           exporter: the name of a module whose public names the package has too; None for none.
         """
         names = importlib.import_module(exporter).__all__ if exporter is not None else ()
@@ -215,9 +215,9 @@ class _AliasPackage(LazyModule):
         super().__init__(name, display_name, {**targets, **exports}, {})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Python sets an imported submodule as an attribute of its package. Ignore the submodule if
-        # the package has a public name that is equal, such as the function arg_scope: in TensorFlow
-        # 1 the attribute was this function.
+        # Python sets an imported submodule as an attribute of its package. Ignore a submodule whose
+        # name is also a public name of the package, such as that of the function arg_scope: in
+        # TensorFlow 1 the attribute was the function.
         if isinstance(value, ModuleType) and name in self.__dict__.get("_exported", ()):
             return
         super().__setattr__(name, value)

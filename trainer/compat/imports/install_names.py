@@ -40,8 +40,8 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
     TensorFlow must be imported, and `register_estimator_modules` must have been called.
 
     Args:
-      replaces_resolver: whether to replace TensorFlow's TPUClusterResolver by the one of tpuserve,
-        which means this machine if the program names no TPU.
+      replaces_resolver: whether to replace TensorFlow's TPUClusterResolver by that of tpuserve,
+        which selects this machine if the program names no TPU.
     """
     tensorflow: Any = sys.modules["tensorflow"]
     v1, v2 = tensorflow.compat.v1, tensorflow.compat.v2

@@ -1,7 +1,7 @@
 """Lets programs override methods of Keras layers that had fewer arguments in TensorFlow 1.
 
-An override in a program for TensorFlow 1 does not accept the argument that tf_keras passes in
-addition.
+In a program for TensorFlow 1, the overriding method does not accept the argument `mask`, which
+tf_keras passes in addition.
 """
 
 import functools

@@ -136,7 +136,7 @@ def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[
     """Yield the uses of TensorFlow symbols in expressions such as `tf.train.Saver`."""
     inner_nodes: set[ast.AST] = set()
     # Yield a reference for an expression a.b.c, but none for its part a.b. ast.walk visits a.b.c
-    # before a.b, so the loop records the node of a.b as inner before it reaches that node.
+    # before a.b, so the loop has recorded a.b as an inner node when it reaches a.b.
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             inner_nodes.add(node.value)

@@ -22,7 +22,7 @@ _TPU = ".estimator.tpu."
 
 @dataclass(frozen=True)
 class Tf1Evidence:
-    """A place in a program or package which shows that it is written for TensorFlow 1.
+    """A place in a source file that shows that a program or package is for TensorFlow 1.
 
     In this place the source uses a symbol that only TensorFlow 1 has.
 
@@ -49,7 +49,10 @@ def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
 
 
 def uses_tpu_estimator(program: Program) -> bool:
-    """Return whether the source of a program names a symbol of tf.compat.v1.estimator.tpu."""
+    """Return whether a program uses a symbol such as tf.estimator.tpu.TPUEstimator.
+
+    Symbols of tf.compat.v1.estimator.tpu and of tensorflow_estimator's package `tpu` count too.
+    """
     return _find_evidence(program, lambda reference: _TPU in reference.name) is not None
 
 
@@ -129,7 +132,7 @@ def _find_in_files(
       unread: the files to start with. The function uses the list as its queue of files.
       directories: the directories in which the modules of absolute imports are looked up.
       is_own: function that returns whether to search an imported file too.
-      place: the directory to which the path of the file in the result is relative.
+      place: the directory to which the path of an imported file in the result is relative.
       find: function that takes the syntax tree of a file, and yields the references that count.
       seen: imported files that are not searched; the function adds the files that it searches.
 
@@ -190,7 +193,7 @@ def is_tf1_only(reference: NameReference) -> bool:
 def _find_imported_files(
     tree: ast.Module, importer: Path, directories: Sequence[Path]
 ) -> Iterator[Path]:
-    """Yield the files that a module imports and that are below some directories.
+    """Yield the source files of the modules and packages that a module imports.
 
     Args:
       tree: the syntax tree of the importing module.
