@@ -31,7 +31,7 @@ def skip_checkpoint_init() -> Iterator[None]:
 def _install() -> None:
     """Patch tf.train.init_from_checkpoint and its aliases so that they obey `skip_checkpoint_init`.
 
-    All aliases call the same private function of TensorFlow. This function is replaced once per
+    All aliases call one private function of TensorFlow, so only that function is patched, once per
     process.
     """
     set_initializer = checkpoint_utils._set_checkpoint_initializer

@@ -61,8 +61,8 @@ def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
     """Convert an estimator's warm_start_from to WarmStartSettings.
 
     Args:
-      warm_start_from: WarmStartSettings; the path of a checkpoint, of a directory of checkpoints
-        or of a SavedModel, which selects all trainable variables; or None.
+      warm_start_from: WarmStartSettings; None; or the path of a checkpoint, of a directory of
+        checkpoints or of a SavedModel. A path selects all trainable variables.
 
     Returns:
       The settings, or None if warm_start_from is None.
@@ -127,7 +127,9 @@ def find_source_checkpoint(settings: WarmStartSettings) -> str:
 
 
 def apply_warm_start(settings: WarmStartSettings) -> None:
-    """Give the variables of the default graph initial values from a checkpoint.
+    """Give variables of the default graph initial values from a checkpoint.
+
+    The settings select the variables and the checkpoint.
 
     Raises:
       CheckpointNotFound: the checkpoint does not exist.

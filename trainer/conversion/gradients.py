@@ -15,7 +15,7 @@ logger = logging.getLogger("tensorflow.trainer")
 
 _SUM = "CrossReplicaSum"
 # Optimizers that sum gradients over the replicas themselves. While one of their methods runs, the
-# patched methods do not average, because the gradients would be combined twice.
+# patched methods do not average, so that the gradients are not combined twice.
 _REDUCING_OPTIMIZERS = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
 _METHODS = (_COMPUTE, _APPLY) = ("compute_gradients", "apply_gradients")
 _Method = Callable[..., Any]
@@ -151,7 +151,7 @@ def _average(gradient: Any) -> Any:
       gradient: a Tensor or IndexedSlices, or None.
 
     Returns:
-      A Tensor of the same shape.
+      A Tensor of the gradient's shape. With a single replica, the unchanged gradient.
     """
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     if gradient is None or replicas == 1:
@@ -162,9 +162,9 @@ def _average(gradient: Any) -> Any:
 
 
 def _is_summed(gradient: Any) -> bool:
-    """Return whether a gradient depends on a sum over the replicas, a CrossReplicaSum op.
+    """Return whether a gradient depends on a CrossReplicaSum op, which sums over the replicas.
 
-    Then the gradient need not be averaged.
+    Such a gradient is not averaged again.
     """
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     pending = [values.op]

@@ -1,1 +1,4 @@
-"""`tpuserve demo`: trains, exports, serves and compares a model of real handwritten digits."""
+"""`tpuserve demo`: trains, exports and serves a model of real handwritten digits.
+
+The demo then compares the predictions of the model's CPU and TPU metagraphs.
+"""

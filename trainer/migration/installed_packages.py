@@ -26,8 +26,8 @@ class InstalledPackage:
       name: the name by which the package is imported.
       tf1: the reason why the package gets TensorFlow 1's names under `tpuserve run`; None if it
         does not get them.
-      findings: the names that the package uses and that do not exist. A name inside of a function
-        or a condition has is_reached=False, because the import of the package may not run the line.
+      findings: the names that the package uses and that do not exist. For names in a function or
+        an `if` statement, is_reached is False, because importing the package may not run the lines.
     """
 
     name: str
@@ -166,9 +166,9 @@ def _examine(package: str, files: Sequence[Path]) -> InstalledPackage:
 
 
 def _lines_that_may_not_run(tree: ast.Module) -> set[int]:
-    """Return the numbers of the lines inside functions and conditions.
+    """Return the numbers of the lines inside functions and `if` statements.
 
-    The import of a module may not run these lines.
+    Importing the module may not run these lines.
     """
     bodies = [
         [*node.body, *getattr(node, "orelse", [])]

@@ -32,7 +32,7 @@ def format_reports(reports: Sequence[ProgramReport]) -> str:
 
 
 def to_dict(reports: Sequence[ProgramReport]) -> dict[str, Any]:
-    """Convert the reports on programs to a dict, in the format that `format_reports` returns."""
+    """Convert the reports on programs to the dict that `format_reports` returns as JSON."""
     return {
         "version": VERSION,
         "runs": all(report.runs for report in reports),

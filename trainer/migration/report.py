@@ -42,7 +42,7 @@ class ProgramReport:
 
     @property
     def runs(self) -> bool:
-        """Whether every file could be read, and every name exists in the lines that may run."""
+        """Whether every file could be read, and every name in the lines that may run exists."""
         findings = [
             *self.findings,
             *(finding for package in self.packages for finding in package.findings),

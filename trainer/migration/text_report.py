@@ -1,4 +1,4 @@
-"""Prints the reports on programs as text: a line for each name, and the command that runs it."""
+"""Prints reports on programs as text: a line for each name, and the command to run the program."""
 
 from collections.abc import Iterator, Sequence
 

@@ -7,7 +7,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
-    """Find the uses of attributes of local variables, to exclude them from TensorFlow's names.
+    """Find attributes of local variables, to exclude them from the TensorFlow names of the file.
 
     For example, after `layers = []` in a function, `layers.append` is not a name of tf.layers, even
     if the file imports that module as `layers`.
@@ -16,7 +16,7 @@ def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
       tree: the syntax tree of the file.
 
     Returns:
-      (line number, name as written) for each use, such as (12, "layers.append").
+      (line number, name as written) for each use of an attribute, such as (12, "layers.append").
     """
     shadowed = set()
     for function in ast.walk(tree):

@@ -26,8 +26,8 @@ _SUPPLIED_INSIDE = {
 }
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
 
-# The name of a module that TensorFlow's __init__.py imports for its own use and then deletes. Only
-# the import is seen by `api_names`, which therefore lists the name as public.
+# The name of a module that TensorFlow's __init__.py imports for its own use and then deletes.
+# `api_names` finds the import but not the deletion, and therefore lists the name as public.
 _DELETED = "importlib"
 
 _KERAS_ESTIMATOR = "keras.estimator.model_to_estimator"
