@@ -299,12 +299,12 @@ class DataPlane(DataPlaneInterface):
             )
 
     def sample_request(self, spec: ModelSpec) -> SampleRequest:
-        """Return a valid Predict request for a signature, from `make_sample`.
+        """Return a valid Predict request for a signature, as an example for users.
 
         `spec` is the model, version and signature.
 
         Raises:
-          InvalidInput: no inputs can be generated.
+          InvalidInput: no inputs can be generated, for example for a sparse tensor.
         """
         name = spec.effective_signature_name
         with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
@@ -343,9 +343,9 @@ class DataPlane(DataPlaneInterface):
             return Statistics(spec.model, servable.version, batching, inferences)
 
     def record_stages(self, stages: Sequence[StageTimes]) -> None:
-        """Add times to the statistics; see `DataPlaneInterface.record_stages`."""
+        """Record how long a frontend process decoded inputs and encoded responses."""
         for times in stages:
-            # Ignore a version that was unloaded meanwhile, because its statistics are freed.
+            # Ignore a version that was unloaded before its times arrived: its statistics are freed.
             with (
                 suppress(ModelNotFound),
                 self._manager.get_servable_handle(times.model, times.version, None) as servable,

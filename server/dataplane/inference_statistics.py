@@ -16,14 +16,15 @@ _MAX_SIZES = 256
 
 
 class StageTimes(NamedTuple):
-    """The total times of decoding and encoding of some requests to a model version.
+    """The total times in which some requests to a model version were decoded and encoded.
 
     Attributes:
       model: the name of the model.
       version: the number of the version that has answered.
-      rows: the number of rows (examples) of each run in which the requests ran.
-      decode_ns: the time in which the inputs were decoded, in nanoseconds.
-      encode_ns: the time in which the responses were encoded, in nanoseconds.
+      rows: the number of rows (examples) of a run. All requests whose times are added up here were
+        answered by runs of this size.
+      decode_ns: the total time in which the inputs were decoded, in nanoseconds.
+      encode_ns: the total time in which the responses were encoded, in nanoseconds.
     """
 
     model: str
@@ -35,7 +36,7 @@ class StageTimes(NamedTuple):
 
 @dataclass
 class SizeStatistics:
-    """The successful runs of a model version that had a certain number of rows (examples).
+    """Statistics of a model version's successful runs with a certain number of rows (examples).
 
     Attributes:
       num_runs: the number of these runs.
@@ -107,10 +108,10 @@ class InferenceStatistics:
         return replace(self, sizes={rows: replace(size) for rows, size in self.sizes.items()})
 
     def _find_size(self, rows: int) -> SizeStatistics:
-        """Return the statistics of the runs with a number of rows, to which the caller adds.
+        """Return the object that counts the runs with a certain number of rows (examples).
 
-        If `sizes` is full and lacks this number of rows, the result is a new object that is not
-        part of the statistics.
+        The caller updates the object. If `sizes` is full and lacks this number of rows, the object
+        is a new one that is not part of the statistics, so that the update has no effect.
         """
         size = self.sizes.get(rows)
         if size is None:
@@ -167,7 +168,7 @@ class VersionRecorder:
             self._statistics.failure_ns += elapsed_ns
 
     def record_stages(self, times: StageTimes) -> None:
-        """Record times of decoding and encoding in another process."""
+        """Record how long another process decoded inputs and encoded responses."""
         with self._lock:
             self._statistics.add_stages(times.rows, times.decode_ns, times.encode_ns)
 

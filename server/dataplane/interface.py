@@ -148,7 +148,7 @@ class DataPlaneInterface(Protocol):
     ) -> Regression | Pending[Regression]:
         """Begin to run a regression signature on examples.
 
-        The arguments and errors are those of `start_classify`.
+        The arguments and errors are those of `start_classify`, for regression signatures.
         """
 
     def regress(

@@ -51,7 +51,7 @@ class ModelSpec(NamedTuple):
         """
         name = self.effective_signature_name
         if self.is_open_inference and name not in known:
-            # Leave the signature of the initialisation operation out: clients cannot call it.
+            # Exclude the signature of the initialisation operation, which clients cannot call.
             names = sorted(known.keys() - {INIT_SIGNATURE})
             if self.signature_name or len(names) != 1:
                 raise SignatureNotFound(
@@ -63,6 +63,9 @@ class ModelSpec(NamedTuple):
 
 
 def _join(names: list[str]) -> str:
-    """Return at most `_MAX_SHOWN` of the names, and the number of further names, as one text."""
+    """Join names of signatures for an error message.
+
+    Only the first `_MAX_SHOWN` names are shown, followed by the number of further names.
+    """
     shown = ", ".join(names[:_MAX_SHOWN]) or "no signature"
     return shown if len(names) <= _MAX_SHOWN else f"{shown} and {len(names) - _MAX_SHOWN} more"

@@ -104,8 +104,8 @@ class SampleInput:
       shape: the shape of the value.
       array: the value. None if the value is too large for a person to read: any numbers are then
         valid.
-      features: the features of the tf.train.Example messages in `array`; empty if the input does
-        not parse such messages.
+      features: the features of the tf.train.Example messages in `array`; empty if the strings of
+        the input are not such messages.
       is_picture: whether the model decodes the strings of the input as picture files.
     """
 

@@ -21,10 +21,10 @@ Values: TypeAlias = Mapping[tuple[str, ...], float]
 
 
 def register_state_gauges(metrics: Metrics, manager: Manager) -> None:
-    """Register the metrics of the versions' states.
+    """Register the metrics of the states of all model versions.
 
-    They show for each version its state, its metagraph, whether it runs on the CPU instead of the
-    TPU, and its ML Metadata identifier.
+    The metrics show for each version its state, its metagraph, whether it runs on the CPU instead
+    of the TPU, and its ML Metadata identifier.
     """
     metrics.watch_states(partial(_states, manager))
     metrics.watch_metagraphs(partial(_metagraphs, manager))
