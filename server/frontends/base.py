@@ -47,7 +47,7 @@ class Frontend(Protocol):
         """
 
     def report_health(self, is_serving: bool) -> None:
-        """Set whether health checks report from now on that the server answers requests."""
+        """Set whether health checks report that the server answers requests."""
 
     def drain(self) -> None:
         """Report in health checks that the server is about to stop. Connections stay open.

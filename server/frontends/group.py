@@ -123,9 +123,9 @@ class FrontendGroup:
             self._frontends.append(base.start_grpc(self._context, self._grpc_socket))
 
     def report_startup(self, describe: Callable[[], str]) -> None:
-        """Let readiness checks fail until `mark_ready` is called.
+        """Make readiness checks fail until `mark_ready` is called.
 
-        The responses to the checks say what the server is doing.
+        The server is starting. The responses to the checks say what it is doing.
 
         Args:
           describe: returns what the server is doing at the time of a check, such as "importing
@@ -143,9 +143,9 @@ class FrontendGroup:
             frontend.report_health(True)
 
     def close_now(self) -> None:
-        """Close the frontends at once, because the server cannot start.
+        """Close the frontends at once, because the server has failed to start.
 
-        No request is in flight then.
+        The server has accepted no requests that run a model, so that none is in flight.
         """
         while self._frontends:
             frontend = self._frontends.pop()

@@ -25,7 +25,7 @@ def split_peer(peer: str) -> tuple[str, int]:
 
 @lru_cache(maxsize=4096)
 def peer_name(peer: str) -> str:
-    """Return the name of a client under which the limits for each client count its calls.
+    """Return the name of a client, by which its calls are counted for the limits per client.
 
     All calls of a client, over any number of connections, have the same name.
 

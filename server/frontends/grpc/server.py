@@ -159,12 +159,15 @@ class GrpcServer:
         self._executor.start(self._server)
 
     def report_health(self, is_serving: bool) -> None:
-        """Set whether health checks report from now on that the server answers requests."""
+        """Set whether health checks report that the server answers requests."""
         for service in self._services:
             service.report_health(is_serving)
 
     def drain(self) -> None:
-        """Report in health checks that the server is about to stop, and end open streams."""
+        """Report in health checks that the server is about to stop, and end open streams.
+
+        The streams are those of health checks (the method Watch) and of server reflection.
+        """
         for service in self._services:
             service.drain()
 

@@ -120,7 +120,7 @@ class Describer:
         Triton's TensorFlow backend names signatures in this parameter too.
 
         Args:
-          spec: see `model_metadata`.
+          spec: the model, the version and the signature, as for `model_metadata`.
 
         Raises:
           ModelNotFound: the requested version is not available.
@@ -166,8 +166,8 @@ class Describer:
             if status.state is State.AVAILABLE and spec.version in (None, status.version)
         ]
         if spec.model and not described:
-            # Let the data plane raise the error that says why the requested version is not
-            # available.
+            # The requested version is not available. Ask the data plane for the statistics of this
+            # version to get the error that says why.
             described = [_describe_statistics(self._dataplane.statistics(spec))]
         return {"model_stats": described}
 

@@ -7,7 +7,9 @@ from server.admission.memory_budget import MemoryBudget, MemoryReservation
 
 
 class AdmittedCall:
-    """The record of a call that counts in the limits on requests and on memory until `release`.
+    """The record of an admitted call.
+
+    The call counts towards the limits on requests and on memory until `release` is called.
 
     Attributes:
       memory: the call's reservation in the memory budget. At first it has the size of the message.

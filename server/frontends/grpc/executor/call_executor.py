@@ -188,10 +188,11 @@ class CallExecutor(ABC):
     def await_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
-        """Block until a call may run, if it runs in one of the executor's own threads.
+        """Block until the queue of a model lets a call run.
 
         Each model limits how many of its requests run at the same time. Further requests wait in
-        the queue of the model.
+        the queue of the model. Only a handler that runs in one of the executor's own threads calls
+        this method.
 
         Args:
           messages: the iterator over messages that was passed to the handler of the call.

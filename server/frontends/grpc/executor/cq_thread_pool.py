@@ -62,7 +62,7 @@ class CompletionQueueThreadPool(CallExecutor):
         limits: StalledCallLimits | None = None,
         queues: RequestQueues | None = None,
     ) -> None:
-        """Create the executor without threads. Arguments as for `CallExecutor`."""
+        """Create the executor; `start` starts its threads. Arguments as for `CallExecutor`."""
         super().__init__(max_concurrent_calls, limits, queues)
         self._server_state: Any = None
         self._threads: list[threading.Thread] = []
@@ -168,7 +168,8 @@ class CompletionQueueThreadPool(CallExecutor):
         """Return the first message of a call, or None if there is none.
 
         If the call came through `submit`, its message has arrived already, because `submit` runs a
-        call only then. For any other call, the method blocks as `CallExecutor.receive_first` does.
+        call only then. For any other call, such as a stream of server reflection, the method blocks
+        as `CallExecutor.receive_first` does.
         """
         if messages.__class__ is _ReceivedMessage:
             return next(messages, None)
@@ -296,7 +297,7 @@ class CompletionQueueThreadPool(CallExecutor):
     def _dequeue_when_cancelled(self, ticket: "_CallTicket") -> None:
         """Let a queued call leave the queue as soon as its client cancels it.
 
-        The call then ends, and counts no longer in the limit on requests in flight.
+        The call then ends, and no longer counts towards the limit on requests in flight.
         """
 
         def dequeue() -> None:
@@ -402,8 +403,8 @@ class _ReceivedMessage:
     client has sent no message.
 
     Attributes:
-      admitted: the record of the admission; None if no message came, the call was refused, or the
-        method has no admission control.
+      admitted: the record that `CallAdmission.admit` has returned for the call; None if no message
+        came, the call was refused, or the method has no admission control.
       model: the name of the model that the request names; "" until the executor has read the name,
         and for a request without a model.
       received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`; 0 until then.

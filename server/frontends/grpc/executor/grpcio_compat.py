@@ -105,7 +105,7 @@ def _has_names(owner: Any, dotted_names: Iterable[str]) -> bool:
 def _stores_message_in_state() -> bool:
     """Return whether grpcio stores a received message in the attribute `request` of a call's state.
 
-    CompletionQueueThreadPool takes the message from there.
+    CompletionQueueThreadPool takes the message from this attribute.
     """
     state = _server._RPCState()
     state.due.add(_server._RECEIVE_MESSAGE_TOKEN)

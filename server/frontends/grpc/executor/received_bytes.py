@@ -4,8 +4,8 @@ import os
 import socket
 import struct
 
-# The offset and the format of `tcpi_bytes_received` in the struct tcp_info of Linux.
-# Source: include/uapi/linux/tcp.h.
+# The offset and the format of the field `tcpi_bytes_received`, the number of received bytes, in the
+# struct tcp_info of Linux. Source: include/uapi/linux/tcp.h.
 _OFFSET, _FORMAT = 128, "=Q"
 _SIZE = _OFFSET + struct.calcsize(_FORMAT)
 _DESCRIPTORS = "/proc/self/fd"
@@ -30,7 +30,7 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
         try:
             connection = socket.socket(fileno=int(descriptor))
         except OSError:
-            continue  # Skip a descriptor that is no socket, or was closed meanwhile.
+            continue  # Skip a descriptor that is no socket, or was closed after `listdir`.
         try:
             if connection.family in (socket.AF_INET, socket.AF_INET6):
                 host, port = connection.getpeername()[:2]

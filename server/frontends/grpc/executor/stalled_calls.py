@@ -97,13 +97,13 @@ class StalledCallReaper:
         """Create a reaper that does not track any call yet."""
         self._limits = limits
         self._clock = limits.clock
-        # The calls that wait for their first message, the oldest first; and the name of a client →
-        # the number of its waiting calls.
+        # The calls that wait for their first message, the oldest first.
         self._waits: dict[CancellableCall, _Wait] = {}
+        # Name of a client → the number of its calls that wait for their first message.
         self._num_waits: dict[str, int] = {}
-        # IP address and port of a client whose connection has waiting calls → a number of bytes and
-        # a time. The timeout counts from this time, at which the connection had received this
-        # number of bytes. A check renews both when the connection has received enough more bytes.
+        # IP address and port of a client whose connection has waiting calls → (number of bytes that
+        # the connection had received at a certain time, this time). The timeout of the calls counts
+        # from this time. A check stores a new pair if many bytes have arrived since the stored one.
         self._progress: dict[Address, tuple[int, float]] = {}
         # Waiting call → the number of bytes that its connection had received before the call began.
         self._first_counts: dict[CancellableCall, int] = {}
@@ -210,15 +210,15 @@ class StalledCallReaper:
     def _note_first_counts(
         self, waits: dict[CancellableCall, _Wait], last_counts: dict[Address, int]
     ) -> None:
-        """Store how many bytes each connection had received when its waiting calls began.
+        """Store for each waiting call how many bytes its connection had received before it began.
 
-        The later bytes of the connection count as incomplete messages.
+        The bytes that arrive later on the connection count as bytes of incomplete messages.
 
         Args:
           waits: all calls that wait for their first message.
-          last_counts: how many bytes each connection had received at the previous check, which was
-            before the new calls began. A connection that this mapping lacks was opened after the
-            check, so that it had received nothing.
+          last_counts: how many bytes each connection had received at the previous check. The method
+            stores these counts for calls that have begun since that check. A connection that this
+            mapping lacks was opened after the check, so that it had received nothing.
         """
         self._first_counts = {
             call: self._first_counts.get(call, last_counts.get(peers.split_peer(wait.peer), 0))

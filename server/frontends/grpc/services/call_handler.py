@@ -89,8 +89,8 @@ class _UnaryCall:
     Attributes:
       context: the state of the call that metrics and logs read.
       num_bytes: the size of the request message in bytes, as received.
-      admitted: the record of the admission of the call; None if the call has no message or the
-        method has no admission control.
+      admitted: the record that `CallAdmission.admit` has returned for the call; None if the call
+        has no message or the method has no admission control.
       memory: the call's reservation in the memory budget; None before the reservation, and for a
         call whose reservation is in `admitted`.
       pending: the serialised response, which is complete later; None for a call that does not wait.
@@ -131,9 +131,9 @@ def build_unary_handler(
 ) -> grpc.RpcMethodHandler:
     """Build grpcio's handler of a unary method.
 
-    The method is declared to grpcio as one with a stream of requests, which has the same wire
-    format. grpcio then creates the ServicerContext before the request message has arrived. The
-    executor needs the context to cancel a call whose message is late.
+    The method is declared to grpcio as one with a stream of requests. The wire format is the same,
+    but grpcio then creates the ServicerContext before the request message has arrived. The executor
+    needs the context to cancel a call whose message is late.
 
     Args:
       name: the full name of the method, such as "/tensorflow.serving.PredictionService/Predict".

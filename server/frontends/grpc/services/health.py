@@ -149,9 +149,9 @@ class HealthService(GrpcService):
         return bytes(_Response(status=self._status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
-        # Hold the lock only to change the set of watchers. Sending a message while this thread
-        # holds the lock could cause a deadlock: when the stream ends, `forget` waits for the lock
-        # in the very thread that grpcio needs for sending.
+        # Hold the lock only to change the set of watchers, and send messages without it. Otherwise
+        # there could be a deadlock: when a stream ends, grpcio calls `forget`, which waits for the
+        # lock, in the same thread that it needs to send a message.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)

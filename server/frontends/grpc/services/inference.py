@@ -137,8 +137,8 @@ def _write_classification(proto: Any, result: Classification) -> None:
       proto: the ClassificationResult message.
       result: the labels and the scores, each of shape [examples, classes]. Either may be None.
     """
-    # Mark the message as present in the response. Otherwise protobuf would omit the field `result`
-    # of a response without examples, because its message is empty.
+    # Mark `proto`, the value of the field `result`, as present in the response. Otherwise protobuf
+    # would omit the field if there are no examples, because `proto` is then empty.
     proto.SetInParent()
     labels = None if result.classes is None else result.classes.tolist()
     scores = None if result.scores is None else result.scores.tolist()

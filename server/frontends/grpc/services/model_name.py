@@ -79,7 +79,8 @@ def _uncompressed_beginning(raw: bytes) -> bytes:
 def _last_name(spec: bytes) -> str:
     """Return the value of the string field 1 of a serialised message; "" if it has no such field.
 
-    If the field occurs several times, the last value counts, as in a protobuf parser.
+    In ModelSpec and ModelInferRequest, field 1 is the model's name. If the field occurs several
+    times, the last value counts, as in a protobuf parser.
     """
     names = _first_fields(spec)
     return names[-1].decode("utf-8", "replace") if names else ""
@@ -118,7 +119,7 @@ def _first_fields(raw: bytes) -> list[bytes]:
             else:
                 position += _FIXED_SIZES[wire_type]
     except (IndexError, KeyError, ValueError):
-        # The message is invalid. Return the values found before the error, which the protobuf
-        # parser will report later.
+        # The message is invalid. Return the values found so far: the protobuf parser will report
+        # the error later.
         pass
     return values

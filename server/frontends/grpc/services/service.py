@@ -92,10 +92,10 @@ class GrpcService(ABC):
         """Return the handlers of the service's methods, to be added to the gRPC server."""
 
     def report_health(self, is_serving: bool) -> None:  # noqa: B027
-        """Set whether health checks report from now on that the server answers requests."""
+        """Set whether health checks report that the server answers requests."""
 
     def drain(self) -> None:  # noqa: B027
-        """End open streams, because the server is about to stop."""
+        """End the open streams of the service, because the server is about to stop."""
 
     def close(self) -> None:  # noqa: B027
         """Release the service's threads and connections. The gRPC server must have stopped."""

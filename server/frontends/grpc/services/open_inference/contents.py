@@ -87,6 +87,6 @@ def write_contents(contents: Any, array: Array, datatype: Datatype) -> None:
       contents: the message.
       array: the output.
       datatype: the datatype of the array in the protocol. The message must have a field for it, so
-        `is_raw_only` must be False.
+        `datatype.is_raw_only` must be False.
     """
     getattr(contents, _FIELDS[datatype.name]).extend(array.reshape(-1).tolist())

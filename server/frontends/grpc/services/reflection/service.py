@@ -1,4 +1,4 @@
-"""Server reflection, which tells clients without .proto files the services and their messages.
+"""Server reflection, by which clients without .proto files learn the services and messages.
 
 Source: https://github.com/grpc/grpc/blob/master/doc/server-reflection.md.
 """
