@@ -43,8 +43,9 @@ _CORS_HEADERS = (
 class RootApp:
     """The ASGI application that receives all REST requests.
 
-    It checks API keys, answers health checks and requests for metrics, and adds CORS headers. By
-    their path, it passes other requests to the REST APIs, the OpenAPI application or the console.
+    It checks API keys, answers health checks and requests for metrics, and adds CORS headers. It
+    passes all other requests to the REST APIs, the OpenAPI application or the console, depending on
+    the path.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class RootApp:
                 response = self._check_health(path)
             elif path == self._health_route:
                 response = self._check_readiness()
-                # Send an empty body, because SageMaker expects that of its health check.
+                # Send an empty body, because SageMaker requires it of its health check.
                 response = response._replace(body=b"") if response.status == 200 else response
             elif self._dispatcher.is_routed(path):
                 response = self._refuse_while_starting()

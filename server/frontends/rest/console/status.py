@@ -89,7 +89,8 @@ class StatusReporter:
             try:
                 statistics = self._dataplane.statistics(ModelSpec(model, status.version))
             except TpuserveError:
-                # The version was unloaded meanwhile. Return it without the counts of its requests.
+                # The version was unloaded after its status was read. Return it without the counts
+                # of its requests.
                 return version
             version["runs"] = statistics.inferences.num_successes
             version["rows"] = statistics.inferences.num_rows

@@ -115,7 +115,7 @@ def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool
     }
     try:
         described = dataplane.metadata(ModelSpec(model), ["signature_def"])
-    except TpuserveError:  # Omit a model that was unloaded meanwhile.
+    except TpuserveError:  # Omit a model that was unloaded after the models were listed.
         return {}
     definitions = described.signature_defs
     known = {

@@ -1,7 +1,7 @@
 """Builds the example requests of the OpenAPI document, one for each signature.
 
-If the value of an input is not known, or is too large for the document, the example has a text
-instead of the value, which says what to send. Without an example, Swagger UI would propose a body
+If the value of an input is not known, or is too large for the document, the example has, in place
+of the value, a text that says what to send. Without an example, Swagger UI would propose a body
 that looks valid but that the server refuses, such as [[[[0]]]] for a batch of pictures.
 """
 
@@ -26,7 +26,7 @@ object for `json.dumps`, and whether the body is valid: False means that a text 
 value.
 """
 
-# The member that marks an example which is not valid. `tpuserve bench` sends no such example.
+# The JSON member that marks an example as not valid. `tpuserve bench` sends no such example.
 _INCOMPLETE = "x-incomplete"
 # The path of the console, as the target of a link.
 _CONSOLE = "/"
@@ -108,7 +108,10 @@ class Proposals:
 def build_predict_body(
     name: str, signature: Signature, sample: SampleRequest | None
 ) -> tuple[Json, bool]:
-    """Build the body of a Predict request in columnar format; for the arguments see `Build`."""
+    """Build the body of a Predict request in columnar format.
+
+    The arguments and the result are those of the type `Build`.
+    """
     inputs: Json = {}
     is_valid = True
     for alias, spec in _find_inputs(signature, sample):
@@ -124,7 +127,10 @@ def build_predict_body(
 def build_examples_body(
     name: str, signature: Signature, sample: SampleRequest | None
 ) -> tuple[Json, bool]:
-    """Build the body of a Classify or Regress request; for the arguments see `Build`."""
+    """Build the body of a Classify or Regress request.
+
+    The arguments and the result are those of the type `Build`.
+    """
     values = [] if sample is None else list(sample.inputs.values())
     features = values[0].features if len(values) == 1 else {}
     example = {
@@ -138,7 +144,10 @@ def build_examples_body(
 def build_infer_body(
     name: str, signature: Signature, sample: SampleRequest | None
 ) -> tuple[Json, bool]:
-    """Build the body of an infer request of the Open Inference Protocol; see `Build`."""
+    """Build the body of an infer request of the Open Inference Protocol.
+
+    The arguments and the result are those of the type `Build`.
+    """
     tensors = []
     is_valid = True
     for alias, spec in _find_inputs(signature, sample):
@@ -160,7 +169,7 @@ def build_infer_body(
 def _find_inputs(
     signature: Signature, sample: SampleRequest | None
 ) -> list[tuple[str, TensorSpec]]:
-    """Return the inputs of an example request: pairs of alias and specification, by alias.
+    """Return the inputs of an example request: pairs (alias, specification), sorted by alias.
 
     These are the inputs of the sample, which may omit inputs that have default values. Without a
     sample, they are all inputs of the signature.
@@ -197,7 +206,7 @@ def _find_data(alias: str, spec: TensorSpec, array: Array) -> Any | None:
       array: The value of the input.
 
     Returns:
-      None if the JSON of the Open Inference Protocol cannot hold the elements.
+      The list. None if the JSON of the Open Inference Protocol cannot hold the elements.
     """
     with contextlib.suppress(InvalidTensor):
         is_raw_only = find_datatype(datatype_name(spec.dtype), alias).is_raw_only
@@ -216,5 +225,5 @@ def _replace_text(spec: TensorSpec) -> str:
 
 
 def _name_signature(name: str) -> dict[str, str]:
-    """Return the member of a request that names a signature; nothing for "serving_default"."""
+    """Return the JSON member by which a request names its signature; {} for "serving_default"."""
     return {} if name == DEFAULT_SIGNATURE else {"signature_name": name}

@@ -23,7 +23,8 @@ class _WaitingRequest:
     """A request that is answered without uvicorn, and whose response is not complete yet.
 
     uvicorn's protocol stores a RequestResponseCycle for the current request. An object of this
-    class is stored in its place, and so has all attributes that uvicorn's protocol reads from it.
+    class is stored in its place, and so has all attributes that uvicorn's protocol reads from a
+    RequestResponseCycle.
     """
 
     __slots__ = ("disconnected", "keep_alive", "message_event", "response", "response_complete")
@@ -201,9 +202,9 @@ class FastPathProtocol(TimeoutProtocol):
         self._buffered_body = None
         HttpToolsProtocol.on_message_begin(self)
         self.url = url
-        # Clear the flag `expect_100_continue` of a buffered request, whose head has no header
-        # "Expect". The parser has set the flag because of a trailer of the body, where "Expect" has
-        # no meaning.
+        # Clear the flag `expect_100_continue` if the request was buffered. The head of such a
+        # request has no header "Expect", so that the parser can have set the flag only because of a
+        # trailer after the body, where "Expect" has no meaning.
         self.expect_100_continue = expect_100_continue and body is None
         self.headers.extend(self._buffered_headers)
         HttpToolsProtocol.on_headers_complete(self)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 _PAUSE_RATIO = 9
 _MAX_PAUSE_SECONDS = 1.0
 # After this number of requests has been answered with a document, the event loop handles other
-# events.
+# events before it answers the next of these requests.
 _DELIVERED_AT_ONCE = 8
 
 Document = TypeVar("Document")
@@ -66,7 +66,7 @@ class SharedBuilds(Generic[Document]):
             except Exception as caught:
                 error = caught
             for position, future in enumerate(waiting, 1):
-                if not future.done():  # Skip a client that has gone.
+                if not future.done():  # The future of a client that has gone is done already.
                     if error is None:
                         future.set_result(document)
                     else:

@@ -61,7 +61,7 @@ class _ConnectionLogger(_LoggerAdapter):
 class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     """uvicorn's HTTP protocol with timeouts for slow clients.
 
-    If a request asks for a protocol upgrade, such as to HTTP/2, the protocol ignores that, and
+    If a request asks for a protocol upgrade, such as to HTTP/2, this class ignores the upgrade, and
     answers the request with HTTP/1.1.
     """
 
@@ -179,8 +179,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         """
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
-            # Set the same parser option as HttpToolsProtocol.__init__ does. Old releases of
-            # httptools do not have the option.
+            # Allow further data after a request with "Connection: close", as uvicorn does for its
+            # own parser. Ignore the AttributeError of old releases of httptools, which lack the
+            # option.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
         self._is_replaying_head = True
@@ -205,9 +206,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             # connection after the response to that request. The invalid data gets no response.
             cycle.keep_alive = False
         elif self.pipeline:
-            # Replace the application of the incomplete request by `_refuse`, which answers it when
-            # the earlier requests are answered. The incomplete request is the latest one, and so at
-            # index 0 of the queue.
+            # Replace the application of the incomplete request by `_refuse`, which uvicorn calls
+            # when the earlier requests are answered. The incomplete request is the latest one, and
+            # so at index 0 of the queue.
             self.pipeline[0] = (cycle, _refuse)
         else:
             # Report a disconnect to the application, so that it stops answering the incomplete

@@ -6,10 +6,11 @@ from tpuserve.errors import InvalidInput, NotFound
 
 
 class PredictRouter:
-    """The router of one path, which answers like TensorFlow Serving's path :predict of a model.
+    """The router of one path, at which clients send predict requests to one fixed model.
 
-    Vertex AI and SageMaker prescribe the path. Their requests and responses have the same JSON as
-    those of TensorFlow Serving. The class implements the interface `dispatch.router.Router`.
+    Vertex AI and SageMaker prescribe the path. Requests and responses have the same JSON as at
+    TensorFlow Serving's path /v1/models/MODEL:predict. The class implements the interface
+    `dispatch.router.Router`.
     """
 
     def __init__(self, path: str, model: str, v1: V1Router) -> None:

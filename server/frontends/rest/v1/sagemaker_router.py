@@ -141,7 +141,8 @@ class SageMakerRouter:
         try:
             self._dataplane.add_model(name, url)
         except VersionNotFound as error:
-            # Replace the text of the error, which would show the client the files in the directory.
+            # Do not send the text of the caught error, which would show the client the names of
+            # files in the directory.
             raise ModelNotFound(
                 f"there is no model in {url[:_MAX_NAME]!r}. Send the path of a directory that is a "
                 f"SavedModel, or holds its numbered versions."

@@ -89,7 +89,7 @@ def parse_path(method: str, path: str) -> Route:
 
 
 def _parse_query(query: str) -> str:
-    """Return the name of the signature that a query string has; "" if it names no signature.
+    """Return the signature that a query string names; "" if it names no signature.
 
     Raises:
       InvalidInput: The query string names several signatures.

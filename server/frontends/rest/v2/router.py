@@ -121,7 +121,10 @@ class V2Router:
 
 
 def _spec(route: Route, signature_name: str) -> ModelSpec:
-    """Return what a request asks for; `signature_name` is "" for the default signature."""
+    """Return the model, version and signature that a request asks for.
+
+    `signature_name` is "" for the default signature.
+    """
     return ModelSpec(route.model, route.version, signature_name, is_open_inference=True)
 
 
