@@ -205,6 +205,6 @@ def _find_user_line(operation: Any) -> SourceLine | None:
 
 
 def _shorten_path(file: str) -> str:
-    """Return a path relative to the working directory; unchanged if it is not inside of it."""
+    """Return a path in the working directory as a relative path, and any other path unchanged."""
     relative = os.path.relpath(file)
     return file if relative.startswith(os.pardir) else relative

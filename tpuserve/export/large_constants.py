@@ -46,7 +46,7 @@ class _Variables:
         return bool(is_weight) and _num_bytes(shape, dtype) >= self._least_bytes
 
     def read(self, shape: Any, dtype: Any, content: Any, make_value: Callable[[], Any]) -> Any:
-        """Add a read of the variable that replaces a constant to the default graph.
+        """Add to the default graph a read of the variable that replaces a constant.
 
         The variable is created if there is none for this value yet.
 
@@ -109,8 +109,8 @@ def lift_constants() -> None:
             return None
         tensor = attributes["value"].tensor
         shape, dtype = tf.TensorShape(tensor.tensor_shape), tf.as_dtype(tensor.dtype)
-        # `tensor_content` is empty if all elements are equal. TensorFlow then stores only one
-        # element, so the constant is small in the file.
+        # Keep a constant whose elements are all equal, for which `tensor_content` is empty: it is
+        # small in the file, because TensorFlow stores only one of its elements.
         content = tensor.tensor_content
         if not content or not variables.is_large(shape, dtype):
             return None

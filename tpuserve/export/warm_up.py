@@ -257,7 +257,7 @@ def _make_inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[
 
 
 def _fit_input(subject: str, value: Any, info: Any, rows: int) -> Any:
-    """Return an input from the user as an array of a batch size; repeat or drop rows as needed.
+    """Return an input from the user as an array of `rows` rows; repeat or drop rows if needed.
 
     Args:
       subject: Description of the input in messages.

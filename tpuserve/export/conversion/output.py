@@ -61,8 +61,8 @@ def write_whole(out: Path) -> Iterator[Path]:
     except OSError as error:
         raise _make_error(out, error.strerror or str(error)) from error
     except tf.errors.OpError as error:
-        # TensorFlow writes the warm-up file. If its error names the temporary directory, the file
-        # system refused to write. Raise all other errors of TensorFlow unchanged.
+        # TensorFlow raises this error while it writes the warm-up file. If the error names the
+        # temporary directory, the file system refused to write. Raise any other error unchanged.
         if directory_lock.PREFIX not in error.message:
             raise
         raise _make_error(out, error.message) from error

@@ -16,8 +16,8 @@ class HostOp:
     Attributes:
       op: The op type.
       node: Name of the node.
-      place: `FRONT` if the host runs the op before the TPU, `BEHIND` if after it; empty if neither
-        host nor TPU runs the op.
+      place: `FRONT` if the host runs the op before the TPU, `BEHIND` if after it; "" if the op is
+        left out because it checks values that the TPU computes.
       reason: Why the op cannot run on the TPU.
     """
 
@@ -35,9 +35,10 @@ class ConvertedSignature:
       name: Name of the signature.
       num_tpu_ops: Number of nodes on the TPU, without constants and reads of variables.
       num_host_ops: Number of nodes on the host, without constants and reads of variables.
-      host_ops: The nodes that cannot run on the TPU. Other nodes run on the host if a node of
-        `host_ops` before the TPU depends on them, if they depend on a node of `host_ops` after the
-        TPU, or if they are outside of the function that the user chose for the TPU.
+      host_ops: The nodes that cannot run on the TPU, each with the reason. Of the other nodes, the
+        host runs those on which a node of `host_ops` before the TPU depends, those that depend on a
+        node of `host_ops` after the TPU, and those outside of the function that the user chose for
+        the TPU.
       functions: Names of the functions that run on the TPU; empty if the host runs all nodes.
     """
 

@@ -157,7 +157,7 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
     """Move as many nodes of a signature to the TPU as possible.
 
     Args:
-      rewriting: The graph; changed in place.
+      rewriting: The state of the rewriting; changed in place.
       name: Name of the signature.
       signature: The SignatureDef. Its outputs get the names of the new tensors, in place.
     """
@@ -209,7 +209,7 @@ def _choose_groups(
     """Choose the nodes of a signature that run on the TPU.
 
     Args:
-      rewriting: The graph.
+      rewriting: The state of the rewriting.
       signature: Name of the signature, for messages.
       names: Names of the nodes to choose from.
       reasons: Name of a node that only the host can run → why.
@@ -269,14 +269,14 @@ def _find_observers(
     XLA drops checks of values that the TPU computes.
 
     Args:
-      rewriting: The graph.
+      rewriting: The state of the rewriting.
       fetches: The outputs of the signature, as node outputs.
       stop: Names of the nodes that are inputs of the signature.
       needed: Names of the nodes that the signature needs to compute its outputs.
       after_host: Names of the nodes on the TPU, and on the host after the TPU.
 
     Returns:
-      Node name → the entry for the report.
+      Node name → the HostOp that describes the node in the report of the conversion.
     """
     flat, ordered = rewriting.flat.graph.nodes, rewriting.ordered.nodes
     before = graph_ir.find_needed(flat, [value.producer for value in fetches], stop)
@@ -314,7 +314,7 @@ def _insert_parts(
     """Add the TPU computations of a signature and their calls to the rewritten graph.
 
     Args:
-      rewriting: The graph; changed in place.
+      rewriting: The state of the rewriting; changed in place.
       signature_name: Name of the signature.
       parts: The TPU computations.
       on_tpu: Names of the nodes that run on the TPU.
@@ -329,8 +329,8 @@ def _insert_parts(
     if not parts:
         controls, host = (), ()
     replaced: dict[Value, Value] = {}
-    # To update control inputs: name of an original node → name of the node that replaces it. A call
-    # replaces the nodes of a TPU computation, and a copy replaces a node that runs after the TPU.
+    # Name of a node → name of the node that replaces it as a control input: for a node of a TPU
+    # computation, the call; for a node that the host runs after the TPU, its copy.
     awaited: dict[str, str] = {}
     calls: list[Node] = []
     functions = []
@@ -385,7 +385,7 @@ def _make_call(
     """Add the function of a TPU computation to the library, and build the nodes that call it.
 
     Args:
-      rewriting: The graph, whose library gets the function.
+      rewriting: The state of the rewriting, whose library gets the function.
       signature: Name of the signature.
       part: The TPU computation.
       inferred: The inferred shapes of the node outputs.

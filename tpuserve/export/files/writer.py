@@ -105,8 +105,8 @@ class SavedModelWriter:
             "saver": metagraph.saver,
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        # The session only restores the variables. Prune the graph to the ops for this before
-        # TensorFlow assigns devices: the other ops include TPU ops, for which a CPU has no kernel.
+        # Let the session assign devices only to the ops that it runs, which restore the variables:
+        # the graph may have TPU ops, for which a CPU has no kernel.
         config.graph_options.place_pruned_graph = True
         with metagraph.graph.as_default():
             if self._written:
@@ -126,8 +126,8 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The exit stack first calls `_complete`. Then it renames the temporary directory to the
-        # version directory, or removes it after an error.
+        # First `_complete` writes the remaining files. Then the AtomicDirectory is renamed to the
+        # version directory, or removed after an error.
         self._exit_stack.__exit__(error_type, error, traceback)
 
     def _complete(

@@ -123,9 +123,9 @@ def display_name(function: Any) -> str:
 def python_body(polymorphic: Any) -> Any:
     """Return the Python function that a tf.function traces; a method is bound to its object."""
     function = polymorphic.python_function
-    # For a method, `python_function` is a wrapper. Do not return the wrapper, which AutoGraph would
-    # change permanently. Return the wrapped method, bound to the object that owns it. In the
-    # wrapper, the method is bound to a placeholder, whose attribute `target` is this object.
+    # For a method, `python_function` is a wrapper, which AutoGraph would change permanently. So
+    # return the method itself, bound to its object. TensorFlow has bound the method to a
+    # placeholder, whose attribute `target` is this object.
     method = getattr(function, "__original_wrapped__", None)
     owner = getattr(getattr(method, "__self__", None), "target", None)
     if method is None or owner is None:

@@ -16,8 +16,8 @@ from tpuserve.graph.graph_walk import (
 )
 
 # Types of the ops that are not checked for strings. XLA drops assertions together with their
-# messages. A string constant is found by a check of the ops that use it; a check of the constant
-# itself would copy its value.
+# messages. To check a constant would copy its value, and is not necessary: the ops that use a
+# string constant are checked.
 _IGNORED_OPS = ("Assert", "Const")
 
 

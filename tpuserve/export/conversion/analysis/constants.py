@@ -44,6 +44,6 @@ def clear_constant(node: Any) -> Any:
 
 
 def select_functions(nodes: Iterable[Any], library: Any) -> list[Any]:
-    """Return the FunctionDefs of a library that NodeDefs call, directly or indirectly."""
+    """Return those FunctionDefs of a library that NodeDefs call, directly or indirectly."""
     functions = {function.signature.name: function for function in library.function}
     return [functions[name] for name in sorted(find_called_functions(nodes, functions))]

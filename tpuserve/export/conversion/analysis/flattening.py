@@ -107,10 +107,10 @@ def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
 def _inline(
     call: Node, function: str, nodes: dict[str, Node], library: "Library"
 ) -> dict[Value, Value]:
-    """Replace a call by the nodes of the called function, in `nodes`.
+    """Replace a function call in a graph by the nodes of the called function.
 
-    The call itself becomes a NoOp of the same name, which runs after these nodes. Other nodes may
-    still have the name of the call among their control inputs.
+    The call itself becomes a NoOp of the same name, which runs after these nodes, because other
+    nodes may have the call as a control input.
 
     Args:
       call: The call.
@@ -163,9 +163,9 @@ def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
     these ops only read. Their control inputs order nothing, and would make the nodes on the TPU
     wait for unrelated nodes on the host.
 
-    A control input from a node without side effects is therefore replaced by control inputs from
-    the last nodes with side effects that this node depends on; if there are none, it is removed. If
-    the graph has any side effect, each read of a variable counts as a side effect too.
+    A control input from a node without side effects is therefore replaced by the last nodes with
+    side effects on which that node depends, or removed if there are none. If the graph has any side
+    effect, each read of a variable counts as a side effect too.
     """
     effects = {node.name for node in graph.nodes.values() if has_effect(node, library)}
     if effects:

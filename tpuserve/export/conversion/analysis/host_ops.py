@@ -133,8 +133,8 @@ def _find_reason(
     values = (*node.inputs, *outputs)
     if any(types[value] == dtypes.STRING for value in values):
         return STRINGS
-    # The node stays on the host if it uses a resource other than a variable. If it has resource
-    # handles among its inputs, check only these: any handle that it returns is one of them.
+    # The node stays on the host if it uses a resource other than a variable, such as a table. A
+    # node that takes resource handles returns no others. Check its outputs only if it takes none.
     taken = [value for value in node.inputs if types[value] == dtypes.RESOURCE]
     resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
     if not all(_is_variable(value, graph) for value in resources):

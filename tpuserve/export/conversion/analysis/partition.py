@@ -30,8 +30,9 @@ def find_tpu_nodes(
     return to the TPU. A node that only the host can run therefore runs either before the TPU, as do
     all nodes that it depends on, or after the TPU, as do all nodes that depend on it.
 
-    The best choice is a closure of the largest weight (see `find_largest_closure`). Its items are
-    two statements for each node v: "v does not run before the TPU" and "v runs after the TPU".
+    The best choice is a closure of the largest weight (see `find_largest_closure`). Its possible
+    items are two statements for each node v: "v does not run before the TPU" and "v runs after the
+    TPU". A node runs on the TPU if the closure has the first of its statements and not the second.
 
     Args:
       graph: A graph without function calls.

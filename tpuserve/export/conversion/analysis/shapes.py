@@ -71,7 +71,7 @@ class Inference:
 class SignatureShapes:
     """The shapes of a signature's node outputs, for two batch sizes and an unknown batch size.
 
-    A dimension whose size equals the batch size for both batch sizes is taken as the batch.
+    A dimension is taken as the batch if its size is `ROWS` in `first` and `OTHER_ROWS` in `second`.
 
     Attributes:
       first: The shapes for a batch of `ROWS` examples.
@@ -209,7 +209,7 @@ def _closed(shape: Any, rows: int | None, size: int | None) -> list[int | None] 
 
 
 def _replace_lookup(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
-    """Return the nodes that stand for a node while shapes are inferred.
+    """Return the nodes that replace a node in the graph for shape inference.
 
     TensorFlow infers no shape for the result of a lookup in some hash tables. Elementwise ops
     replace such a lookup, because their result also has the shape of the keys.

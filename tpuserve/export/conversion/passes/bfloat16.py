@@ -144,7 +144,8 @@ class _Caster:
 
         Args:
           value: An output of a node that is converted already.
-          dtype: The DataType. For all but float32 and bfloat16, `value` is returned unchanged.
+          dtype: The DataType that the consumer needs. If it is neither float32 nor bfloat16,
+            `value` is returned unchanged.
         """
         if self._types.get(value, dtype) == dtype or dtype not in (_FLOAT32, _BFLOAT16):
             return value

@@ -179,7 +179,7 @@ def make_batch_call(
 
 
 def _place(node: Node, cluster: str, metadata: str) -> Node:
-    """Return a copy of a node that belongs to an XLA cluster.
+    """Return a copy of a node, as a member of an XLA cluster.
 
     Args:
       node: The node.

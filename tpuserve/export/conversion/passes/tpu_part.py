@@ -147,7 +147,7 @@ def _find_handle(value: Value, graph: GraphIR) -> Value:
 def _used_by_host(
     graph: GraphIR, tpu_nodes: Collection[str], names: Collection[str], free: Collection[str]
 ) -> dict[Value, None]:
-    """Return the node outputs that the nodes on the host use, as the keys of a dict.
+    """Return the node outputs that nodes on the host use, in order, as the keys of a dict.
 
     Args:
       graph: The graph of the signature.
