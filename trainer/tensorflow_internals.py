@@ -208,7 +208,7 @@ def get_saver_variables(saver: Any) -> Any:
 
 
 def get_hook_saver(hook: Any) -> Any:
-    """Return the Saver that was passed to a CheckpointSaverHook; None if it has a Scaffold."""
+    """Return the Saver of a CheckpointSaverHook; None if the hook was created without one."""
     return get_private_attribute(hook, "_saver", _PACKAGE)
 
 

@@ -55,10 +55,10 @@ class RunConfig:
       tpu_config: the settings of the training loop; None stands for `TPUConfig()`. A path is taken
         as model_dir, which is the first argument of tf.estimator.RunConfig.
       evaluation_master: the session target of evaluation; '' is this process. None takes
-        eval_session_master of TF_CONFIG or, if that is missing, the target of training. In two
-        cases, None takes this process instead of the target of training: if this process is an
-        evaluator, and if it is a task of TF_CONFIG's cluster and none of tpu_config, master and
-        cluster is passed. The constructor replaces None by the chosen target.
+        eval_session_master of TF_CONFIG or, if that is missing, the target of training. Two kinds
+        of processes take '' instead of the target of training: an evaluator, and a task of
+        TF_CONFIG's cluster whose program passes none of tpu_config, master and cluster. The
+        constructor replaces None by the chosen target.
       master: the session target of training; '' is this process. None takes the target of
         `cluster` or of TF_CONFIG. The constructor replaces None by the chosen target.
       cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master. A
@@ -96,8 +96,8 @@ class RunConfig:
       profile_steps: the first and the last global step to profile for TensorBoard, both
         included; None to disable the profiler.
       compile_step: whether XLA compiles the training step if training runs on the CPU of this
-        process, without a TPU. True, False, or "auto": a longer run then measures steps with and
-        without XLA, and continues in the faster way. XLA never compiles the last step of a
+        process, without a TPU. True, False, or "auto", which lets a longer run measure steps with
+        and without XLA, and continue in the faster way. XLA never compiles the last step of a
         session.run, so that hooks can fetch all tensors of that step.
       task: the task of this process in the cluster of TF_CONFIG.
       has_tpu_config: whether a TPUConfig was passed.
@@ -399,7 +399,7 @@ class RunConfig:
         return is_reader and (self.cluster.task_type, self.cluster.task_id) == own
 
     def _resolve_session_config(self) -> None:
-        """Add the cluster that the cluster resolver describes to session_config."""
+        """Add to session_config the cluster that the cluster resolver describes."""
         self._check_session_config()
         if self.cluster is None:
             return

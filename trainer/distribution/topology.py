@@ -11,8 +11,7 @@ from trainer.config.run_config import InputPipelineConfig, TPUConfig
 logger = logging.getLogger("tensorflow.trainer")
 
 LOCAL_DEVICE = "/replica:0/task:0/device:CPU:0"
-# The values of ModeKeys. For each value, VERBS has the name of the Estimator method that runs the
-# mode.
+# The values of ModeKeys, and for messages: value → name of the Estimator method that runs the mode.
 _TRAIN, _EVAL, _PREDICT = "train", "eval", "infer"
 VERBS = {_TRAIN: "train", _EVAL: "evaluate", _PREDICT: "predict"}
 _WHOLE_BATCH = (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)

@@ -73,7 +73,7 @@ class TPUContext:
         return self._input_pipeline("current_host").host
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Return which of all calls of input_fn this call is, and what it feeds.
+        """Return the number of this call among all calls of input_fn, and what it feeds.
 
         Returns:
           The device of the call's ops, the number of the call (from 0), the number of calls, and

@@ -87,7 +87,7 @@ class ProgressBar:
         self._task: TaskID | None = None
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Draw the bar, or move the bar of an earlier session to the first step of this one."""
+        """Draw the bar, or move it to `step` if an earlier session has drawn it already."""
         if self._task is None:
             self._task = self._progress.add_task(self._name, loss="", speed="-")
             self._progress.start()
@@ -197,7 +197,7 @@ class TimedLogReporter:
 
 
 def _format_remaining(step: int, last_step: int | None, steps_per_second: float) -> str:
-    """Format the end of a run for a log line, such as " of 1000, 20 s left".
+    """Format the last step and the time left for a log line, such as " of 1000, 20 s left".
 
     The text is empty if the last step is unknown. It has no time if the speed is 0.
     """
@@ -255,7 +255,7 @@ class DelayedReporter:
         self._start_time = self._clock() + self._quiet_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """After the quiet period, pass the step to `reporter`, which the first such call starts."""
+        """After the quiet period, start `reporter` if it has not started, and pass it the step."""
         if self._start_time is not None:
             if self._clock() < self._start_time:
                 return

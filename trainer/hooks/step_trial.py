@@ -50,6 +50,8 @@ _SHARE = 0.97
 class StepTrial:
     """Times runs in XLA and in TensorFlow's kernels alternately, and chooses the faster way.
 
+    A run is one `session.run`, which makes several training steps.
+
     Attributes:
       uses_xla: whether the next run uses XLA. The first run uses XLA, which then compiles the step.
       is_over: whether the trial is over. If so, `uses_xla` is the choice for all later runs.
@@ -69,11 +71,11 @@ class StepTrial:
         self._seconds = [0.0, 0.0]
 
     def record(self, steps: int, seconds: float) -> None:
-        """Record the duration of a run, and decide whether the next run uses XLA.
+        """Record the duration of a `session.run`, and decide whether the next one uses XLA.
 
         Args:
-          steps: the number of steps. A run of one step is not measured, because the last step of a
-            run never uses XLA.
+          steps: the number of steps of the run. A run of one step is not measured, because the
+            last step of a run never uses XLA.
           seconds: the duration of the run.
         """
         if self.compiling is None:
@@ -94,7 +96,7 @@ class StepTrial:
         self.uses_xla = self._runs % 4 in (2, 3)
 
     def _is_hopeless(self) -> bool:
-        """Return whether XLA is so much slower that no further measurement is needed."""
+        """Return whether XLA is so much slower than the kernels that the trial can end early."""
         if min(len(self.in_xla), len(self.in_kernels)) < _MIN_HOPELESS:
             return False
         return min(self.in_xla) > _HOPELESS_SHARE * max(self.in_kernels)
@@ -138,8 +140,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         self._loop, self._compiled, self._start = loop, loop.compiled, start
         self._is_forced, self._clock = is_forced, clock
         self._trial: StepTrial | None = None
-        # Whether the next `session.run` uses XLA; None until the trial begins, or until the choice
-        # is made without a trial.
+        # Whether the next `session.run` uses XLA. None until the trial that compares both ways
+        # begins, or until the choice is made without a trial.
         self._uses_xla: bool | None = None
         self._sizes: list[int] | None = None
         self._step, self._started = 0, 0.0
@@ -148,9 +150,10 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         self._variables = HeldVariables(self._compiled.find_variables())
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Record the global step of the new session; choose XLA if it is forced.
+        """Record the global step of the new session; choose XLA if the user forces it.
 
-        If the step has inputs of unknown sizes, `after_run` chooses XLA, once it knows the sizes.
+        If the step has inputs of unknown sizes, XLA cannot compile it yet. Then `after_run` chooses
+        XLA after the first run, which shows the sizes.
         """
         self._step = self._start.step
         self._variables.forget()
@@ -194,8 +197,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
             if self._trial.is_over:
                 _log_choice(self._trial)
         elif self._uses_xla is None:
-            # Measure the speed before the trial from all runs except the first of a session, in
-            # which TensorFlow optimises the graph.
+            # Measure how fast training is before the trial of XLA. The first run is not counted,
+            # because TensorFlow optimises the graph in it.
             self._steps += steps
             self._seconds += seconds
             self._begin_trial()
@@ -230,7 +233,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         logger.info("XLA compiles the training step")
 
     def _begin_trial(self) -> None:
-        """Begin the trial once training has taken long enough.
+        """Begin to time steps with and without XLA, once training has taken long enough.
 
         If too little training is left, or XLA cannot compile the step, choose TensorFlow's kernels
         without a trial.

@@ -199,10 +199,10 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 
     def _last_step(self) -> int | None:
-        """Return the first global step at which this or a StopAtStepHook stops; None if none."""
+        """Return the first step at which this hook or a StopAtStepHook stops; None for no limit."""
         # Read the last step of a StopAtStepHook here, and not when this hook is created: the
         # StopAtStepHook sets it only when the session is created. A StopAtStepHook alone would stop
-        # training one loop too late, because it takes a training loop for one step.
+        # training one loop too late, because it assumes that a loop makes one step.
         steps = [self._start.last_step, *map(get_stop_step, self._stop_hooks)]
         return min((step for step in steps if step is not None), default=None)
 

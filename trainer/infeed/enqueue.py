@@ -195,9 +195,9 @@ def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
 
 
 def repeat_existing_batch(enqueue_once: Any, iterations: Any) -> tuple[Any, int | None]:
-    """Build a loop that feeds several batches to replicas if input_fn returned tensors.
+    """Build a loop that feeds several batches of an input_fn that returned tensors.
 
-    The tensors are in the graph already. So the loop runs copies of the ops that compute and feed
+    The tensors are in the graph already, so the loop runs copies of the ops that compute and feed
     one batch.
 
     Args:

@@ -39,7 +39,7 @@ class BatchSpec:
     shards: int = 1
 
     def full_leaves(self) -> tuple[TensorLeaf, ...]:
-        """Return `leaves` in which each unknown number of examples is that of a full batch."""
+        """Return `leaves`; replace unknown numbers of examples by the number of a full batch."""
         return tuple(
             leaf
             if axis is None or leaf.size(axis) is not None

@@ -35,9 +35,8 @@ class InputPartition:
         parts_by_core: list[list[Any]] = [[] for _ in range(self.cores)]
         for tensor, dims in zip(tensors, self._all_dims(tensors), strict=True):
             tensor_parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
-            # The numbers of cores and parts may differ, and the shorter sequence ends the loop:
-            # `tensor_parts` is infinite for a tensor that every core receives, and has one part for
-            # a tensor that only the first core receives.
+            # Let zip stop at the shorter sequence: `tensor_parts` is infinite for a tensor that
+            # every core receives, and has one part for a tensor that only the first core receives.
             for core_parts, tensor_part in zip(parts_by_core, tensor_parts, strict=False):
                 core_parts.append(tensor_part)
         return parts_by_core

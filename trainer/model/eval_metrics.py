@@ -1,4 +1,4 @@
-"""Builds the ops of an evaluation's metrics: one that adds a batch, and the values at the end."""
+"""Builds an evaluation's metrics: the op that adds a batch, and the tensors of the results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,8 +48,8 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
       metrics: name → metric. A metric is a pair (value, update op), or a tf_keras Metric on which
         model_fn has called update_state.
       loss: float tensor of any shape. Each element is a loss: the mean over some examples.
-      rows: the weight of each loss: a tensor with the number of its examples, of the same shape or
-        a scalar; None for equal weights.
+      rows: the weights of the losses: the number of examples of each loss, as a tensor of the same
+        shape, or one number for all, as a scalar tensor. None for equal weights.
 
     Raises:
       InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.

@@ -201,8 +201,8 @@ def _check_operation(title: str, value: Any) -> None:
 
 
 def _check_default_graph(title: str, value: Any) -> None:
-    # Allow tensors of the default graph and, if it is the body of a function, of the graphs around
-    # the function. A function such as a TPU computation may use their tensors.
+    # Allow tensors of the default graph. If that graph is the body of a function, such as a TPU
+    # computation, also allow tensors of the graphs around it, which the function can capture.
     allowed = [tf.compat.v1.get_default_graph()]
     while getattr(allowed[-1], "outer_graph", None) is not None:
         allowed.append(allowed[-1].outer_graph)
