@@ -26,8 +26,8 @@ BEAT_SECS = 5.0
 """The interval between two heartbeats of a process, in seconds."""
 SILENCE_SECS = 40.0
 """The time, in seconds, after which a host counts as lost if no message has come from it."""
-# The default time, in seconds, that a process continues after the loss of a host for which it does
-# not wait. The time is enough to finish saving a checkpoint.
+# The default time, in seconds, that a process continues after a host is lost, unless it waits for a
+# value from this host or for a computation on all hosts. The time is enough to save a checkpoint.
 _GRACE_SECS = 15.0
 # The default time, in seconds, that host 0 waits for the other hosts to end after a host is lost.
 _OTHERS_END_SECS = 2.0
@@ -72,8 +72,8 @@ class HostGroup:
             message and to end the process with exit code 1.
           beat_secs: the interval between two heartbeats, in seconds.
           silence_secs: the time, in seconds, after which a host without messages counts as lost.
-          grace_secs: how long, in seconds, this process continues after the loss of a host for
-            which it does not wait.
+          grace_secs: how long, in seconds, this process continues after a host is lost, unless it
+            waits for a value from this host or for a computation on all hosts.
           others_end_secs: how long, in seconds, host 0 waits after a loss until the other hosts
             have ended, before it ends itself.
         """
@@ -403,8 +403,8 @@ class HostGroup:
                 return host, reason
             is_needed = self._needed_since is not None
             waited = now - max(since, self._needed_since or since)
-            # If the host has sent "bye", wait for the grace period even if a computation needs all
-            # hosts: the host's program may have run its part of this computation before it ended.
+            # A host sends "bye" when its program ends. Wait for the grace period even during a
+            # computation on all hosts: the host may have run its part of it before it ended.
             if host not in self._said_bye and (is_needed or waited > self._grace_secs):
                 return host, reason
             if is_needed and waited > self._grace_secs:

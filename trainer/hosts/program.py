@@ -27,7 +27,7 @@ def join_hosts(config: RunConfig) -> HostGroup:
     Only the first call in a process connects; later calls return the same group.
 
     Args:
-      config: names the hosts; see `ClusterTask.hosts`.
+      config: the settings of the run, whose `task.hosts` has the addresses of the hosts.
 
     Returns:
       The group of all hosts. It consists of this host alone if the config names no hosts, or if the

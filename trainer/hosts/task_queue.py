@@ -52,8 +52,8 @@ def _queue(task: Task, name: str) -> Any:
 def _task_session(target: str, task: Task, timeout_secs: float = 0.0) -> Iterator[Any]:
     """Return a context with a session that uses only the TensorFlow server of one task.
 
-    The sessions of several processes find the same queue on this server, because their states are
-    not isolated from each other.
+    The sessions of several processes share the queues on this server, because sessions do not
+    isolate their state by default.
 
     Args:
       target: the session target of the server.

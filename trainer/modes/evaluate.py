@@ -123,7 +123,7 @@ def eval_directory(model_dir: str, name: str | None = None) -> str:
 
 
 def _report(values: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
-    """Log the results of an evaluation, and return them with Python scalars for NumPy scalars.
+    """Log an evaluation's results, and return them; NumPy scalars become Python scalars.
 
     Args:
       values: name of a metric → value.

@@ -113,7 +113,7 @@ def _generate_predictions(
 
 
 def _exit_in_graph(graph: Any, session: Any) -> Callable[..., bool | None]:
-    """Return a function that exits a session's context while `graph` is the default graph.
+    """Return a function that calls a session's `__exit__` with `graph` as the default graph.
 
     The hooks that run at the end of a session expect their graph to be the default graph.
     """

@@ -149,7 +149,7 @@ def _run_loops(
 def _make_progress_hook(
     program: ModelProgram, loop: train_loop.TrainLoop, start: StepRangeHook
 ) -> tuple[Any, progress.ProgressHook]:
-    """Return (an object that reports the progress, a hook that passes finished steps to it)."""
+    """Make the reporter of the training's progress, and the hook that passes steps to it."""
     config = program.config
     batch_size = getattr(program, "batch_sizes", {}).get(ModeKeys.TRAIN)
     reporter = progress.make_step_reporter(

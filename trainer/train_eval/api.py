@@ -43,10 +43,10 @@ def train_and_evaluate(
 
     Returns:
       The metrics of the last checkpoint, a dict of metric name → value, and a list of the
-      exporters' results. For a list of EvalSpecs, two dicts, which map the name of each EvalSpec to
-      its metrics and to its list. The metrics are None if there is no checkpoint. In a cluster the
-      function returns None, except for a task of type master, which returns the same as a single
-      process.
+      exporters' results. For a list of EvalSpecs, both are dicts whose keys are the names of the
+      EvalSpecs: name → metrics, and name → list of results. The metrics are None if there is no
+      checkpoint. In a cluster the function returns None, except for a task of type master, which
+      returns the same as a single process.
 
     Raises:
       InvalidType: an argument has a wrong type.

@@ -190,8 +190,8 @@ def _is_finished(
     try:
         evaluator.evaluate(is_final=False)
     except (CheckpointNotFound, tf.errors.NotFoundError) as error:
-        # Try again later with a newer checkpoint: training keeps only a few checkpoints, and may
-        # have removed this one while it was being read.
+        # A file of the checkpoint is missing: training keeps only a few checkpoints, and may have
+        # removed this one meanwhile. Try again later with a newer checkpoint.
         logger.warning("the checkpoint was removed before it could be evaluated: %s", error)
         return False
     step = evaluator.global_step

@@ -13,8 +13,8 @@ from trainer.train_eval.specs import TrainSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Errors that a MonitoredSession does not pass on to its caller if a hook raises them. The session
-# takes such an error for the end of the input, or is created again.
+# Errors of a hook that a MonitoredSession handles itself and does not raise: it treats such an
+# error as the end of the input, or creates its session again.
 _ERRORS_HANDLED_BY_SESSIONS = (
     StopIteration,
     tf.errors.OutOfRangeError,
