@@ -151,7 +151,7 @@ def array_of(value: Any, dtype: "np.dtype[Any]") -> Array:
       dtype: the dtype of the result.
 
     Raises:
-      OverflowError: the dtype is an integer dtype, and a number is a fraction or out of its range.
+      OverflowError: the dtype is an integer dtype, and cannot hold a number, such as 0.5.
       TypeError, ValueError: the value cannot be converted to an array of numbers.
     """
     array: Array = np.asarray(value, None if dtype.kind in "iu" else dtype)

@@ -110,8 +110,8 @@ class Client:
     ) -> Mapping[str, Signature]:
         """Return the signatures of a model: name → signature.
 
-        Over the Open Inference Protocol, the result has only the default signature, which `predict`
-        defines. The arguments and errors are those of `predict`.
+        Over the Open Inference Protocol, the result has only the default signature; the docstring
+        of `predict` says which this is. The arguments and errors are those of `predict`.
         """
         return self._run(self._api.signatures(ModelReference(model, version, label)), timeout_s)
 
@@ -128,8 +128,8 @@ class Client:
 
         Args:
           model: the name of the model.
-          name: the name of the signature; "" for the default signature, which `predict` defines.
-            The Open Inference Protocol over gRPC describes no other signature.
+          name: the name of the signature; "" for the default signature (see `predict`). The Open
+            Inference Protocol over gRPC describes only the default signature.
           version: the version; None for the latest.
           label: the label of the version; "" for none.
           timeout_s: the time limit in seconds; None for the timeout_s of the client.

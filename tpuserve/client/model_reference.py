@@ -1,4 +1,4 @@
-"""Defines how a call refers to a model and its version, and the state of a version."""
+"""Defines how a call names a model and a version, and how a server reports a version's state."""
 
 from dataclasses import dataclass
 

@@ -25,8 +25,8 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 class Api(ABC):
     """Encodes the requests and decodes the replies of one API of a server, over HTTP or gRPC.
 
-    An instance caches the signatures of each model. It drops those of a model when the server
-    refuses a request to the model, and requests them again when they are needed.
+    An instance caches the signatures of each model. When the server refuses a request to a model,
+    the cached signatures of this model are dropped, and are requested again when they are needed.
     """
 
     is_http: bool
@@ -138,8 +138,8 @@ class Api(ABC):
 
         Returns:
           Signature name → signature, for all signatures in the reply. The default signature also
-          has the name "". If the model does not have the requested signature, the result may have
-          others, but not this one.
+          has the name "". If the model does not have the requested signature, the result does not
+          contain it, but may contain other signatures.
         """
         known = yield from self.signatures(model)
         if DEFAULT_SIGNATURE not in known:

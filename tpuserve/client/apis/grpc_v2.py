@@ -95,7 +95,7 @@ class GrpcV2(Api):
 
         Args:
           model: the model, and the version to call.
-          name: the name of the default signature, or "".
+          name: the name of a signature, which must be the default signature; "" also means this.
 
         Returns:
           `name` → the default signature.
@@ -117,7 +117,11 @@ class GrpcV2(Api):
         return {name: Signature(_specs(response.inputs), _specs(response.outputs))}
 
     def _default_name(self, model: ModelReference) -> Steps[str]:
-        """Request the name of the default signature, which Triton's model configuration has."""
+        """Request the name of the default signature from Triton's model configuration.
+
+        A server without Triton's extensions does not report the name. The result is then
+        "serving_default".
+        """
         request = pb.ModelConfigRequest(name=model.name, version=_version(model))
         try:
             reply = yield Call(f"{_SERVICE}/ModelConfig", request.SerializeToString())

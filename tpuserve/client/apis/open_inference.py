@@ -117,8 +117,8 @@ def decode_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequen
     try:
         return flat.reshape(tuple(shape))
     except ValueError as error:
-        # The number of elements is right, but NumPy refuses the shape. It has a dimension of 0, and
-        # another dimension is too large.
+        # The number of elements is right, but NumPy refuses the shape: one dimension is 0, and
+        # another dimension is too large for NumPy.
         raise _wrong_size(name, shape) from error
 
 

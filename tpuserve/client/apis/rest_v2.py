@@ -77,7 +77,10 @@ class RestV2(Api):
         return Call(f"{_path(model)}/infer", b"".join((text, *chunks)), headers)
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Request the default signature of a model, and its name in Triton's configuration."""
+        """Request the default signature of a model, and the name that the signature has.
+
+        The name is in Triton's model configuration, which not every server offers.
+        """
         described = yield from self._describe(model, "")
         try:
             reply = yield Call(f"{_path(model)}/config")

@@ -75,8 +75,8 @@ def to_arrays(protos: Mapping[str, pb.TensorProto]) -> dict[str, Array]:
       protos: alias → TensorProto.
 
     Raises:
-      InvalidReply: a TensorProto has another number of values than its shape has elements, or
-        repeated values make all arrays together too large.
+      InvalidReply: the values of a TensorProto do not fit its shape, or the values that `to_array`
+        repeats make all arrays together too large.
       UnsupportedType: NumPy has no dtype for the elements of a TensorProto.
     """
     result: dict[str, Array] = {}
@@ -101,8 +101,8 @@ def to_array(
       max_repeated_bytes: the largest size, in bytes, of an array with repeated values.
 
     Raises:
-      InvalidReply: the TensorProto has another number of values than its shape has elements, or
-        repeated values make the array too large.
+      InvalidReply: the values of the TensorProto do not fit its shape, or the repeated values make
+        the array too large.
       UnsupportedType: NumPy has no dtype for the elements.
     """
     dtype_name = dtypes.dtype_name(proto.dtype)

@@ -25,8 +25,8 @@ class HttpTransport:
         self._connection = connection
         self._client = httpx.Client(**_settings(connection))
         self._network = DeadlineNetwork()
-        # Set the network backend in private attributes, because httpx has no argument for it. The
-        # transports in `_mounts` are those for connections through proxies.
+        # Set the network backend in private attributes, because httpx has no argument for it. Also
+        # set it for the transports in `_mounts`, which httpx uses for connections through proxies.
         for transport in (self._client._transport, *self._client._mounts.values()):
             if isinstance(transport, httpx.HTTPTransport):
                 transport._pool._network_backend = self._network
@@ -105,8 +105,8 @@ def _settings(connection: Connection) -> dict[str, Any]:
                 f"ca_file is {connection.ca_file!r}, which has no certificate ({error.reason}). "
                 f"Give a PEM file with certificates."
             ) from error
-    # Without TLS, use a context without the system's certificates: reading them would take
-    # most of the time for creating a client.
+    # Without TLS, pass an SSL context that has no trusted certificates. Otherwise httpx would read
+    # them, which takes most of the time for creating a client.
     elif not connection.address.is_secure:
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Do not limit the number of connections, so that each simultaneous call can have its own.
