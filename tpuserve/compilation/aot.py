@@ -156,7 +156,7 @@ def _compile_plan(
     compiler: Compiler,
     progress: Progress,
 ) -> list[Compilation]:
-    """Return the results of a plan, from the cache or by compiling.
+    """Compile what a plan lists, and return the results; take cached results from the cache.
 
     Args:
       plan: The signatures and batch sizes to compile.
@@ -259,7 +259,7 @@ def _summarize(
 def _add_stats(first: CompileStats, second: CompileStats) -> CompileStats:
     """Combine the figures of two programs that run one after the other on the same device.
 
-    All figures are added, except the temporary memory: both programs can use the same.
+    All figures are added, except the temporary memory, which both programs can use in turn.
     """
     return CompileStats(
         flops=first.flops + second.flops,

@@ -150,11 +150,11 @@ class Compiler:
         """Compile training steps for topologies.
 
         Args:
-          steps: Key → a step, and the name of a topology to compile it for.
+          steps: Any key → a step, and the name of a topology to compile it for.
           on_done: Called after each step with the number of finished steps.
 
         Returns:
-          Key → the result, which holds an error if the step does not compile.
+          Key of `steps` → the result, which holds an error if the step does not compile.
         """
         finished = itertools.count(1)
         died = StepResult(error=_WORKER_DIED)

@@ -50,7 +50,8 @@ class CompilePlan:
     """The compilations that a SavedModel needs.
 
     Attributes:
-      graph: The GraphDef of the TPU metagraph, in which other ops have replaced the TPU ops.
+      graph: The GraphDef of the TPU metagraph. Its TPU ops are replaced by ops that have CPU
+        kernels.
       requests: Each signature at each batch size to compile, sorted by signature.
       notes: Sentences about assumptions, such as replaced unknown dimensions, and about signatures
         that the plan leaves out.
@@ -114,8 +115,8 @@ def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
     """Read the TPU metagraph of a SavedModel.
 
     Returns:
-      The signatures: name → signature. And the GraphDef, in which other ops have replaced the TPU
-      ops, so that its XLA clusters can be translated to StableHLO.
+      A dict from signature name to signature; and the GraphDef. The TPU ops of the GraphDef are
+      replaced by ops with CPU kernels, so that its XLA clusters can be translated to StableHLO.
     """
     described = {
         description.tags: description for description in metagraph.read_metagraphs(directory)
@@ -212,7 +213,7 @@ def _close_shapes(
 
     Returns:
       The request with known shapes. If the rank of an argument or the shape of a variable is
-      unknown, it has an error and no clusters.
+      unknown, the returned request has an error and no clusters.
     """
     clusters = []
     for cluster in request.clusters:
@@ -233,9 +234,9 @@ def _close_shapes(
 
 
 def _is_undetermined(argument: AbstractTensor) -> bool:
-    """Return whether the shape of an argument is so unknown that it cannot be assumed.
+    """Return whether no shape can be assumed for an argument of an XLA cluster.
 
-    This is an argument of unknown rank, or a variable with an unknown dimension.
+    This is so for an argument of unknown rank, and for a variable with an unknown dimension.
     """
     if argument.variable is not None:
         return argument.variable.shape is None or None in argument.variable.shape

@@ -1,9 +1,9 @@
 """Converts names of TPU topologies to libtpu's notation.
 
 A user may name a topology in libtpu's notation ("v5e:2x2"), by an accelerator type of Cloud TPU
-("v5litepod-4"), or by the generation only ("v5e"). The number in a Cloud TPU type counts chips for
-v5litepod and v6e, and TensorCores, two per chip, for other generations. The source is the Cloud TPU
-documentation, which has a page for each generation.
+("v5litepod-4"), or by the generation only ("v5e"). The number in an accelerator type is the number
+of chips for v5litepod and v6e. For other generations, it is the number of TensorCores, of which a
+chip has two. The source is the Cloud TPU documentation, which has a page for each generation.
 """
 
 from dataclasses import dataclass

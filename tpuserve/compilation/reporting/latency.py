@@ -7,10 +7,9 @@ from tpuserve.compilation.reporting.report import Compilation, LatencyPick
 
 
 def pick_for_latency(compilations: Sequence[Compilation], goal_seconds: float) -> LatencyPick:
-    """Pick the smallest chip, and on this chip the largest batch size, that meet a latency goal.
+    """Pick the smallest chip that meets a latency goal, and its largest batch size that does.
 
-    Compilations with an incomplete time estimate, in which the compiler has no time for some
-    operations, are not considered.
+    A compilation is ignored if the compiler has no time estimate for some of its operations.
 
     Args:
       compilations: Results of one signature for all batch sizes and topologies.

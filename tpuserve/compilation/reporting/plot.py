@@ -103,7 +103,10 @@ def _draw_lines(
     compilations: Sequence[PlottedCompilation],
     color: Any,
 ) -> None:
-    """Draw the lines of one topology: in the diagram of time and in that of examples per second."""
+    """Draw the results for one topology: a line of times, and a line of examples per second.
+
+    The lines are drawn in two diagrams, `time_axes` and `rows_axes`.
+    """
     points: list[tuple[int, float, float]] = sorted(
         (
             compilation.batch_size,

@@ -46,9 +46,8 @@ class Compilation:
     def bound(self) -> str | None:
         """What limits the speed on this chip: "compute" or "memory"; None if unknown.
 
-        It is "compute" if the operations at the chip's peak compute take longer than the memory
-        traffic at the chip's memory bandwidth, else "memory". Both figures of the chip are the
-        published ones.
+        It is "compute" if the operations at the chip's published peak compute take longer than
+        the memory traffic at the chip's published memory bandwidth, else "memory".
         """
         generation = chips.find_generation(self.topology.name)
         if self.stats is None or generation is None:

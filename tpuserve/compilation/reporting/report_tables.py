@@ -203,7 +203,7 @@ def _print_latency_advice(console: Console, advice: CompileAdvice) -> None:
 def _print_batch_size_advice(
     console: Console, advice: CompileAdvice, report: CompileReport
 ) -> None:
-    """Print the recommended batch sizes, and the share of padding under the expected requests."""
+    """Print the recommended batch sizes, and how much padding they cause for the request mix."""
     if advice.buckets is None:
         return
     sizes = list(advice.buckets.batch_sizes)
