@@ -16,8 +16,8 @@ from tpuserve.tensorflow_internals import FuncGraph
 
 _SCOPE = "emulated"
 # The name of a gradient function that raises an error, because gradients must be computed inside of
-# a TPU computation. Each result of a computation gets this gradient function. `is_lowered` finds
-# the computations by its name.
+# a TPU computation. Each result of a computation gets this gradient function. `is_lowered`
+# searches a graph for this name, to find out whether the graph has such a computation.
 _GRADIENT = "EmulatedTpuComputation"
 
 # Keys of the collections that are not copied from a FuncGraph to the user's graph. They hold
@@ -151,10 +151,10 @@ def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bo
 
 
 def _captured_in(graph: Any, tensor: Any) -> Any:
-    """Return a tensor of `graph` that has the value of `tensor`.
+    """Return a tensor that ops in `graph` can use in place of `tensor`.
 
-    Only a FuncGraph can use tensors of an outer graph. It captures them by placeholders. For any
-    other graph, `tensor` is returned itself.
+    If `graph` is a FuncGraph, `tensor` may be in an outer graph, and the result is the placeholder
+    that captures it. Otherwise the result is `tensor` itself.
     """
     return graph.capture(tensor) if isinstance(graph, FuncGraph) else tensor
 
@@ -206,9 +206,9 @@ def _graph_def(targets: list[Any], traced: Any) -> Any:
 
 
 def _copy_collections(traced: Any, graph: Any) -> None:
-    """Copy the collections of a FuncGraph, `traced`, to those of `graph`.
+    """Add the items in the collections of a FuncGraph, `traced`, to the collections of `graph`.
 
-    Variables, for example, are copied. Tensors and operations of `traced` are not, because they do
+    Among the items are variables. Tensors and operations of `traced` are not added, because they do
     not belong to `graph`.
     """
     for name in traced.get_all_collection_keys():

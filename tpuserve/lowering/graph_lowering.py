@@ -46,9 +46,9 @@ def lower(
       compiled: whether XLA compiles TPU computations. If False, their ops run one by one, which
         starts faster and works for more ops.
       core_devices: core_devices[c] is the device that takes the place of TPU core c, such as
-        "/job:worker/task:1", for the computations in the main graph. Ops that run once for all
-        replicas, such as a sum or an update of a variable, get no device. Empty if one device runs
-        everything.
+        "/job:worker/task:1". Empty if one device runs everything. The devices are used only for
+        computations in the main graph. Ops that run once for all replicas, such as a sum or an
+        update of a variable, get no device.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU. The message names the op, the node and the
@@ -92,9 +92,9 @@ def _keep_functional_control_flow(
 ) -> None:
     """Remove the attribute that keeps XLA from compiling If and While ops.
 
-    TensorFlow sets the attribute on If and While ops that it traces outside of a TPU computation.
-    Before TensorFlow runs a graph, it replaces the ops that have the attribute by Enter, Switch and
-    Merge, which XLA cannot compile.
+    TensorFlow sets this attribute, `_lower_using_switch_merge`, on If and While ops that it traces
+    outside of a TPU computation. Before TensorFlow runs a graph, it replaces the ops that have the
+    attribute by Enter, Switch and Merge, which XLA cannot compile.
 
     Args:
       reachable: names of the functions that the graph calls.
@@ -192,7 +192,10 @@ def _has_host_part(function: "FunctionDef", functions: "Mapping[str, FunctionDef
 
 
 def _check_no_strings(function: "FunctionDef") -> None:
-    """Raise a LoweringError if a TPU computation's function takes or returns strings."""
+    """Raise a LoweringError if the function of a TPU computation takes or returns strings.
+
+    A TPU cannot hold strings, so the computation could not run there.
+    """
     for verb, arguments in (
         ("takes", function.signature.input_arg),
         ("returns", function.signature.output_arg),

@@ -38,8 +38,9 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
     """Replace control inputs by control inputs between nodes that have side effects.
 
     In TensorFlow, a gradient op has control inputs from dozens of other gradient ops, so that all
-    gradients are complete together. Control inputs of pure nodes, which have no side effects, order
-    nothing. But they would split a computation into many clusters, which XLA compiles separately.
+    gradients are complete together. Such control inputs between pure nodes, which have no side
+    effects, are needless. They would split a computation into many clusters, which XLA compiles
+    separately.
 
     A control input that comes from a pure node is replaced by control inputs from those nodes with
     side effects on which the pure node depends. A control input of a pure node is moved to the

@@ -178,7 +178,7 @@ def _replace_hints(definition: "NodeDef") -> None:
     # the inputs and outputs of all replicas.
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
-    # Let TensorFlow replace the loop or branch by Switch and Merge in the main graph, so that
-    # Grappler optimises the body. TensorFlow sets this attribute itself, but not in graphs for a
-    # TPU.
+    # Set the attribute that lets TensorFlow replace the loop or branch by Switch and Merge, so that
+    # Grappler optimises the body in the main graph. TensorFlow does not set this attribute in
+    # graphs for a TPU.
     definition.attr[SWITCH_MERGE].b = True

@@ -105,7 +105,7 @@ class _Rewriter:
             self._replace_branch(branch)
 
     def _replace_loop(self, loop: Loop) -> None:
-        """Add a While, and let the nodes that use the results of a loop use its outputs instead."""
+        """Add a While, and use its results wherever the results of a loop were used."""
         # Names of the Enter nodes for values from outside that the loop only reads. In the While,
         # they become loop variables that do not change.
         constant = dict.fromkeys([*loop.condition.entered, *loop.body.entered])
@@ -147,7 +147,7 @@ class _Rewriter:
         )
 
     def _replace_branch(self, branch: Branch) -> None:
-        """Add an If, and let the nodes that use a branch's Merge nodes use its outputs instead."""
+        """Add an If, and use its outputs wherever the Merge nodes of a branch were used."""
         arguments = [self._types[value] for value in branch.captured]
         name = branch.merges[0].rpartition("/")[0] or "cond"
         names = [
@@ -184,7 +184,7 @@ class _Rewriter:
 
         Args:
           name: The name of the function; it is changed if it is taken or has special characters.
-          subgraph: The nodes.
+          subgraph: The nodes of the function's body.
           arguments: DataType enum values of the function's arguments.
           entered: Name of an Enter node → index of the argument that replaces its output.
           passed: Indices of arguments that the function also returns, after the other results.

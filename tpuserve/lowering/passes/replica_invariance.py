@@ -46,7 +46,7 @@ def invariant_loop_variables(
 ) -> list[bool]:
     """Return, for each loop variable of a While, whether it is the same on all replicas.
 
-    It must be the same on all replicas in each iteration.
+    The result for a variable is True only if this holds in every iteration.
 
     Args:
       node: the While.

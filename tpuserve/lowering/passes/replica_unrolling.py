@@ -195,7 +195,7 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = [Value(name, index) for name in names]
 
     def _emit_joint(self, node: Node, controls: list[str]) -> None:
-        """Add a loop or branch that does the work of all replicas to the new graph.
+        """Add to the new graph a single loop or branch that does the work of all replicas.
 
         Args:
           node: the loop or branch in the graph of one replica.

@@ -31,7 +31,10 @@ class Subgraph:
 
     @property
     def is_closed(self) -> bool:
-        """Whether all inputs of the nodes come from `nodes`, `inputs` or `entered`."""
+        """Whether the nodes use no outside tensors except `inputs` and outputs of Enter nodes.
+
+        Only then can the nodes be turned into a function.
+        """
         return all(
             value in self.inputs or value.producer in self.nodes or value.producer in self.entered
             for value in self._taken()
@@ -100,7 +103,7 @@ def extract_subgraph(
 
     Args:
       nodes: Name → node of the graph.
-      results: The node outputs.
+      results: The node outputs, which become the results of the subgraph.
       inputs: Output of a node in `stop` → index of the argument by which the function receives it.
       stop: Names of nodes that do not become part of the subgraph. The search does not continue to
         their inputs. Enter nodes are treated in the same way.

@@ -88,7 +88,10 @@ class UnrolledGraph:
     def node_maker(
         self, prefix: str, controls: list[str], device: Callable[[int], str]
     ) -> Callable[..., Value]:
-        """Return a function that adds a node, for the attribute `make_node` of a `ReplicatedOp`.
+        """Return a function that adds a node to this graph.
+
+        The function becomes `ReplicatedOp.make_node`. The docstring of `ReplicatedOp` describes the
+        arguments of the function.
 
         Args:
           prefix: a prefix for the names of the nodes.

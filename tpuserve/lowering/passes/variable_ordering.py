@@ -38,8 +38,8 @@ class VariableOrdering:
     def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
         """Return the names of the nodes that must run before a cluster because of variables.
 
-        They are the nodes, from earlier calls of `record`, of the clusters that use a variable
-        which this cluster uses too. Two clusters that only read variables are not ordered.
+        These are the nodes that `record` has stored for earlier clusters which use a variable of
+        this cluster. Two clusters that only read variables are not ordered.
 
         Args:
           cluster: the cluster.

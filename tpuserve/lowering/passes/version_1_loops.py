@@ -133,8 +133,8 @@ def _walk(
 ) -> list[str]:
     """Return the names of the nodes that some node outputs depend on.
 
-    The search does not continue to the inputs of nodes in `stop`, Enter nodes and Merge nodes of
-    loops. These nodes themselves are returned.
+    The search ends at Enter nodes, at the Merge nodes of loops, and at the nodes in `stop`. These
+    nodes themselves are returned, but not the nodes that only they depend on.
     """
     reached: dict[str, None] = {}
     pending = [value.producer for value in values]
