@@ -97,8 +97,8 @@ class ClusterProgram:
                 execute = self._compile(key, cluster, core, is_kept=False)
             return execute(*feeds)
         except UnsupportedOnTpu as error:
-            # When the model was loaded, the cluster was translated for other shapes without an
-            # error. So the shapes of this request are the cause, and the error is the client's.
+            # Report an invalid input: the load of the model has translated the cluster for other
+            # shapes without an error, so the input shapes of this request cause the error.
             raise InvalidTensor(str(error)) from error
         finally:
             with self._lock:

@@ -53,10 +53,10 @@ class ExecutableCache:
             logger.warning("executables are not saved: %s cannot be written", directory)
 
     def make_key(self, device: Any, *content: str) -> str:
-        """Return the key of an executable, a hash.
+        """Return the key of an executable in the cache.
 
-        It covers the program, the versions of jax, the settings of XLA, and the properties of the
-        device and the processor.
+        The key is a hash of the program, the versions of jax, the settings of XLA, and the
+        properties of the device and the processor.
 
         Args:
           device: the jax device that runs the executable.
@@ -165,9 +165,10 @@ def _prepare_directory(directory: Path) -> str:
 
 @functools.cache
 def _describe_machine(device: Any) -> str:
-    """Return a text that differs between environments that need different executables.
+    """Return a text that describes all on which an executable depends besides the program.
 
-    It has the versions of jax, the settings of XLA, and properties of the device and the processor.
+    These are the versions of jax, the settings of XLA, and properties of the device and the
+    processor. An executable can be used only where the text is the same.
     """
     import jax
     import jaxlib

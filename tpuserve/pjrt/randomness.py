@@ -32,10 +32,10 @@ _STATELESS = {
 # numbers in each step, and there is no stateless op that XLA can compile in their place.
 _WITHOUT_KEY = ("Multinomial", "ParameterizedTruncatedNormal", "RandomShuffle")
 _PHILOX = 1
-# A random op gets a counter that is computed from its seeds, and a function call a key that is
-# computed from the number of the call. The seeds or the number are multiplied by this factor, to
-# spread them over 64 bits. It is 2**64 divided by the golden ratio, and odd, so that all its
-# multiples modulo 2**64 differ.
+# The counter of a random op is computed from the seeds of the op, and the key of a function call
+# from the number of the call. To spread them over 64 bits, the seeds and the number are multiplied
+# by this factor. The factor is 2**64 divided by the golden ratio. It is odd, so different numbers
+# have different products modulo 2**64.
 _STEP_OF_KEYS = 0x9E3779B97F4A7C15
 # The key of the random ops in a called function is computed from the caller's key, which is
 # multiplied by this factor, modulo 2**64. It is the multiplier of Knuth's linear congruential

@@ -29,7 +29,7 @@ class LoopArguments:
     Attributes:
       variables: argument that is the handle of a variable → the variable.
       row_shardings: argument that is the handle of an embedding table whose rows are divided among
-        the replicas → the division.
+        the replicas → which replica stores which rows.
       counters: the arguments, int32 [], that count the finished steps.
       counts: the arguments, int32 [], that hold the number of steps of the whole loop.
       constants: argument that is a constant outside of the loop → its value.

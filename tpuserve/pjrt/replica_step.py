@@ -68,8 +68,8 @@ class ReplicaStep:
       variables: the variables that the step reads or changes.
       batch_variables: indices of the variables whose first dimension is the number of embedding ids
         in a batch. `variables` has their shapes for the sizes of `feeds`.
-      row_shardings: index of an embedding table whose rows are divided among the replicas → the
-        division.
+      row_shardings: index of an embedding table whose rows are divided among the replicas → which
+        replica stores which rows.
       iterations: name of the tensor, outside of the loop, that holds the number of steps.
     """
 
@@ -85,7 +85,7 @@ class ReplicaStep:
           graph: the GraphDef of a program for a TPU; it has one loop with `_tpu_replicate`.
           line_of: takes a node as "node@function"; returns the line of user code that created the
             node, as "file:number", or None if it is unknown.
-          sizes: a size for each of `unknown_sizes`; None for 1 in each.
+          sizes: a size for each of the dimensions in `unknown_sizes`; None for 1 in all of them.
 
         Raises:
           UnsupportedOnTpu: the graph has no such loop, or the step has an op that PJRT devices
@@ -170,8 +170,8 @@ class ReplicaStep:
     def module(self) -> bytes:
         """The function as a serialised StableHLO module, in StableHLO's portable form.
 
-        Its collectives still have the form that TensorFlow's XLA bridge writes, which jax cannot
-        run.
+        jax cannot run this module: its collectives still have the form that TensorFlow's XLA bridge
+        writes.
 
         Raises:
           UnsupportedOnTpu: XLA cannot compile an op of the step.

@@ -36,8 +36,8 @@ _MAX_STEPS = 64
 class Dispatch:
     """The results of one dispatch, which runs several training steps.
 
-    The arrays are jax arrays that the devices may still be computing. The capacity is `count`
-    rounded up to a power of two.
+    The arrays are jax arrays that the devices may still be computing. In their shapes, `capacity`
+    is `count` rounded up to a power of two.
 
     Attributes:
       count: number of steps.
@@ -103,7 +103,8 @@ class StepProgram:
         # Sizes of the dimensions in `step.unknown_sizes` → the step for these sizes.
         self._steps: dict[tuple[int, ...], ReplicaStep] = {}
         self._executables: dict[tuple[int, ...], Any] = {}
-        # The sizes of the last batches, rounded up; only used if the step has `batch_variables`.
+        # The sizes of the unknown dimensions in earlier batches, rounded up. Later batches are not
+        # made smaller. Only used if the step has `batch_variables`.
         self._sizes: tuple[int, ...] = ()
         if cache is None or jax.process_count() > 1:
             # With several processes, do not cache executables: a process cannot load an executable
@@ -324,6 +325,8 @@ class StepProgram:
     def _pad_batch_variables(self, step: ReplicaStep) -> None:
         """Pad the variables whose first dimension is the number of embedding ids in a batch.
 
+        If the next batches have more ids, the variables must have room for them.
+
         Args:
           step: the step to run next, which has the padded shapes of the variables.
         """
@@ -334,7 +337,7 @@ class StepProgram:
                 self._variables[index] = self._put(pad_rows(value, rows), self._replicated)
 
     def _put(self, value: Array, sharding: Any) -> Any:
-        """Copy an array to the devices of this process; return it as a part of a global jax array.
+        """Copy this process's part of an array to its devices; return the whole as a jax array.
 
         Args:
           value: the part of the array for the devices of this process.
