@@ -206,7 +206,7 @@ def _predict_file(
 
     Args:
       predictor: runs the model.
-      batches: the batches of the input file, which are read while others run.
+      batches: the batches of the input file; the next ones are read while the model runs.
       output: writes the output file.
       meter: counts the rows and reports the progress.
     """
@@ -241,8 +241,8 @@ def _write(
       output: writes the output file.
       batch: the records of the batch.
       run: the future of the outputs.
-      previous: completes when the previous batch is written; None for the first batch. If that has
-        failed, this batch is not written, and the same error is raised.
+      previous: the future of the call that writes the previous batch; None for the first batch. If
+        that call fails, this batch is not written, and the same error is raised.
 
     Returns:
       The number of rows of the batch.

@@ -243,8 +243,8 @@ class OutputDirectory:
             ) from error
 
     def _remove_temporary_files(self) -> None:
-        # Keep the files that this run can continue. Without the description, keep none, because
-        # they may be of another run.
+        # Keep the files that this run can continue. Without a `predict.json`, which describes the
+        # run that wrote them, keep none: they may be of another run.
         is_described = (self._path / DESCRIPTION_FILE).exists()
         numbers = range(len(self._run["inputs"]) if is_described else 0)
         unfinished = tuple(

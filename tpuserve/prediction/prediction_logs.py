@@ -77,8 +77,8 @@ def encode_batch(batch: Batch, outputs: Mapping[str, Array]) -> list[bytes]:
     contents = [column for _, column in (*input_columns, *output_columns)]
     if batch.requests:
         contents.insert(0, list(batch.requests))
-    # The first dimension of each record's tensors, as a tuple. The tuple is empty if the batch is a
-    # single request that is not split: then the layouts have all dimensions.
+    # For each record, the first dimension of its tensors, as a tuple. If the batch is a single
+    # request that is not split, the tuple is empty: `_Layout.shape` then has all dimensions.
     rows = [()] if counts is None else [(count,) for count in counts]
     sizes = list(zip(rows, *(map(len, column) for column in contents), strict=True))
     signature_name = None if batch.requests else batch.signature_name
@@ -103,7 +103,7 @@ def _to_column(
     Args:
       alias: the alias of the input or output.
       array: the tensor of the batch, [rows, ...].
-      row_counts: the number of rows of each record; None if the whole tensor is one record's.
+      row_counts: the number of rows of each record; None if the whole tensor belongs to one record.
 
     Returns:
       The properties that all records share, and the serialised elements of each record.

@@ -55,20 +55,20 @@ def load(
       session_config: a serialised ConfigProto.
       fallback_to_cpu: whether to load {serve} if the metagraph with the wanted tags cannot run.
       forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as read files.
-      max_constant_bytes: the bytes of memory that constants, and tensors computed from them, may
-        take beyond the size of the constants in the file; 0 for no limit. For example, the file
-        stores a constant of equal elements as one element.
+      max_constant_bytes: how many bytes more than in the file the constants, and the tensors that
+        are computed from them, may take in memory; 0 for no limit. For example, the file stores a
+        constant of equal elements as one element.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
         seconds; 0 for no limit.
-      batch_sizes: the batch sizes, in examples, for which a runtime that compiles models compiles
-        this one during the load.
+      batch_sizes: the batch sizes, in examples, for which the model is compiled during the load, if
+        the runtime compiles models.
       cache_directory: the directory in which a runtime that compiles models keeps its executables
         for later processes; None to keep none.
       make_plan: the function that plans the load, for example in a subprocess.
-      executor: takes a function that does the long part of the load, calls this function, for
-        example in another thread, and returns its result. The long part runs mostly in C++.
+      executor: is called with a function that does the long part of the load, mostly in C++. The
+        executor has to call this function, for example in another thread, and return the result.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.

@@ -31,12 +31,12 @@ class LoadOptions:
     Attributes:
       session_config: a serialised ConfigProto; empty for TensorFlow's defaults.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
-      executor: takes a function that does the long part of the load, calls this function, for
-        example in another thread, and returns its result.
+      executor: is called with a function that does the long part of the load. The executor calls
+        this function, for example in another thread, and returns the result.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
         seconds; 0 for no limit.
       batch_sizes: the sizes, in examples, of the batches that will be run. A runtime that compiles
-        models compiles them for these sizes during the load. Empty if the sizes are not known.
+        models compiles the model for these sizes during the load. Empty if they are not known.
       cache_directory: the directory in which a runtime that compiles models keeps its executables
         for later processes; None to keep none.
     """

@@ -78,7 +78,7 @@ def make_load_plan_in_subprocess(request: LoadRequest) -> LoadPlan:
         result = _run_subprocess(request)
     except TpuserveError:
         raise
-    except Exception as error:  # Damaged output of the subprocess may cause any error here.
+    except Exception as error:  # Unpickling damaged output of the subprocess may raise any error.
         logger.warning(
             "%s: prepared in this process, because the subprocess failed: %r",
             request.directory,

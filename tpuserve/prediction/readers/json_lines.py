@@ -115,7 +115,7 @@ def _to_arrays(
 
 
 def _find_invalid_line(values: Mapping[int, Any], dtype: str) -> tuple[int, str]:
-    """Find the line whose value keeps the values of an input from forming one array.
+    """Find the line to blame if the values of an input cannot be converted to one array.
 
     Args:
       values: line number → value of the input.

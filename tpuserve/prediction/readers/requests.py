@@ -172,8 +172,8 @@ def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None
 def _mark_last(batches: Iterator[Batch], end: Position) -> Iterator[Batch]:
     """Yield batches, and set the attribute `end` of the last batch.
 
-    The other batches have no `end`. Requests are merged only within a group of records that were
-    read together, so a reader that starts within a group would merge them to other batches.
+    The other batches have no `end`, because a reader cannot start after them: requests are merged
+    only within a group of records that were read together, and another start changes the groups.
 
     Args:
       batches: the batches of one group of records; at least one.

@@ -28,7 +28,7 @@ class Writer(Protocol):
 
         Returns:
           The file that the later writer needs: the output file itself, or for Parquet a second
-          file with the same rows. The later writer takes its present size as `size`, see
+          file with the same rows. Pass the size that this file has now as the argument `size` of
           `open_writer`.
         """
         ...

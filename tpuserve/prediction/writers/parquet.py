@@ -98,9 +98,9 @@ class ParquetFileWriter:
         self._writer.close()
 
     def _append(self, rows: Any) -> None:
-        """Append an Arrow record batch to the row group, and write the group if it is large enough.
+        """Add an Arrow record batch to the next row group of the Parquet file.
 
-        The first record batch creates the Parquet file.
+        The group is written when it is large enough. The first record batch creates the file.
         """
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._path, rows.schema)

@@ -207,7 +207,7 @@ def load_pjrt_model(
       options: the options of the load.
       max_devices: the largest number of devices to use; None for all.
       forbids_endless_loops: whether to refuse a cluster with a loop whose number of iterations XLA
-        does not know, because a run cannot be stopped.
+        does not know. Such a loop may never end, and cannot be stopped.
       make_tracer: takes the lowered GraphDef and returns the function that finds the clusters of a
         signature. None uses a function that infers the shapes of all tensors of the graph.
       compile_clusters: compiles clusters before the function returns. None compiles them for the

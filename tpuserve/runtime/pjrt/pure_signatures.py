@@ -148,7 +148,7 @@ class _ClusterSearch:
         """Return where tensors of the main graph, or of the body of a function, come from.
 
         Args:
-          nodes: name → node, of all nodes that run.
+          nodes: name → node, for the nodes of the main graph or function that the tensors need.
           arguments: the sources of the tensors that a request feeds or that are arguments of the
             function, by name.
           tensors: names of the tensors.

@@ -49,11 +49,11 @@ class SignatureRunner:
     """Runs one signature in a session; thread-safe.
 
     A run takes place in the calling thread or in a thread pool. The calling thread is faster for a
-    small model, but a run there cannot be stopped. So a run that may have to be stopped takes place
-    in the thread pool. If the graph has a loop, this is any run that a client may cancel. In every
-    graph, it is a run with a deadline, unless the run will certainly end in time. The end is
-    certain if the run time depends only on the shapes of the inputs, and if the last run on the
-    same shapes took a small part of the time limit.
+    small model, but a run there cannot be stopped. So the thread pool is used for two kinds of
+    runs: if the graph has a loop, each run that a client may cancel; in every graph, each run with
+    a deadline that the run may miss. A run cannot miss its deadline if the run time depends only on
+    the shapes of the inputs, and the last run on the same shapes took a small part of the time
+    limit.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class SignatureRunner:
 
 
 # The beginning of TensorFlow's error about an op that has no kernel for a dtype on a device. The
-# model causes this error, and not an invalid input, as the class of the error suggests.
+# class of the error suggests an invalid input, but the model is the cause.
 _NO_KERNEL = "No OpKernel was registered to support Op"
 _BFLOAT16 = "DT_BFLOAT16"
 _KERNEL_ADVICE = (

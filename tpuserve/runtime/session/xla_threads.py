@@ -1,9 +1,9 @@
 """Starts the threads in which XLA compiles and computes on a CPU.
 
 XLA creates one thread pool for the process when it compiles the first program. The threads of the
-pool inherit the scheduling priority of the thread that creates it. If a low-priority thread that
-loads a model created the pool, later requests would run at low priority. So this module creates the
-pool before such a thread runs.
+pool inherit the scheduling priority of the thread that creates it. Models are loaded in threads of
+low priority. If such a thread created the pool, all later requests would run at low priority. So
+this module creates the pool before such a thread runs.
 """
 
 import threading
