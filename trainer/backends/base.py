@@ -42,8 +42,8 @@ class EvalGraph:
     """The graph of an evaluation run.
 
     Attributes:
-      metrics: the metrics. The evaluation runs their `update` op until a hook or the end of the
-        input stops the session.
+      metrics: the ops of the metrics. The evaluation runs the op `metrics.update` until a hook or
+        the end of the input stops the session.
       spec: model_fn's EstimatorSpec. On a TPU, another EstimatorSpec with the same hooks and
         scaffold, but with tensors outside the TPU computation, which a session can fetch.
       hooks: SessionRunHooks that the session needs, for example to feed the input.

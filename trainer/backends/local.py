@@ -120,10 +120,11 @@ class LocalBackend:
     def _check_compile_step(self, compile_step: bool | str) -> bool | str:
         """Return compile_step, or False if the step does not run on this process's CPU.
 
-        XLA compiles a training step only for this CPU.
+        XLA compiles a training step only for this CPU. If the step runs elsewhere, the value "auto"
+        becomes False, but True raises an error.
 
         Raises:
-          UncompilableStep: compile_step is True, but the step runs elsewhere, because of the
+          UncompilableStep: compile_step is True, and the step runs elsewhere because of the
             session's master, a device_fn or a GPU.
         """
         reason = ""
@@ -217,9 +218,9 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     """Create the backend of a process that is a task of the cluster in TF_CONFIG.
 
     Returns:
-      The backend. None for an evaluation or prediction if the config names another session target
-      than the TensorFlow server of this task. The evaluation or prediction then runs at that
-      target, as it does without a cluster.
+      The backend. None for an evaluation or prediction whose session target in the config is not
+      the TensorFlow server of this task: the caller then creates a backend for that target, as
+      without a cluster.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn

@@ -53,7 +53,10 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
 
 
 class _WrappingSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Wraps each session that another SessionCreator creates, by calling a function with it."""
+    """Lets another SessionCreator create a session, and a function wrap this session.
+
+    A TPU runtime thus replaces the session by an object that runs TPU computations.
+    """
 
     def __init__(self, creator: Any, wrap_session: Callable[[Any], Any]) -> None:
         self._creator, self._wrap_session = creator, wrap_session

@@ -21,8 +21,8 @@ class ReplicaProgram(TPUModelProgram):
     Attributes:
       topology: the distribution of the batches over hosts, replicas and cores.
       device_assignment: the cores of each replica; None for one core each.
-      pipeline: the input pipeline for which input_fn is called. None in the original object; the
-        function that `pipeline_input` returns sets it in a copy.
+      pipeline: the input pipeline for which `call_input_fn` calls input_fn. It is set only in the
+        copies of the program that the result of `pipeline_input` makes, one for each pipeline.
     """
 
     topology: BatchTopology | None = None

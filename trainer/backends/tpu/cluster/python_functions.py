@@ -63,8 +63,8 @@ def note_call(mode: str, input_fn: Callable[..., Any]) -> None:
 def is_served_by_workers(token: bytes) -> bool:
     """Return whether the workers of a cluster can find the Python function of a token.
 
-    They can if the token comes from the context `_named`. In another process, a token that
-    TensorFlow has chosen may stand for another function.
+    They can if the context `_named` has made the token, because such a token is the same in all
+    processes. A token that TensorFlow has made may stand for another function in another process.
     """
     return token.startswith(f"{_PREFIX}{_SEPARATOR}".encode())
 
@@ -106,8 +106,8 @@ def serve_functions(
     registry = script_ops._py_funcs
     get_known = registry.get
     lock = threading.Lock()
-    # Index of an input pipeline → (number of the leader's graph, the graph that the newest call of
-    # input_fn has built). The functions stay alive as long as the graph of the call is stored.
+    # Index of an input pipeline → (the number `run` of the newest call of input_fn, the tf.Graph
+    # that this call has built). Storing the graph keeps the Python functions of the call alive.
     graphs: dict[int, tuple[int, Any]] = {}
 
     def get(token: str, default: Any = None) -> Any:
@@ -139,7 +139,8 @@ def _call_in_graph(call_input_fn: Callable[[Pipeline], Any], run: int, pipeline:
 
     Args:
       call_input_fn: takes an input pipeline and calls the user's input_fn for it.
-      run: the number of the graph that the leader builds; it becomes a part of the tokens.
+      run: the number of the leader's graph, in the order in which the leader builds graphs. The
+        tokens contain this number.
       pipeline: the input pipeline to build.
     """
     graph = tf.Graph()
@@ -156,7 +157,7 @@ def _named(run: int, pipeline: Pipeline) -> Iterator[None]:
     it is the same in all processes.
 
     Args:
-      run: the number of the graph that the leader builds.
+      run: the number of the leader's graph, in the order in which the leader builds graphs.
       pipeline: the input pipeline to which the Python functions belong.
     """
     registry, thread = script_ops._py_funcs, threading.get_ident()

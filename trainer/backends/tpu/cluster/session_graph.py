@@ -71,10 +71,10 @@ def _needs_leader(node: Any) -> bool:
 
 
 def _callers_of(is_node: Callable[[Any], bool], functions: dict[str, Any]) -> set[str]:
-    """Return the names of functions that contain certain nodes, or call a function with such nodes.
+    """Return the names of functions that contain certain nodes, directly or in called functions.
 
     Args:
-      is_node: returns whether a NodeDef is one of these nodes.
+      is_node: returns whether a NodeDef is one of the nodes to find.
       functions: name of a function → its FunctionDef.
     """
     callers: dict[str, list[str]] = {}
@@ -90,7 +90,15 @@ def _calls(node: Any, names: set[str]) -> bool:
 
 
 def _with_consumers(names: Iterable[str], definition: Any) -> set[str]:
-    """Return the names of some nodes of a GraphDef, and of all nodes that depend on one of them."""
+    """Extend a set of nodes of a GraphDef by all nodes that depend on one of them.
+
+    Args:
+      names: the names of the nodes in the set.
+      definition: the GraphDef.
+
+    Returns:
+      The names of the nodes in the extended set.
+    """
     consumers: dict[str, list[str]] = {}
     for node in definition.node:
         for reference in node.input:

@@ -253,10 +253,10 @@ class DeviceLoop:
 
 
 def _make_queue(direction: str, core: int, types: list[Any]) -> Any:
-    """Build an op that refers to the queue that replaces the infeed or outfeed of a core.
+    """Build an op that refers to the queue of a core, which replaces the core's infeed or outfeed.
 
-    The op has the shared name and the attributes of the queue ops in the graph that
-    `tpuserve.lowering` has made of the TPU graph. So all these ops share one queue.
+    `tpuserve.lowering` builds queue ops with the same shared name and attributes, in place of the
+    host's infeed and outfeed ops. So all these ops refer to one queue.
 
     Args:
       direction: "infeed" or "outfeed".

@@ -97,8 +97,7 @@ class ResidentVariables:
 
         Args:
           values: index of a variable → the value in the session of this host. This method replaces
-            the values by those of host 0, except if the rows of a variable are divided among the
-            replicas.
+            each value by that of host 0, unless the variable's rows are divided among the replicas.
         """
         whole = [index for index in values if index not in self._row_shardings]
         with self._hosts.needing_all():

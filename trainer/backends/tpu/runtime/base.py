@@ -66,10 +66,10 @@ class TpuRuntime(ABC):
     def name_python_functions(
         self, call_input_fn: Callable[[Pipeline], Any]
     ) -> Callable[[Pipeline], Any]:
-        """Return a function that takes an input pipeline and calls the user's input_fn for it.
+        """Wrap `call_input_fn` so that all processes can call the Python functions of input_fn.
 
-        A runtime with several processes makes the Python functions of input_fn, such as that of a
-        tf.py_function, available in all processes.
+        An example is the function of a tf.py_function. A runtime with a single process returns
+        `call_input_fn` unchanged.
 
         Args:
           call_input_fn: takes an input pipeline and calls the user's input_fn for it.

@@ -39,7 +39,7 @@ class ClusterRuntime(EmulatedRuntime):
     timeout_secs: float
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Copy the ops to run, with CPU ops in place of TPU ops; return the copies.
+        """Copy the targets and all ops that they need, with CPU ops in place of TPU ops.
 
         The CPU ops of a core run in the process that emulates the core's host.
         """
@@ -85,7 +85,7 @@ class ClusterRuntime(EmulatedRuntime):
         )
 
     def _call_with_hosts(self, create_session: Callable[[], Any]) -> Any:
-        """Create a session once all hosts answer; wait for hosts that are lost meanwhile.
+        """Create a session once all hosts answer; wait for the restart of lost hosts.
 
         Args:
           create_session: creates and returns the session.

@@ -42,7 +42,7 @@ class EmulatedRuntime(TpuRuntime):
         return assign_consecutive_cores(topology)
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Copy the ops to run, with CPU ops in place of TPU ops; return the copies."""
+        """Copy the targets and all ops that they need, with CPU ops in place of TPU ops."""
         return self._lower(targets)
 
     def _lower(self, targets: Sequence[Any], core_devices: Sequence[str] = ()) -> PreparedTargets:

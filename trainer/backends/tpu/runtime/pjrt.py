@@ -67,10 +67,10 @@ class PjrtRuntime(TpuRuntime):
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
         """Translate the step for the devices, and build the ops that transfer its data.
 
-        The session does not run the loop of steps. The first target, which is available at the end
-        of the loop, is replaced by a placeholder: before the session runs an op that depends on the
-        placeholder, `PjrtSession` runs the loop on the devices. In the other targets, queues
-        replace infeed and outfeed.
+        The first target, which stands for the end of the loop of steps, is replaced by a
+        placeholder: before the session runs an op that depends on the placeholder, `PjrtSession`
+        runs the loop on the devices. The other targets are ops and tensors of infeed and outfeed,
+        which are replaced by queues.
 
         Raises:
           UnsupportedOnTpu: the step has an op that cannot run on PJRT devices.

@@ -73,7 +73,7 @@ class TensorFlowRuntime(TpuRuntime):
         )
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Return the ops to run unchanged: a real TPU runs the TPU graph as it is."""
+        """Return the unchanged targets, because a real TPU runs the TPU graph as it is."""
         return PreparedTargets(list(targets))
 
     def session_config(self, proto: Any) -> Any:
@@ -105,7 +105,7 @@ class TensorFlowRuntime(TpuRuntime):
             return (reinitialize,)
         from trainer.tensorflow_internals import CloudTPUPreemptedHook
 
-        # This hook exits the process with code 1 when the cloud has preempted the TPU.
+        # CloudTPUPreemptedHook ends the process with code 1 when the cloud has preempted the TPU.
         return (reinitialize, CloudTPUPreemptedHook(resolver))
 
     def describe(self) -> str:
@@ -118,7 +118,7 @@ class TensorFlowRuntime(TpuRuntime):
             _initialized_systems[self.master].topology = self._configure(config)
 
     def _initialize(self, config: RunConfig) -> bytes:
-        """Initialise the TPU system, unless a run that still uses it has done so.
+        """Initialise the TPU system, unless it is initialised already.
 
         Returns:
           The serialized TopologyProto of the system.

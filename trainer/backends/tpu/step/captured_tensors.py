@@ -54,7 +54,9 @@ class TensorCapture:
         self._num_earlier_summaries = len(tf.compat.v1.get_collection(_SUMMARIES))
 
     def capture_summaries(self) -> None:
-        """Copy the tensors that model_fn's summaries show into variables; called inside the step.
+        """Let each step copy the tensors of model_fn's summaries to variables.
+
+        Called inside the step.
 
         A warning is logged for a summary whose tensor cannot be copied.
         """
@@ -72,7 +74,7 @@ class TensorCapture:
             self._summaries.append((operation, self._outputs.store(tensor, "summary")))
 
     def capture_hook_tensors(self, hooks: Sequence[Any], stored: dict[int, Any]) -> None:
-        """Copy the tensors that LoggingTensorHooks and NanTensorHooks read into variables.
+        """Let each step copy tensors to variables, for LoggingTensorHooks and NanTensorHooks.
 
         Called inside the step.
 

@@ -70,7 +70,7 @@ class EvalMetricsPart(StepPart):
 
     Attributes:
       metrics: the metrics, computed on the host; None until `host_ops` has been called. A second
-        call of `host_ops` updates the variables of the first call's metrics.
+        call of `host_ops` only builds another op that updates the variables of these metrics.
     """
 
     name = "eval_metrics"

@@ -11,10 +11,10 @@ v1 = tf.compat.v1
 
 
 def rebuild_savers_on_host(hooks: Iterable[Any]) -> None:
-    """Rebuild the ops of Savers in the default graph, if model_fn has built them in a TPU step.
+    """Rebuild, in the default graph, the ops of Savers that model_fn has built in a TPU step.
 
-    A session cannot run the ops that such a Saver has inside the TPU computation. A rebuilt Saver
-    keeps its variables and options. The Savers are those of the collection SAVERS and of hooks.
+    A session cannot run ops inside the TPU computation. The Savers are those in the collection
+    SAVERS and in hooks; they keep their variables and options.
 
     Args:
       hooks: the hooks of model_fn's spec. Each CheckpointSaverHook may have a Saver.

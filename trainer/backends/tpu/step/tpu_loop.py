@@ -62,8 +62,8 @@ def build_tpu_loop(
 
 def _remove_step_tensors_from_collections(graph: Any) -> None:
     # Remove the step's tensors from the collections of the graph. A session cannot fetch these
-    # tensors, because they are inside the TPU computation. Code that fetches all tensors of a
-    # collection, such as that of summaries, would fail.
+    # tensors, because they are inside the TPU computation. So a fetch of all tensors of a
+    # collection, such as SUMMARIES, would fail.
     for name in graph.get_all_collection_keys():
         members = graph.get_collection_ref(name)
         members[:] = [member for member in members if getattr(member, "graph", graph) is graph]

@@ -93,13 +93,13 @@ class ErrorRendezvous:
             # Let KeyboardInterrupt, SystemExit and GeneratorExit pass. They end the run on purpose,
             # so no error of a thread may replace them.
             return
-        # A block that ends without an error may hide the failure of a thread, because a
-        # MonitoredSession treats some errors as the end of the input. Raise the failure here, if
-        # it is an `ErrorKind.CAUSE` and no mere consequence of the end of the run.
+        # If the block ends without an error, a thread may still have failed, because a
+        # MonitoredSession takes some errors for the end of the input. In this case raise the
+        # thread's error only if it is an `ErrorKind.CAUSE`: other errors follow from the run's end.
         first = self.cause if error is None else self._most_informative()
         for source, other in self._errors:
             if other is not first:
                 logger.debug("%s failed too: %s", source, other)
         if first is not None and first is not error:
-            # Raise without the error of the `with` block as context: it is only a consequence.
+            # Hide the error of the `with` block, which is only a consequence of the raised error.
             raise first from None

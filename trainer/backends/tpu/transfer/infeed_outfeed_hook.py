@@ -175,9 +175,9 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             # Do not record the error: it only reports the end of the input, which is no failure.
             return
         if worker.is_finishing and isinstance(error, tf.errors.CancelledError):
-            # Do not record the error: `end` has closed the queue for which the thread was waiting.
-            # On several hosts, a thread may still wait there, because the loop ends as soon as the
-            # input of any host ends, and the other hosts have more batches.
+            # Do not record the error: the method `end` has closed the queue on which the thread
+            # waited. On several hosts, a thread may wait to feed batches after the last loop,
+            # because the loop ends as soon as the input of any host ends.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE

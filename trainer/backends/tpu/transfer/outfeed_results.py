@@ -22,7 +22,7 @@ MASK = "mask"
 
 
 class Receiver(Protocol):
-    """A consumer of tensors from the outfeed: the methods of `StepPart` that this module calls."""
+    """The methods by which this module passes tensors from the outfeed to a `StepPart`."""
 
     name: str
 
@@ -107,8 +107,9 @@ class HostOps:
                 for spec in outfeed.specs
             ]
         )
-        # (name, variable) for each variable that the ops create without tf.compat.v1.get_variable,
-        # which cannot find such a variable again.
+        # (name, variable) for each variable that the ops create directly, and not by
+        # tf.compat.v1.get_variable. `shared_variables` needs this list to reuse these variables,
+        # because get_variable finds only its own variables again.
         self._variables: list[tuple[Any, Any]] = []
         self._is_in_get_variable = False
         scope = tf.compat.v1.get_variable_scope()
@@ -211,8 +212,8 @@ class PaddedOutfeedReceiver:
             on.
           has_full_batches: whether the batch of each replica is either without padding or all
             padding. The host's ops for a step without padding can then have static shapes.
-          has_only_full_steps: whether no step mixes replicas whose batch is without padding and
-            replicas whose batch is all padding.
+          has_only_full_steps: whether each step is either without padding on all replicas, or all
+            padding on all replicas.
         """
         # With the input mode BROADCAST all replicas receive the same batch, so use only the values
         # of the first replica.
@@ -307,8 +308,8 @@ class StepResults:
     def without_padding(self) -> Any:
         """Return one nest of arrays, concatenated over the replicas, without padding.
 
-        An array whose first dimension is not the batch size, such as a loss, has no padding. It is
-        included as a whole for each replica that has at least one example without padding.
+        An array whose first dimension is not the batch size, such as a loss, has no padding. The
+        whole array of a replica is included, unless all examples of the replica are padding.
         """
         masks = [arrays[MASK].astype(bool) for arrays in self.replicas]
 
