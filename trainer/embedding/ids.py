@@ -73,7 +73,7 @@ def without_weights(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
 
 
 def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> dict[str, Any]:
-    """Return the results of `pad_features` with a static batch size.
+    """Return the results of `pad_features` with a static batch size, as training needs it.
 
     Args:
       padded: the features, as `pad_features` returns them.
@@ -218,7 +218,8 @@ def sequence_lengths(features: Mapping[str, Any], config: EmbeddingConfig) -> di
       config: the tables and the names of the features that hold ids.
 
     Returns:
-      The name of a sequence feature with a suffix → its lengths, int32 [batch size].
+      Name of a sequence feature, followed by a suffix → the lengths of its sequences, int32 [batch
+      size].
     """
     return {
         f"{name}{_LENGTH_SUFFIX}": _sequence_lengths(features[name], feature.max_sequence_length)

@@ -71,8 +71,9 @@ def _keep(name: str, initial_value: Any) -> Any:
 
 
 def _mark(operation: Any) -> None:
-    """Set an attribute on an op that creates or assigns a variable with a row per id of a batch.
+    """Mark an op that creates or assigns a variable whose number of rows depends on the batch.
 
-    The attribute tells `tpuserve.graph.batch_rows` that the shape of the variable may change.
+    The mark is the attribute of `tpuserve.graph.batch_rows`, by which later passes over the graph
+    find such variables.
     """
     operation._set_attr(batch_rows.ATTRIBUTE, tf.compat.v1.AttrValue(b=True))

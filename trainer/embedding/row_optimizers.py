@@ -79,7 +79,7 @@ class RowOptimizer(ABC):
 
         Args:
           rows: the rows of the table, float32 [n, dimension].
-          slots: for each slot variable, the same rows of it, float32 [n, dimension].
+          slots: for each slot variable, its rows with the same indices, float32 [n, dimension].
           gradients: the gradients of the rows, float32 [n, dimension].
           learning_rate: float32 [].
 

@@ -1,6 +1,7 @@
 """Looks ids up with tf.nn.embedding_lookup_sparse, in exports of models with embedding tables.
 
-It is used if EmbeddingConfigSpec.table_to_config_dict, and no feature column, describes the tables.
+This module is used if EmbeddingConfigSpec.table_to_config_dict describes the tables, and not
+feature columns.
 """
 
 from collections.abc import Mapping

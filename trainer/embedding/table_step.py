@@ -248,10 +248,10 @@ def divide_rows(table: Table, strategy: str, replicas: int) -> RowSharding | Non
 
 
 def mark(operation: Any, sharding: RowSharding) -> None:
-    """Set the attribute of `tpuserve.graph.row_sharding` on an op of a divided variable.
+    """Mark an op of a variable whose rows are divided among the replicas.
 
-    By this attribute, later passes over the graph find the variables whose rows are divided among
-    the replicas.
+    The mark is the attribute of `tpuserve.graph.row_sharding`, by which later passes over the graph
+    find such variables.
 
     Args:
       operation: the op that creates or writes the variable.
@@ -262,11 +262,13 @@ def mark(operation: Any, sharding: RowSharding) -> None:
 
 
 class _Occurrences:
-    """The ids of a batch, sorted, and their gradients. The occurrences of an id form a segment.
+    """The gradients of a batch, grouped by id, so that an optimizer can apply those of an id.
+
+    The ids are sorted. The occurrences of an id form a segment.
 
     Attributes:
-      ids: the id of each segment, int32 [n], where n is the number of ids. Negative for the segment
-        of padding, and for the elements after the last segment.
+      ids: the id of each segment, int32 [n]. n is the number of ids of the batch, with repetitions.
+        There may be fewer segments: the further elements are negative, like the id of padding.
       most: the largest number of occurrences of one id, int32 [].
     """
 

@@ -95,8 +95,8 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> Any:
         """Evaluate the initial values before the first `session.run`; fetch the global step.
 
-        The first evaluation cannot take place in `after_create_session`, because there a later hook
-        may still change the variables. The fetched global step is for `after_run`.
+        The first evaluation does not take place in `after_create_session`, because the same method
+        of a later hook may still change the variables. `after_run` reads the fetched global step.
         """
         if self._last_evaluated is None:
             self._evaluate(run_context.session)

@@ -1,4 +1,4 @@
-"""Exports the model of an Estimator, even if it is no TPUEstimator, for both CPU and TPU."""
+"""Exports the model of any Estimator, and not only of a TPUEstimator, for both CPU and TPU."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -246,10 +246,10 @@ class TPUEstimator(Estimator):
     def _serve_leader(
         self, mode: str | None = None, input_fn: Callable[..., Any] | None = None
     ) -> None:
-        """If this process is not the leader of its cluster, serve the leader, and then exit.
+        """In a worker process of a cluster, run the leader's ops until its program ends; then exit.
 
-        The leader is the process whose session runs the training; its ops run in the other
-        processes too. In the leader, or without a cluster, this method returns.
+        The leader is the process of the cluster that has the session, which places ops on all
+        processes. In the leader, or without a cluster, this method returns.
 
         Args:
           mode: one of `ModeKeys`; None if the leader needs no input from this process.
@@ -277,7 +277,8 @@ class TPUEstimator(Estimator):
     ) -> ExecutionBackend:
         """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`.
 
-        In a process of a cluster that only serves the leader, this method does not return.
+        In a worker process of a cluster, this method does not return: the process runs the ops
+        that the session of the cluster's leader places on it.
 
         Args:
           mode: one of `ModeKeys`.

@@ -57,8 +57,8 @@ class CompiledStep:
             tensor for tensor in outside_inputs(self._parts.compiled) if tensor.dtype != tf.resource
         ]
         self._function: Any = None
-        # Python's id of a tensor in the copy of the step → the name of the tensor in the original
-        # step. `check` uses it to find the shapes of the XLA part's inputs.
+        # Python's id of a tensor in the copy of the step → the name of the original tensor. `check`
+        # uses these names to find the shapes of the XLA part's inputs.
         self._originals: dict[int, str] = {}
         self.uses_xla = tf.compat.v1.placeholder_with_default(False, [], name="uses_xla")
         self.xla_steps = tf.compat.v1.placeholder_with_default(tf.int32.max, [], name="xla_steps")
@@ -225,7 +225,7 @@ class CompiledStep:
 
     @staticmethod
     def describe_failure(error: Exception) -> str:
-        """Return the line of an XLA error that says what has failed, without its full stop."""
+        """Return the line of an XLA error's text that describes the failure, without a period."""
         lines = (line.strip().rstrip(".") for line in str(error).splitlines())
         return next(line for line in lines if line and not line.startswith(_HEADINGS))
 

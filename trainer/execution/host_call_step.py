@@ -11,8 +11,8 @@ from tpuserve.graph import reachability
 def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
     """Build the op that runs a training step and the ops of a host_call.
 
-    If a tensor of the host_call reads a variable, it gets the value from before the step. It gets
-    the same value on a TPU, where model_fn reads the variable before the train_op writes it.
+    A tensor of the host_call that reads a variable gets the variable's value from before the step.
+    The same is true on a TPU, where model_fn reads the variable before the train_op writes it.
 
     Args:
       train_op: the op or tensor that makes one step.

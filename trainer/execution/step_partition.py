@@ -21,9 +21,9 @@ _RANDOM_OPS = re.compile(
 # Ops that check or print a value. XLA would silently drop them, so they run in TensorFlow's
 # kernels.
 _DROPPED_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
-# Types of ops that compute nothing. An op that XLA cannot run comes after the part that XLA
-# compiles, unless an op of that part depends on it. Ops of these types do not count: they come
-# after the part too.
+# Types of ops that compute nothing. An op that XLA cannot run, such as a print, runs before the
+# part that XLA compiles only if an op of that part depends on it. Ops of these types do not count
+# here: if only such ops depend on the print, they run after the part, and so does the print.
 _FORWARDING_OPS = frozenset({"NoOp", "Identity", "Const"})
 
 Operations = dict[str, Any]

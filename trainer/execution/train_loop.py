@@ -40,8 +40,8 @@ class TrainLoop:
       loss: the loss of the last step, a scalar.
       step: the value of the global step after the last step.
       max_iterations: the largest number of steps of one run.
-      before_run: takes the number of steps; hooks call this function before each session.run. A
-        backend prepares the run in it, for example by passing the number to the infeed.
+      before_run: a backend's function that prepares a run, for example by passing the number of
+        steps to the infeed. A hook calls it before each run, with the number of steps.
       compiled: a copy of the step, which makes all steps of a run except the last. XLA may compile
         a part of the copy. None if XLA compiles nothing.
     """
@@ -235,9 +235,9 @@ def _reads(operations: Iterable[Any]) -> list[Any]:
 
 
 def _is_inside_while(operation: Any) -> bool:
-    # Operations in the body of a TensorFlow 1 while loop can have no control input from outside of
-    # the loop. They wait for the Enter operations of the loop, which can have one. So an Enter
-    # operation counts as outside of its loop.
+    # In a TensorFlow 1 while loop, only the Enter operations can have a control input from outside
+    # of the loop. The operations of the body wait for the Enter operations. So an Enter operation
+    # counts as outside of its loop.
     context = control_flow_util.GetContainingWhileContext(operation._get_control_flow_context())
     if context is not None and operation.type == "Enter":
         context = control_flow_util.GetContainingWhileContext(context.outer_context)

@@ -144,9 +144,9 @@ class KerasTPUEstimator(TPUEstimator):
         )
 
     def _receiver_fn_or_default(self, receiver_fn: Callable[[], Any] | None) -> Callable[[], Any]:
-        """Return receiver_fn, or a default for None: it receives the inputs that the model defines.
+        """Return receiver_fn or, if it is None, a default serving_input_receiver_fn.
 
-        The result is a serving_input_receiver_fn.
+        The default function has a placeholder for each input that the model defines.
         """
         if receiver_fn is not None:
             return receiver_fn

@@ -23,7 +23,7 @@ def explain_batch_error(
     Args:
       error: an error that Keras raised while it traced a step or built the model.
       label: a description of the model for the message, such as "tf_keras model digits".
-      parts: the parts of the batch: a name, such as "features" → tensor, nest of tensors, or None.
+      parts: name of a part of the batch, such as "features" → a tensor, a nest of tensors, or None.
 
     Returns:
       An InvalidSetting that describes the batch; or the original error, if it is a TpuserveError,

@@ -158,8 +158,8 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
       placeholders: the names of the placeholder nodes in graph_def.
 
     Returns:
-      (the GraphDef without the placeholders; the names of all tensors that are inputs of its
-      nodes).
+      (the GraphDef without the placeholders; the names of all tensors that its nodes take as
+      inputs, among them those of the removed placeholders).
     """
     body = tf.compat.v1.GraphDef()
     body.CopyFrom(graph_def)

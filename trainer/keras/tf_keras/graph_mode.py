@@ -171,7 +171,7 @@ def _zeros_like(tensor: Any) -> Any:
 
 
 def _copy_trainable_flags(model: Any, clone: Any, label: str) -> None:
-    """Set `trainable` of a clone's layers to the values that the original had in compile().
+    """Set `trainable` of a clone's layers to the original layers' values at the time of compile().
 
     Args:
       model: the original model.

@@ -17,8 +17,8 @@ from trainer.tensorflow_internals import (
     tpu_optimizer,
 )
 
-# The suffixes of an optimizer's attributes that hold tensors of the graph in which its last step
-# was built. Each step sets them again, so they are no hyperparameters.
+# The ends of the names of those attributes of an optimizer that hold tensors of the graph in which
+# its last step was built. Each step sets these attributes again, so they are no hyperparameters.
 _GRAPH_TENSOR_SUFFIXES = ("_t", "_tensor")
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
 # The CrossShardOptimizer classes of tpuserve and of TensorFlow, each with the name of the attribute
