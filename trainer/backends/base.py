@@ -126,7 +126,8 @@ class ExecutionBackend(Protocol):
         Args:
           program: the user's model_fn and its settings.
           input_fn: the user's function that returns a Dataset, or tensors.
-          checkpoint: see `build_train_graph`.
+          checkpoint: the checkpoint that the variables will be restored from; None for initial
+            values.
           steps: number of batches to evaluate; None for all batches of the input.
         """
 
@@ -142,7 +143,8 @@ class ExecutionBackend(Protocol):
         Args:
           program: the user's model_fn and its settings.
           input_fn: the user's function that returns a Dataset, or tensors.
-          checkpoint: see `build_train_graph`.
+          checkpoint: the checkpoint that the variables will be restored from; None for initial
+            values.
           select: takes model_fn's predictions and returns those that the user of `predict` asked
             for.
         """

@@ -76,8 +76,9 @@ class ReplicatedStep:
           input_fn: the user's function that returns a Dataset, or tensors.
           context: the TPU system; its `step_parts` are added to `parts`.
           parts: the data that enters or leaves each step beside the batch; see `StepPart`.
-          padding: see `trainer.infeed.build_infeed`.
-          steps: see `trainer.infeed.build_infeed`.
+          padding: the policy for batches with fewer examples than the batch size; None refuses
+            such batches.
+          steps: with a policy that pads, the number of global batches to feed; None for all.
           outfeed_every_n_steps: a number n. Of every n steps of a loop, only the first sends
             tensors to the host.
         """

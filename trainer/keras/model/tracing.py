@@ -131,9 +131,10 @@ def _map_inputs(
 
     Args:
       graph: the graph that imports the function.
-      func_graph: see `inline_traced_graph`.
-      arguments: see `inline_traced_graph`.
-      replace_handle: see `inline_traced_graph`.
+      func_graph: the traced function, the result of `trace_function`.
+      arguments: tensors of `graph`, one for each argument of the function.
+      replace_handle: takes the handle of a captured Keras variable, and returns the handle of the
+        variable that replaces it.
 
     Returns:
       Name of a placeholder's tensor → an argument, the handle of a variable, or a constant with

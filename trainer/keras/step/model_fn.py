@@ -96,7 +96,7 @@ def _evaluate(
 def _metrics(
     converted: ConvertedModel, codec: OutputCodec, labels: Any, outputs: Any, weights: Any
 ) -> dict[str, Any]:
-    """Build the ops in the default graph that update the metrics with a batch and read them.
+    """Build, in the default graph, the ops that update the metrics with a batch and read them.
 
     Args:
       converted: the model.

@@ -31,7 +31,7 @@ class ModelSteps:
 
         Args:
           adapter: the adapter for the model's version of Keras.
-          model: a Keras model, built; also compiled for training and evaluation.
+          model: a Keras model that is built; for training and evaluation also compiled.
           graph_variables: id of the handle of a Keras variable → the variable of the default
             graph that replaces it.
         """

@@ -28,7 +28,8 @@ class EmulatedRuntime(TpuRuntime):
       requested_by: name of the environment variable or function that requested emulation; it is
         logged.
       master: the session target, which is this process.
-      only_first_core_computes: see `TpuRuntime`.
+      only_first_core_computes: whether a replica with several cores computes only on its first
+        core.
     """
 
     system: EmulatedTpuSlice

@@ -37,8 +37,10 @@ class PjrtRuntime(TpuRuntime):
         created the node, for error messages.
       seed: the seed of the random numbers of the steps; None for a random seed.
       master: the session target, which is this process.
-      only_first_core_computes: see `TpuRuntime`.
-      checks_variables: see `TpuRuntime`.
+      only_first_core_computes: whether a replica with several cores computes only on its first
+        core.
+      checks_variables: whether the runtime itself raises a NanVariableError if a trainable variable
+        is NaN or infinite after a loop.
     """
 
     system: PjrtSlice

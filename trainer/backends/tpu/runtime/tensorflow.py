@@ -57,7 +57,8 @@ class TensorFlowRuntime(TpuRuntime):
     Attributes:
       system: the hosts and cores.
       master: the session target.
-      only_first_core_computes: see `TpuRuntime`.
+      only_first_core_computes: whether a replica with several cores computes only on its first
+        core.
     """
 
     system: TpuSlice

@@ -150,7 +150,7 @@ class HostOps:
         """Feed the tensors of one outfeed to the placeholders, and run the ops.
 
         Args:
-          session: the session.
+          session: the session that runs the ops.
           rows: name of a `StepPart` → nest of arrays, without padding.
 
         Returns:
