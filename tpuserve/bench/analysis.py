@@ -1,8 +1,8 @@
 """Measures a model with several settings of the server, and chooses the best for a latency goal.
 
 Measuring all combinations of the settings would take hours. The engines are measured first, with
-and without batching; then the sizes and timeouts of batches with the best engine; and at last a
-frontend process with the best of all these.
+and without batching; then the sizes and timeouts of batches with the best engine; and at last the
+best of all these configurations with a frontend process.
 """
 
 import tempfile
@@ -58,11 +58,11 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Choice:
-    """The configuration that answers most requests within a latency goal.
+    """The configuration that answers the most requests per second within a latency goal.
 
     Attributes:
       analysis: the measurements of the configuration.
-      result: the load that it answers within the goal.
+      result: the measurement with the most requests per second within the goal.
     """
 
     analysis: Analysis
@@ -71,13 +71,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plan:
-    """An analysis of a model.
+    """What an analysis measures: the model, the requests and the loads, with the limits.
 
     Attributes:
       model: the files of the model.
       requests: the requests, which are the same for all configurations.
-      signature_name: the signature of all requests; "" for that of each request in a log, or
-        "serving_default".
+      signature_name: the signature that all requests call. "" means the signature that a logged
+        request names, and "serving_default" for a request that names none.
       protocol: "rest" or "grpc".
       loads: the closed loops, in the order of the measurements.
       procedure: the windows of each measurement. They are shortened to fit into `seconds`.
@@ -101,7 +101,7 @@ class Plan:
 
     @property
     def num_configurations(self) -> int:
-        """The largest number of configurations."""
+        """The largest number of configurations that the analysis measures."""
         engines = self.engines
         num_timeouts = len(self.with_timeouts(engines[0]))
         return 2 * len(engines) + num_timeouts + has_processors_for_frontend()
@@ -113,7 +113,7 @@ class Plan:
         return min(self.seconds, self.num_configurations * (START_SECONDS + measuring))
 
     def with_timeouts(self, engine: Engine) -> list[Configuration]:
-        """Return the sizes and timeouts of batches to measure with an engine."""
+        """Return an engine's configurations, one for each batch size and timeout to measure."""
         rows = [
             len(array)
             for request in self.requests.inputs
@@ -134,7 +134,8 @@ def read_model_and_requests(
 
     Args:
       base_path: the base path of the model.
-      signature_name: the signature; "" for that of a request log, or "serving_default".
+      signature_name: the signature. "" means the signature that the first request of a log names,
+        and "serving_default" if there is no log or the request names none.
       choice: the source of the inputs.
 
     Raises:
@@ -159,7 +160,8 @@ def serve_and_measure(
     Args:
       plan: the model, the requests and the loads.
       configuration: the configuration.
-      budget: the time of the analysis, whose share for this configuration has begun.
+      budget: the time of the analysis. The measurements are shortened to fit into the share of this
+        configuration.
       progress: takes the number of finished windows, the number of all windows, and a description
         of the current step.
 
@@ -243,9 +245,9 @@ def choose(analyses: Sequence[Analysis], goal: Goal) -> Choice | None:
 
 
 def find_leader(analyses: Sequence[Analysis], goal: Goal) -> Analysis | None:
-    """Return the best measurements so far, also if none is within the goal.
+    """Return the measurements of the best configuration so far.
 
-    If no configuration is within the goal, the one with the lowest latency is nearest to it.
+    If no configuration is within the goal, the best one is that with the lowest latency.
 
     Returns:
       The measurements; None if nothing was measured.
@@ -258,7 +260,7 @@ def find_leader(analyses: Sequence[Analysis], goal: Goal) -> Analysis | None:
 
 
 def has_processors_for_frontend() -> bool:
-    """Return whether this machine has a processor for a frontend process."""
+    """Return whether this machine has enough processors for an additional frontend process."""
     return configurations.num_processors() >= _FRONTEND_PROCESSORS
 
 
@@ -290,7 +292,7 @@ class _Sweep:
         return bool(analysis.results)
 
     def skip(self) -> None:
-        """Leave out one of the plan's configurations, so that the others have its time."""
+        """Leave out a configuration of the plan, and give its time to the remaining ones."""
         self._budget.skip_configuration()
         self._total -= self._num_windows
 

@@ -19,14 +19,14 @@ TIMEOUTS_MICROS = (0, 1000, 5000)
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs a model.
+    """A way in which a server can run a model, such as TensorFlow, XLA or a TPU.
 
     Attributes:
       name: a name for tables, such as "xla".
-      flags: flag → value.
+      flags: flag of the server → value.
       environment: the environment variables of the server.
-      compiles_each_size: whether each batch size is compiled, so that batches are padded to a few
-        sizes.
+      compiles_each_size: whether the engine compiles the model for each batch size. If so, batches
+        are padded to a few sizes.
     """
 
     name: str
@@ -42,7 +42,8 @@ class Configuration:
     Attributes:
       name: a name for tables, such as "xla, batching".
       engine: the engine.
-      flags: flag → value, with those of the engine and without --batching_parameters_file.
+      flags: flag of the server → value, including the flags of the engine, but not
+        --batching_parameters_file.
       batching_parameters: the text of the batching parameters file; "" for no file.
     """
 
@@ -58,12 +59,13 @@ def find_engines(tag_sets: Collection[TagSet]) -> list[Engine]:
     Args:
       tag_sets: the tag sets of the metagraphs of the model.
     """
-    # jax is optional.
+    # Leave out the engines that need jax if jax, an optional dependency, is not installed.
     has_jax = importlib.util.find_spec("jax") is not None
     has_tpu_graph = tags.SERVE_TPU in tag_sets
     engines = []
     if tags.SERVE in tag_sets or not has_tpu_graph:
-        # On a machine with a TPU, the metagraph for the CPU is not the default.
+        # Select the CPU metagraph by a flag, because a server on a machine with a TPU would select
+        # the TPU metagraph.
         flags = {"saved_model_tags": "serve"} if has_tpu_graph else {}
         engines.append(Engine("tensorflow", {"engine": "tensorflow", **flags}, {}, False))
         if has_jax:
@@ -87,18 +89,20 @@ def without_batching(engine: Engine) -> Configuration:
 
 
 def with_batching(engine: Engine) -> Configuration:
-    """Return the configuration whose batches are what waits when a run ends."""
+    """Return the configuration in which all requests that wait at a run's end form a batch."""
     flags = {**engine.flags, "enable_batching": True}
     return Configuration(f"{engine.name}, batching", engine, flags)
 
 
 def with_timeouts(engine: Engine, rows: int, limit_ms: float) -> list[Configuration]:
-    """Return the configurations with TensorFlow Serving's policy: sizes and timeouts of batches.
+    """Return the configurations with TensorFlow Serving's batching policy.
+
+    There is one for each combination of a largest batch size and a timeout.
 
     Args:
       engine: the engine.
-      rows: the rows of the largest request, which a batch has to hold.
-      limit_ms: the latency goal in milliseconds. Timeouts that alone exceed the goal are left out.
+      rows: the number of examples in the largest request. The batch sizes are multiples of it.
+      limit_ms: the latency goal in milliseconds. Timeouts that are not below the goal are left out.
     """
     result = []
     for requests in BATCH_REQUESTS:

@@ -123,15 +123,15 @@ def read_file(path: Path, signature: Signature) -> list[RequestInputs]:
 
 
 def convert_document(document: Any, signature: Signature, source: Path | str) -> RequestInputs:
-    """Convert a request as in JSON to arrays: {"x": [1, 2]} or {"inputs": {"x": [1, 2]}}.
+    """Convert a parsed JSON request to arrays: {"x": [1, 2]} or {"inputs": {"x": [1, 2]}}.
 
     Args:
-      document: the request. {"b64": "AAE="} in a string input is a string of bytes.
-      signature: the signature, which has the dtypes of lists.
+      document: the request. In a string input, {"b64": "AAE="} stands for a string of bytes.
+      signature: the signature, whose dtypes the arrays get.
       source: the origin of the document, for the text of an error.
 
     Raises:
-      InvalidInput: the document is no such request.
+      InvalidInput: the document does not have one of these two forms.
     """
     inputs = document.get("inputs", document) if isinstance(document, dict) else document
     if not isinstance(inputs, dict) or not inputs:

@@ -152,8 +152,8 @@ class LoadGenerator:
                 await asyncio.sleep(delay)
             if len(self._tasks) > MAX_WAITING:
                 self.samples.add(0, f"not sent: {MAX_WAITING} requests wait for an answer")
-                # Too many requests have no answer. Let the event loop receive responses before the
-                # next request is due.
+                # Do not send this request: too many earlier ones have no answer. Give the event
+                # loop time to receive responses, also if the next request is due already.
                 await asyncio.sleep(0)
                 continue
             self._start(self._send_due(index, started + due))

@@ -18,15 +18,16 @@ from tpuserve.tags import TagSet
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The version of a model that a server with its base path serves.
+    """The model version that a server serves from a base path, and its signature to measure.
 
     Attributes:
-      base_path: the base path.
+      base_path: the base path of the model.
       directory: the directory of the version.
       signature_name: the name of the signature to measure.
       signature: the signature.
       tag_sets: the tag sets of the metagraphs that have the signature.
-      meta_graph_def: TensorFlow's MetaGraphDef of one of them; {serve} if there is that one.
+      meta_graph_def: TensorFlow's MetaGraphDef of one of these metagraphs: {serve} if it is among
+        them, else the first.
     """
 
     base_path: Path
@@ -93,11 +94,12 @@ def generate_requests(
 
     Args:
       model: the model.
-      batch_size: the number of rows, unless the signature fixes it.
+      batch_size: the number of examples in a request, unless the signature fixes this number.
       shapes: alias → shape, for inputs whose shape the signature does not say.
 
     Raises:
-      InvalidInput: an input has no plain values, or a shape is of no input.
+      InvalidInput: values for an input cannot be generated, or `shapes` names an input that the
+        signature does not have.
     """
     from tpuserve import samples
 

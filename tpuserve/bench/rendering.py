@@ -57,8 +57,8 @@ def format_ms(value: float) -> str:
 def print_analyses(analyses: Sequence[Analysis], console: Console | None = None) -> None:
     """Print a table of the results of each server configuration.
 
-    The table has a line for each number of clients. A note follows for each configuration with
-    which the server did not start.
+    The table has a line for each number of clients. Notes below the table say why configurations
+    were not measured.
     """
     console = console or Console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -84,7 +84,7 @@ def print_analyses(analyses: Sequence[Analysis], console: Console | None = None)
 
 
 def format_plan(plan: Plan) -> str:
-    """Return how many configurations a plan has, and how long they take at most."""
+    """Return a text that says how many configurations a plan has, and how long they may take."""
     num_loads = len(plan.loads)
     return (
         f"measuring up to {plan.num_configurations} configurations with {num_loads} "

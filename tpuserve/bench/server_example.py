@@ -41,13 +41,13 @@ def request_example(
       signature_name: the name of the signature; "" for the default signature, which
         `tpuserve.client.Client.predict` defines.
       signature: the same signature, with its inputs.
-      batch_size: the number of rows. The example has one row, which is repeated, unless the
-        signature fixes their number.
+      batch_size: the number of rows (examples) in the request. The server's example has one row,
+        which is repeated, unless the signature fixes the number of rows.
       timeout_s: the time limit in seconds.
 
     Returns:
-      The inputs. None if the server offers no valid example for the signature: it is no server of
-      tpuserve, the URL is that of its gRPC port, or an input is too large for the document.
+      The inputs. None if the server offers no valid example for the signature: the server is not
+      tpuserve's, the URL is that of its gRPC port, or an input is too large for the document.
     """
     if not connection.address.is_http:
         return None
@@ -56,14 +56,14 @@ def request_example(
         path = f"/v1/models/{quote(model, safe='')}:predict"
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         examples = content["examples"]
-        # The default signature of a model with one signature is that signature, whatever its name.
+        # If the model has only one signature, this is the default signature, whatever its name.
         default = next(iter(examples)) if len(examples) == 1 else DEFAULT_SIGNATURE
         example = examples[signature_name or default]
         request = convert_document(example["value"], signature, DOCUMENT_PATH)
         if example.get(_INCOMPLETE) or request.inputs.keys() != signature.inputs.keys():
             return None
     except (*MALFORMED, RecursionError, TpuserveError):
-        # The document of another server has another form.
+        # Other servers than tpuserve's have no such document, or one of another form.
         return None
     return _repeat_rows(request, signature, batch_size)
 

@@ -18,11 +18,11 @@ class TimeBudget:
     """
 
     def __init__(self, seconds: float, num_configurations: int) -> None:
-        """Start the time.
+        """Create a budget, whose time begins to run at once.
 
         Args:
           seconds: the time for all configurations.
-          num_configurations: their number.
+          num_configurations: the number of configurations.
         """
         self._deadline = time.monotonic() + seconds
         self._num_left = num_configurations
@@ -44,12 +44,14 @@ class TimeBudget:
         self._num_left -= 1
 
     def shorten(self, procedure: Procedure, num_loads: int) -> Procedure:
-        """Return a procedure whose windows are so short that all loads fit into the share.
+        """Return a procedure whose windows are short enough for the share of a configuration.
+
+        The share is the time for all loads of the configuration that was begun last.
 
         The windows have 0.2 seconds at least, in which fast models answer some hundred requests.
 
         Args:
-          procedure: the procedure with the longest windows.
+          procedure: the procedure whose windows are shortened.
           num_loads: the number of loads that are measured with the procedure.
         """
         available = (self._share_end - time.monotonic()) / num_loads
@@ -63,5 +65,5 @@ class TimeBudget:
 
 
 def longest_seconds(procedure: Procedure) -> float:
-    """Return the longest time that a load takes, in seconds."""
+    """Return the longest time that the measurement of one load may take, in seconds."""
     return procedure.warm_up_s + procedure.max_windows * procedure.window_s

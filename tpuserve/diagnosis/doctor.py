@@ -53,7 +53,7 @@ def diagnose(
     """Check whether this machine can run TPU graphs.
 
     The checks examine the TPU chips, the installed packages, the environment variables, and the
-    processes that use the TPU. If nothing prevents it, an all-reduce runs on all devices.
+    processes that use the TPU. If none of these prevents it, an all-reduce runs on all devices.
 
     Args:
       environ: the environment variables.
@@ -118,6 +118,6 @@ def _reason_against_all_reduce(
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Split the message of a TpuserveError at its first ". ": what is wrong, and what to do."""
+    """Split a TpuserveError's message into what is wrong and what to do, at the first ". "."""
     cause, _, advice = text.partition(". ")
     return cause, advice.removesuffix(".")

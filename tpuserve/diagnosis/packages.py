@@ -17,12 +17,12 @@ CHECK = "packages"
 _TENSORFLOW_WHEELS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu", "tf-nightly")
 _LIBTPU_WHEELS = ("libtpu", "libtpu-nightly")
 _PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU_WHEELS)
-# Name of a wheel → name of the package that it replaces. The requirements of tpuserve and jax name
-# only the replaced package.
+# Name of a wheel → name of the package that it replaces. The tested versions of the wheel are those
+# of this package, because the requirements of tpuserve and jax do not name the wheel.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
-# Package → its dependencies whose tested versions are read from the requirements of this package.
-# The tested versions of libtpu come from jax and not from tpuserve, because jax calls libtpu.
-# tpuserve requires libtpu only in the extra for `tpuserve compile`.
+# Package → the dependencies whose tested versions are read from the requirements of the package.
+# The tested versions of libtpu are read from jax's requirements, because jax calls libtpu. tpuserve
+# requires libtpu only in the extra for `tpuserve compile`.
 _TESTED_BY = {
     "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),

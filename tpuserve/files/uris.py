@@ -25,7 +25,8 @@ def why_not_local(path: Path) -> str | None:
     """Return the error message for a URI where a local directory is required; None for a path.
 
     Args:
-      path: a path, or what pathlib makes of a URI: `Path("s3://bucket/half")` is s3:/bucket/half.
+      path: a path, or a URI that was converted to a Path: `Path("s3://bucket/half")` is
+        s3:/bucket/half.
     """
     match = _URI_AS_PATH.fullmatch(str(path))
     if match is None:
