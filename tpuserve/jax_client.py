@@ -30,7 +30,7 @@ PLATFORM_VARIABLE = "TPUSERVE_PJRT_PLATFORM"
 """The environment variable that selects the platform of the devices, "tpu" or "cpu"."""
 
 _PLATFORMS = ("tpu", "cpu")
-# A part of libtpu's error message if another process is using the TPU.
+# libtpu's error message contains this text if another process is using the TPU.
 _IN_USE = "already in use"
 # If another process sends no heartbeat for this time, in seconds, jax ends this process with a
 # stack trace. The time is long, because `trainer.hosts` finds lost processes sooner and reports

@@ -99,8 +99,8 @@ def select_metagraph(
     if runtime is None:
         return selection
     if runtime == XLA_RUNTIME and selection.is_tpu_graph:
-        # The runtime "xla" runs only CPU graphs, so a TPU graph stays in the default runtime. On a
-        # machine without a TPU, let XLA compile the lowered TPU computations in that runtime.
+        # The runtime "xla" runs only CPU graphs, so the default runtime runs this TPU graph. On a
+        # machine without a TPU, the default runtime lets XLA compile the lowered TPU computations.
         return dataclasses.replace(selection, compiled=selection.compiled or not hardware.has_tpu)
     return dataclasses.replace(selection, runtime=runtime, runtime_reason="asked for")
 
@@ -210,7 +210,7 @@ def _is_best_on_tpu(available: Collection[TagSet], untagged_tpu_graphs: Collecti
 def _select_on_cpu(tags: TagSet, reason: str, has_tpu_computation: bool) -> MetaGraphSelection:
     """Return the selection of a metagraph that runs on the CPU.
 
-    If it has TPU computations, they are lowered and run op by op. XLA does not compile them,
+    TPU computations of the metagraph are lowered and run op by op. XLA does not compile them,
     because requests may have any shape and XLA would compile again for each new shape.
     """
     if not has_tpu_computation:

@@ -1,11 +1,11 @@
 """Marks variables whose first dimension is the number of embedding ids in a batch.
 
 A training step that delays the updates of embedding tables keeps the ids and gradients of a batch
-in such variables, so their size differs between batches. The VarHandleOp of such a variable, and
-the ops that assign it, have the attribute `ATTRIBUTE`.
+in such variables, so their size differs between batches. The attribute `ATTRIBUTE` marks them: the
+VarHandleOp of such a variable has it, and so do the ops that assign the variable.
 
-The variable may be padded with rows that stand for no id. These hold -1 in a variable of signed
-integers, and 0 in any other variable.
+The variables may be padded with rows that stand for no id. These rows hold -1 in a variable of
+signed integers, and 0 in any other variable.
 """
 
 import numpy as np

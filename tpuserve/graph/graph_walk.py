@@ -14,7 +14,7 @@ HOST_ATTRIBUTE = "_xla_outside_compilation"
 TPU_CALL = "TPUPartitionedCall"
 FUNCTION_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 """The ops that call a function on the device of the caller."""
-# The type of the op that holds the number of replicas of a TPU computation and their cores.
+# The type of the op that says how many replicas a TPU computation has, and which cores run them.
 REPLICATE_METADATA = "TPUReplicateMetadata"
 
 # The attribute of the nodes in an XLA cluster that `tpu.rewrite` or `tpu.replicate` built. Its
@@ -37,8 +37,8 @@ class NodesByDevice:
       on_tpu, on_host: the nodes that the TPU runs, and those that the host runs. The nodes of a
         function come after a node that calls the function. They are listed once, even if several
         nodes call the function.
-      tpu_calls: names of the TPU computations, which are the functions that TPUPartitionedCalls on
-        the host call. Each is listed once.
+      tpu_calls: names of the TPU computations: the functions that a TPUPartitionedCall op on the
+        host calls. Each is listed once.
     """
 
     on_tpu: list[pb.NodeDef]

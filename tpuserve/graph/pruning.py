@@ -37,8 +37,7 @@ def needed_nodes(meta_graph: Any) -> set[str]:
     """Return the names of the nodes that a signature or TensorFlow's SavedModel loader needs.
 
     Args:
-      meta_graph: a MetaGraphDef. Of its collections, only those are considered that the loader
-        reads.
+      meta_graph: a MetaGraphDef. Collections that the loader does not read are ignored.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     roots = map(_node_name, _root_references(meta_graph))

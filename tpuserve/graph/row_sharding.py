@@ -50,11 +50,11 @@ class RowSharding:
         return self.rows_per_replica * (self.num_replicas - 1) < self.num_rows
 
     def owner(self, rows: Any) -> Any:
-        """Return the index of the replica that owns a row; `rows` are row numbers of the table."""
+        """Return, for each row number of the table, the index of the replica that owns the row."""
         return rows % self.num_replicas if self.strategy == MOD else rows // self.rows_per_replica
 
     def local_row(self, rows: Any) -> Any:
-        """Return the position of a row among the rows that its replica owns.
+        """Return the position of each row among all rows of the replica that owns the row.
 
         Args:
           rows: row numbers of the table.
@@ -66,7 +66,10 @@ class RowSharding:
         return replica if self.strategy == MOD else replica * self.rows_per_replica
 
     def rows_of(self, replica: int) -> range:
-        """Return the row numbers, in the table, of the rows of a replica, in stored order."""
+        """Return the row numbers, in the table, of the rows that a replica owns.
+
+        The order of the numbers is that in which the replica stores the rows.
+        """
         if self.strategy == MOD:
             return range(replica, self.num_rows, self.num_replicas)
         first = min(replica * self.rows_per_replica, self.num_rows)

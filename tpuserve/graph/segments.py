@@ -39,8 +39,8 @@ class GraphSegment:
 def split_graph(graph: Any, retained_nodes: Collection[str]) -> list[GraphSegment]:
     """Split a graph into segments, to be imported in the order of the returned list.
 
-    The segments with the function library come first. Those with nodes follow, each after the
-    segments with the inputs of its nodes.
+    The segments that hold functions come first. Segments that hold nodes follow, each after the
+    segments that compute the inputs of its nodes.
 
     Args:
       graph: a GraphDef.

@@ -35,8 +35,8 @@ def generate_inputs(
       signature_name: the name of one of its signatures.
       batch_size: the number of examples, for inputs whose first dimension is unknown.
       seed: the seed of the random numbers.
-      shapes: alias → shape, for inputs that get another shape than the signature and `batch_size`
-        say; None for none.
+      shapes: alias → shape of an input, in place of the shape that follows from the signature and
+        `batch_size`; None for none.
 
     Returns:
       Input alias → array. Strings are object arrays of bytes.
@@ -96,8 +96,8 @@ def _is_open(info: Any) -> bool:
 def _check_rows(signature: Any, name: str, batch_size: int) -> None:
     inputs = signature.inputs.values()
     fixed = {info.tensor_shape.dim[0].size for info in inputs if info.tensor_shape.dim}
-    # If the first dimension of any input has an unknown size, the signature accepts any batch size.
-    # A fixed first dimension of another input is then not a batch dimension.
+    # A signature accepts any batch size if the first dimension of at least one input has an unknown
+    # size. In this case, a fixed first dimension of another input is not a batch dimension.
     if not fixed or batch_size in fixed or any(_is_open(info) for info in inputs):
         return
     rows = " or ".join(str(size) for size in sorted(fixed))

@@ -32,7 +32,9 @@ class ExampleFeature:
 
 @dataclass(frozen=True)
 class StringInputUse:
-    """How a graph uses a string input. If all attributes have their defaults, it is plain text.
+    """How a graph uses a string input.
+
+    If all attributes have their default values, the input is plain text.
 
     Attributes:
       features: the features that are parsed if the strings are tf.Examples; otherwise empty.

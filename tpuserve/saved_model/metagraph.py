@@ -182,7 +182,7 @@ def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
 
 
 def untagged_tpu_graphs(metagraphs: Iterable[Metagraph]) -> tuple[TagSet, ...]:
-    """Return the tag sets of metagraphs with TPU computations that are not tagged "tpu"."""
+    """Return the tag sets of the metagraphs that have TPU computations but not the tag "tpu"."""
     return tuple(
         metagraph.tags
         for metagraph in metagraphs

@@ -1,4 +1,4 @@
-"""Finds missing and truncated files of a SavedModel, as an incomplete copy has them."""
+"""Finds missing and truncated files of a SavedModel, for example after an incomplete copy."""
 
 import os
 import re
@@ -24,8 +24,9 @@ def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef
     Only the existence and size of the files are checked, and not their content.
 
     Returns:
-      A sentence about all missing files of variables, or a sentence for each truncated file, and a
-      sentence about all missing assets. Empty if no file is missing or truncated.
+      Sentences for the user: one about all missing files of variables, or if none is missing, one
+      for each truncated file; and one about all missing assets. Empty if no file is missing or
+      truncated.
 
     Raises:
       OSError: variables/ cannot be listed.

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tpuserve.files import uris
 
-# The suffixes of the files in which Keras saves a model.
+# The suffixes of the files in which Keras saves a model. If the path is such a file, the error
+# message recommends `tpuserve export`, which makes a SavedModel of it.
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 # Limits of the search for a SavedModel near a path, so that an error message does not take long:

@@ -81,8 +81,8 @@ class Signature:
         Raises:
           InvalidInputNames: an input is missing or unknown.
         """
-        # Compare the names first. Most requests have exactly these inputs, and this comparison is
-        # fast because it copies nothing.
+        # Return early if the request has exactly the inputs of the signature, as most requests do.
+        # The comparison is fast, because it copies nothing.
         if aliases == self.inputs.keys():
             return
         names, required = set(aliases), set(self.inputs)

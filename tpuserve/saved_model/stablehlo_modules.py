@@ -79,8 +79,8 @@ def check_platforms(modules: Iterable[StableHloModule], device: str, where: str)
 
     Args:
       modules: the modules of the metagraph.
-      device: the device that runs TPU computations: "TPU", or "CPU" if the graph was lowered to it.
-        Modules outside of TPU computations run on the host's CPU.
+      device: the device that runs the TPU computations: "TPU", or "CPU" if they were lowered to the
+        CPU. Modules outside of TPU computations run on the host's CPU.
       where: the metagraph and its directory, for the text of an error.
 
     Raises:

@@ -10,7 +10,8 @@ from typing import Any
 from tpuserve.graph.attributes import attribute_value
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
 
-# The platform for which TensorFlow's XLA bridge translates XlaCallModule ops to StableHLO.
+# An XlaCallModule op may contain code for several platforms. On a CPU, TensorFlow's XLA bridge
+# translates the code for this platform.
 _TRANSLATED_ON = b"CPU"
 
 

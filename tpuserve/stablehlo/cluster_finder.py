@@ -1,8 +1,8 @@
 """Finds the XLA clusters that a signature runs, and the shapes of their arguments.
 
-An XLA cluster is a function that XLA compiles as a whole. The graph has no TPU ops. Nothing runs
-and no variable is read: for one batch size, TensorFlow's shape inference propagates the shapes of
-the signature's inputs through the graph and the functions that it calls.
+An XLA cluster is a function that XLA compiles as a whole. The graph of the signature must not have
+TPU ops. Nothing runs and no variable is read: for one batch size, TensorFlow's shape inference
+propagates the shapes of the signature's inputs through the graph and the functions that it calls.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,8 +45,8 @@ class ClusterFinder:
 
     Attributes:
       clusters: The calls of functions that XLA compiles, in the order in which they run.
-      paddings: For each BatchFunction op that pads the batch to an allowed size, a sentence for the
-        user.
+      paddings: A sentence for each BatchFunction op that pads the batch to an allowed size, to be
+        shown to the user, such as "the model pads 3 rows to 4".
     """
 
     def __init__(self, graph: GraphDef) -> None:
@@ -263,15 +263,16 @@ class _GraphScope:
     def _find_forwarded(
         self, placeholders: Mapping[str, Any], tensor: Any
     ) -> AbstractTensor | None:
-        """Find the known tensor whose value a tensor of the new tf.Graph has unchanged.
+        """Find the known tensor that a tensor forwards unchanged, by Identity ops only.
 
         The AbstractTensor of a known tensor has more properties than TensorFlow infers, such as the
-        variable to which a handle refers.
+        variable to which a handle refers. The known tensors are the inputs of the graph or
+        function body, and the outputs of function calls in it that were traced before.
 
         Args:
-          placeholders: Name of a known tensor → the placeholder that replaces it in the new
-            tf.Graph.
-          tensor: The tensor in the new tf.Graph.
+          placeholders: Name of a known tensor → the placeholder that replaces it in the tf.Graph
+            of `tensor`.
+          tensor: The tensor in a tf.Graph that was created to infer shapes.
 
         Returns:
           The properties of the known tensor. None if `tensor` is not the output of such a

@@ -139,7 +139,7 @@ def find_aliases(module: Any) -> dict[int, int]:
     attributes = module.operation.attributes
     if _ALIASES not in attributes:
         return {}
-    # The index of a result is empty if the module has only one.
+    # The list output_index is empty if the module has a single result, whose index is 0.
     return {
         next(iter(alias["output_index"]), 0): alias["alias"]["parameter_number"].value
         for alias in attributes[_ALIASES]
@@ -147,7 +147,7 @@ def find_aliases(module: Any) -> dict[int, int]:
 
 
 def _replace_mhlo(module: Any) -> None:
-    """Replace the ops in an MLIR module that TensorFlow writes and StableHLO does not have.
+    """Replace mhlo ops, which TensorFlow writes but StableHLO does not have, in an MLIR module.
 
     TensorFlow's XLA bridge adds an mhlo.copy for each variable that a loop or a branch reads. The
     op is replaced by its operand. An mhlo.erf is replaced by a custom call, which XLA compiles to

@@ -2,8 +2,8 @@
 
 jax runs a program on several devices as one replica with a partition for each device (SPMD).
 TensorFlow's XLA bridge, in contrast, writes programs for several replicas of one partition each. It
-also cannot translate some collectives. In the module, custom calls (markers) stand for these, until
-`convert_collectives` replaces them.
+also cannot translate some collectives. Custom calls (markers) stand for these collectives in the
+module, until `convert_collectives` replaces the markers.
 """
 
 import itertools

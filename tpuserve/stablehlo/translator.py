@@ -147,7 +147,7 @@ class StableHloTranslator:
             return [tf.identity(output) for output in imported[:count]]
 
     def _create_variable(self, spec: VariableSpec) -> None:
-        """Create a tf.Variable for a spec, unless there is one; its value takes no memory."""
+        """Create the tf.Variable of a spec if it does not exist yet; its value takes no memory."""
         if spec not in self._variables:
             assert spec.shape is not None
             shape = tuple(size or 0 for size in spec.shape)
