@@ -62,7 +62,7 @@ def round_up_steps(name: str, value: Any) -> Any:
 def check_duration(
     name: str, value: Any, *, zero: bool = True, unit: str = "seconds", optional: bool = False
 ) -> None:
-    """Check that a duration is a number, whole or not, and not negative.
+    """Check that a duration is a number and not negative; fractions are valid.
 
     Args:
       name: the name of the setting in error messages.

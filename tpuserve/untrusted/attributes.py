@@ -8,8 +8,8 @@ from tpuserve.graph.attributes import attribute_value
 # The largest number of threads that a single op of an untrusted model may start. If the system
 # refuses to start more threads, TensorFlow ends the process.
 _MAX_THREADS = 1024
-# The first bytes of MLIR bytecode. A StableHLO module in text form is refused, because it can hide
-# the op name "custom_call", with which a module calls native code, by escape sequences.
+# The first bytes of MLIR bytecode. The StableHLO op "custom_call" calls native code. In text form,
+# escape sequences could hide the name of this op, so that a module in text form is refused.
 _MLIR_BYTECODE = b"ML\xefR"
 
 
@@ -58,7 +58,7 @@ def unsafe_attribute(node: Any) -> str:
         return ""
     attribute = attribute_value(node, name)
     # In a function, an attribute may be a placeholder whose value each caller of the function sets.
-    # Then the AttrValue does not have this field. The value is unknown and counts as unsafe.
+    # Its AttrValue has the field "placeholder" instead. The value is unknown and counts as unsafe.
     if attribute.WhichOneof("value") == field and is_safe(getattr(attribute, field)):
         return ""
     return f"{node.op} ({name})"

@@ -60,8 +60,8 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
 # The largest absolute value of an element, that of an int64. A tensor with a larger element counts
 # as unknown: it cannot be a shape, because no dimension can have that size.
 _MAX = 2**63 - 1
-# DataType numbers of float16, float32, float64 and bfloat16. A Cast to a dtype that is not in this
-# set rounds the elements to integers.
+# DataType numbers of float16, float32, float64 and bfloat16. A Cast op to any other dtype truncates
+# the elements to integers.
 _FLOATS = frozenset({1, 2, 14, 19})
 
 

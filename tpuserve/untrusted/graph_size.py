@@ -1,4 +1,8 @@
-"""Computes how large a graph becomes: constants, tensors made of them, and inlined functions."""
+"""Computes how large an untrusted graph becomes when TensorFlow loads and runs it.
+
+The size is the memory of constants and of tensors that are computed from constants, and the number
+of nodes after functions are inlined.
+"""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence

@@ -22,8 +22,8 @@ _FIRST_ARGUMENT = {
     "Case": 1,
     "StatelessCase": 1,
 }
-# Ops that only read a variable. Their names begin with "Resource", and most other ops with such a
-# name write to a variable.
+# Ops that only read a variable, although their names begin with "Resource". All other ops with such
+# a name count as ops that write to a variable.
 _READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
 # The largest length of a chain of variables that the search follows. In a chain, each variable is
 # assigned the value of the next variable. A path that comes from a longer chain counts as unsafe.

@@ -351,8 +351,8 @@ RULES: Mapping[str, Rule] = {
         """,
     ),
 }
-# Type of an op that creates a list of tensors → the bytes of memory for each element of the list,
-# even if it is empty.
+# Type of an op that creates a list of tensors → the bytes of memory that each element of the list
+# takes, even an element without a tensor.
 OBJECT_BYTES: Mapping[str, int] = dict.fromkeys(
     ("TensorArrayV2", "TensorArrayV3", "TensorListReserve", "TensorListResize"), 64
 )

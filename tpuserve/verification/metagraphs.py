@@ -100,7 +100,7 @@ class MetaGraphPair:
           names: Names of the signatures; empty for all.
 
         Raises:
-          SignatureNotFound: Neither metagraph has a signature of one of the names.
+          SignatureNotFound: A name is not that of a signature in either metagraph.
         """
         in_candidate = self.candidate.described.signatures
         available = dict(sorted({**in_candidate, **self.baseline.described.signatures}.items()))

@@ -64,7 +64,7 @@ def verify(
     Raises:
       SavedModelNotFound, DamagedSavedModel, MetagraphNotFound: The directory holds no SavedModel,
         or the SavedModel is damaged or lacks a metagraph.
-      SignatureNotFound: Neither metagraph has a signature of one of the names.
+      SignatureNotFound: A name is not that of a signature in either metagraph.
       InvalidInput: The file of inputs does not fit the signatures.
       InvalidSetting, InvalidType: An argument is out of range or has the wrong type.
     """

@@ -90,7 +90,8 @@ def _find_in_computation(
     Args:
       function: The FunctionDef of the TPU computation.
       nodes_on_tpu: Node name → node, for all nodes that run on the TPU.
-      refusals: The ops that XLA refused while the signatures ran, which are not reported again.
+      refusals: The ops that XLA refused while the signatures ran. They are skipped, because they
+        are reported separately.
     """
     nodes = {node.name: node for node in function.node_def}
     integer_inputs = {

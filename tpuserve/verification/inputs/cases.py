@@ -144,8 +144,8 @@ def _resize_cases(
       arrays: Input alias → array.
       signature: The signature of the inputs.
       sizes: The batch sizes to make.
-      source: Where the inputs come from, for the report.
-      origin: Where the inputs come from, for the text of an error.
+      source: "file" or "warm-up record", for the report.
+      origin: The path of the file, or "warm-up record", for the text of an error.
     """
     batched = [alias for alias in arrays if input_casting.has_rows(signature, alias)]
     if not batched:

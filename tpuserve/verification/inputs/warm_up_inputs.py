@@ -82,8 +82,8 @@ def _to_array(proto: Any) -> Array:
 def _serialize_examples(proto: Any) -> Array:
     """Serialize the tf.Examples of an Input message of a Classify or Regress request.
 
-    If the message has a context, a tf.Example with common features, it is merged into each
-    tf.Example.
+    If the message has a context (a tf.Example with the features that all examples share), the
+    context is merged into each tf.Example.
 
     Returns:
       An array of bytes, [number of examples].
