@@ -51,8 +51,8 @@ class BatchingRunnerFactory:
           per_model: whether the directory of each version may hold a file with batching parameters
             for this version, as with TensorFlow Serving's flag
             --enable_per_model_batching_parameters. If True, the requests of a version without the
-            file are not batched. With the policy "timeout", the number of threads is always that of
-            `parameters`.
+            file are not batched. The file cannot change the number of threads that the policy
+            "timeout" uses.
           make_policy: creates the batching policy of a queue if the parameters say "timeout".
           find_unbatched: finds the signatures of a model that the policy "continuous" must not
             batch, because the rows of a batch would change each other's outputs.
@@ -128,9 +128,12 @@ class BatchingRunnerFactory:
             scheduler.close(timeout_seconds)
 
     def _count_waiting(self) -> dict[Labels, float]:
-        """Return (model,) → the number of requests that wait for a batch, for the metrics.
+        """Count the requests of each model that wait for a batch, for the metrics.
 
         A large request that is split into several slices counts once for each slice.
+
+        Returns:
+          The label values of the metric, (model,) → count.
         """
         waiting: dict[Labels, float] = {}
         for name, scheduler in list(self._schedulers.items()):

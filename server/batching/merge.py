@@ -40,7 +40,7 @@ def count_rows(inputs: Mapping[str, Array]) -> int:
 def layout(inputs: Mapping[str, Array], is_padded: bool) -> Layout:
     """Return the layout of a request: two requests can be concatenated if their layouts are equal.
 
-    The layout holds for each input the alias, the element type, and the shape of a row.
+    A layout consists of the alias, the element type and the shape of a row of each input.
 
     Element types are part of the layout, because NumPy would concatenate different types by
     converting them to a common type. A request with a wrong type would then be answered in a batch,
@@ -81,7 +81,7 @@ def concat_and_pad(
     may be invalid.
 
     Args:
-      requests: for each request, input alias → [rows, ...]. `layout` is the same for all requests.
+      requests: for each request, input alias → [rows, ...]. All requests have the same `layout`.
       size: the sum of the numbers of rows of all requests.
       parameters: the allowed batch sizes.
 

@@ -133,7 +133,7 @@ class RowCheck:
 
 
 def _check_shapes(signature: Signature) -> None:
-    """Raise _NotBatchable unless each input and output has a first dimension of any size."""
+    """Raise _NotBatchable if the first dimension of an input or output is missing or fixed."""
     for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
         for alias, spec in specs.items():
             if spec.shape == () or (spec.shape and spec.shape[0] is not None):
@@ -151,7 +151,7 @@ def _uncheckable(reason: str) -> str:
 
 
 def _difference(alone: Array, together: Array) -> str:
-    """Describe how an output of a row differs between two runs, beyond rounding; "" if equal.
+    """Describe how an output of a row differs between two runs; "" if at most by rounding.
 
     `alone` is from a run with this row (example) only, `together` from a run with several rows.
     """
@@ -180,11 +180,10 @@ def _tolerance(array: Array) -> float | None:
 
     Rounding differs between a batch and a single row (example), because their sums may be computed
     in different orders. The result is the square root of the precision (the distance from 1 to the
-    next float), for this reason: the error of a sum of n terms is usually about the precision times
-    the square root of n, and at worst the precision times n. So the result usually suffices for
-    sums of 1 / precision terms, which is more than any layer has, and at worst for sums of 2,900
-    terms of float32. If rows depend on each other, the outputs differ by much more, because the
-    sample rows differ much from each other.
+    next float). The error of a sum of n terms is usually about the precision times the square root
+    of n, so that the result suffices for 1 / precision terms, more than any layer has. At worst,
+    the error is the precision times n, and the result suffices for 2,900 terms of float32. If rows
+    depend on each other, the outputs differ by much more, because the sample rows differ much.
     """
     precision = _PRECISIONS.get(array.dtype.name)
     if precision is None and array.dtype.kind in "fc":

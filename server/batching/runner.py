@@ -43,8 +43,8 @@ class BatchingRunner:
           scheduler: holds the batching queues, and the threads that run batches.
           context: the objects that all batching queues of the version share.
           unbatched: for the signatures that must not be batched: signature name → the reason.
-          close: ends the scheduler; a function that does nothing if other runners use the
-            scheduler.
+          close: the method `close` of the runner, which ends the scheduler. The default does
+            nothing, for a scheduler that other runners use too.
         """
         self._model = model
         self._make_policy = make_policy

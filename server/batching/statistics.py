@@ -89,7 +89,12 @@ class BatchingStatistics:
             self._runs[rows] = count + 1, total_ns + run_ns
 
     def runs(self) -> dict[int, tuple[int, int]]:
-        """Return number of rows of a batch → (number of successful runs, their nanoseconds)."""
+        """Return the number and duration of the batches' runs so far, by the size of the batch.
+
+        Returns:
+          Number of rows (examples) of a batch → (number of successful runs, their nanoseconds in
+          total).
+        """
         with self._lock:
             return dict(self._runs)
 

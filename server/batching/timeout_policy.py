@@ -24,8 +24,8 @@ class _OpenBatch:
 class TimeoutPolicy:
     """Forms batches that run when they are full, or batch_timeout_micros after their first task.
 
-    Batches run in the order of their creation. A new task (request) joins the last batch, the open
-    batch, until this batch is full.
+    Batches run in the order of their creation. A new task (request) joins the last batch (the open
+    batch) until this batch is full.
     """
 
     def __init__(self, parameters: BatchingParameters) -> None:

@@ -25,8 +25,8 @@ _MIN_ARRAY_SIZE = 16
 # The largest number of integers that are encoded with NumPy at a time. The number bounds the memory
 # of the intermediate arrays.
 _CHUNK_SIZE = 1 << 14
-# A bound slightly below the largest float32. A number below the bound does not round to infinity,
-# so it is packed without a check for overflow.
+# A bound slightly below the largest float32. A number whose absolute value is below the bound does
+# not round to infinity, so it is packed without a check for overflow.
 _MAX_FLOAT32 = 3.4e38
 _VARINT_SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)
 

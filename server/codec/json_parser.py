@@ -251,7 +251,7 @@ def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
         octets = np.frombuffer(text, np.uint8, min(_CHUNK_BYTES, len(text) - start), start)
         quotes = num_quotes + np.cumsum(octets == ord('"'), dtype=np.int32)
         # Setting bit 0x20 turns "[" and "]" into "{" and "}" in ASCII, so that both kinds of
-        # brackets can be counted as one. Octets inside of strings become 0.
+        # brackets can be counted as one. Bytes inside of strings become 0: they do not count.
         braces = np.where(quotes & 1, 0, octets | 0x20)
         steps = (braces == ord("{")).view(np.int8) - (braces == ord("}")).view(np.int8)
         depths = depth + np.cumsum(steps, dtype=np.int32)
@@ -284,11 +284,11 @@ def _count_keys(value: Json) -> int:
 
 
 def _find_nonempty(kind: type, values: list[Json], types: Set[type]) -> list[Json]:
-    """Return the values of one type, `dict` or `list`, that are not empty.
+    """Return the non-empty dicts, or the non-empty lists, among parsed values.
 
     Args:
-      kind: The type of the containers.
-      values: The parsed values to choose from.
+      kind: `dict` or `list`.
+      values: The parsed values.
       types: The types of all values. If `kind` is not among them, no value is examined.
     """
     if kind not in types:
@@ -328,9 +328,9 @@ def _parse_float(text: str) -> float:
 class _NumberCache(dict[str, Json]):
     """Maps the texts of numbers to numbers, and parses a text when it is first looked up.
 
-    Python's `json` calls a function for each number. Looking up a number that occurs again takes a
-    fraction of the time of a call of a Python function. If no number occurs again, the time per
-    byte of the document still stays bounded: to be different, many numbers need many digits.
+    Python's `json` calls a function for each number. Looking up a text that occurred before takes a
+    fraction of the time of a call of a Python function. If all numbers differ, the time per byte of
+    the document is bounded all the same, because many different numbers need many digits.
     """
 
     def __init__(self, parse: Callable[[str], Json]) -> None:

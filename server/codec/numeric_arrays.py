@@ -92,8 +92,8 @@ class RawNumericArray:
         except (TypeError, ValueError):
             return None
         if array.size != math.prod(self._shape):
-            # Refuse the text, because it has empty lists. The shape is derived from the brackets
-            # and commas alone, which count an empty list as a list of one number.
+            # Refuse a text with an empty list, because its shape is wrong: the shape is computed
+            # from the brackets and commas alone, as if each list without commas had one number.
             return None
         if wide is np.int64 and narrow is not np.int64:
             # For int8, int16, uint8 and int32, refuse numbers beyond 32 bits, as TensorFlow Serving
@@ -229,9 +229,9 @@ def _compute_shape(structure: bytes) -> tuple[int, ...] | None:
     shape: list[int] = []
     inner = b""
     for level in reversed(range(rank)):
-        # `rank` is the number of dimensions. The first list at a nesting level ends at the first
-        # sequence of (rank - level) closing brackets. The outermost list (level 0) ends at the end
-        # of the text, so no search is needed.
+        # Find the end of the first list at this nesting level. This list and the lists inside of it
+        # end together, so the end is the first sequence of (rank - level) closing brackets. The
+        # outermost list (level 0) ends at the end of the text.
         end = structure.find(b"]" * (rank - level), level) if level else len(structure) - rank
         if end < 0:
             return None

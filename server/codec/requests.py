@@ -200,9 +200,9 @@ def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveEr
             end = middle
         else:
             start = middle
-    # Decoding several rows together adds a dimension. So the bisection finds an error also if the
-    # rows are valid but have the largest number of dimensions, and then ends at the wrong rows. If
-    # it has ended at rows without an error, check all rows.
+    # Decoding several rows together adds a dimension. If rows already have the largest number of
+    # dimensions, this fails even for valid rows, and the bisection may end at rows without an
+    # error. In this case, check all rows.
     return _check_rows(rows, start, end, dtype, key) or _check_rows(rows, 0, len(rows), dtype, key)
 
 
