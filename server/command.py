@@ -171,20 +171,21 @@ def _serve(sample: bool, **values: Any) -> None:
         _run_server(values, variables, on_ready)
     except ModelsNotAvailable as error:
         # If only one model has failed to load, report the error of its load instead of the summary
-        # of all models. The error is shorter, and says as much.
+        # of all models, which is longer and says no more.
         if isinstance(error.__cause__, TpuserveError):
             raise error.__cause__ from None
         raise
 
 
 def _choose_sample(values: dict[str, Any]) -> None:
-    """Set the flags that serve the sample model.
+    """Set the flags of `serve` so that the server serves the sample model, for the flag --sample.
 
     Args:
       values: the value of each flag by its name; changed in place.
 
     Raises:
-      InvalidSetting: a flag or a variable of a cloud service asks for another model.
+      InvalidSetting: another flag, or an environment variable that a cloud service has set, asks
+        for another model.
     """
     digits.check_flags(values["model_base_path"], values["model_config_file"])
     for _, variable in cloud.flags_from_environment(os.environ).values():

@@ -93,7 +93,7 @@ class Engine:
 
         def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
             runner = make_runner(model, directory, name)
-            # If the requests of the version are not batched, its runner is the model itself.
+            # The runner, the object that runs requests, is the model itself only without batching.
             self._limits.set_batched(name.rpartition("/")[0], runner is not model)
             return runner
 
@@ -274,7 +274,7 @@ class Engine:
             try:
                 versions = self._source.find_versions(model)
             except TpuserveError:
-                return  # Skip the check: the server waits for a version of this model.
+                return  # Skip the check: a version may appear, for which the server waits.
             for version, directory in versions.items():
                 try:
                     self._check_version(directory, model.path if directory == model.path else None)

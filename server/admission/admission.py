@@ -82,7 +82,7 @@ class AdmissionController:
 
         Args:
           describe: Returns the present activity as text, such as "importing TensorFlow".
-            `startup_activity` calls this function each time.
+            `startup_activity` calls this function and returns its result.
         """
         self._describe_startup = describe
 
@@ -132,8 +132,8 @@ class AdmissionController:
 
         Raises:
           ShuttingDown: The server is draining.
-          TooManyRequests: `max_requests_in_flight` requests are in flight, or
-            `max_requests_in_flight_per_peer` requests of the peer are.
+          TooManyRequests: `max_requests_in_flight` requests of all clients, or
+            `max_requests_in_flight_per_peer` requests of this client, are already in flight.
         """
         with self._lock:
             self.raise_if_draining()

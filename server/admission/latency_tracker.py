@@ -1,4 +1,4 @@
-"""Predicts from the latencies of past requests whether the next request is quick."""
+"""Predicts from past latencies whether the next request is quick enough for the event loop."""
 
 import math
 from collections.abc import Callable
@@ -14,14 +14,15 @@ _QUICK_SECONDS = 0.001
 _FIRST_RUNS = 8
 # When the requests of a route (one method of one model) have become too slow for the event loop,
 # its next n requests run in threads of a pool. n begins with _FIRST_RUNS and doubles each time that
-# this happens, up to _MAX_RUNS, so that a route on a busy machine does not switch back and forth.
-# After _RUNS_UNTIL_RESET quick requests in the event loop, n is _FIRST_RUNS again.
+# this happens, up to _MAX_RUNS, so that a route on a busy machine seldom switches between the event
+# loop and threads. After _RUNS_UNTIL_RESET quick requests in the event loop, n is again
+# _FIRST_RUNS.
 _MAX_RUNS = 4096
 _RUNS_UNTIL_RESET = 4096
-# After _MAX_SLOW_RUNS (four) slow requests, or one that takes at least _VERY_SLOW_SECONDS, the next
-# requests of a route run in threads and not in the event loop. Each quick request reduces the count
-# of slow requests by _CREDIT_PER_QUICK_RUN (0.1), because a few slow requests among many quick ones
-# do not matter.
+# The tracker counts slow requests, which take at least _QUICK_SECONDS. When the count reaches
+# _MAX_SLOW_RUNS (four), the next requests run in threads and not in the event loop. A request that
+# takes at least _VERY_SLOW_SECONDS counts as four. Each quick request reduces the count by
+# _CREDIT_PER_QUICK_RUN (0.1), because a few slow requests among many quick ones do not matter.
 _MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
 _VERY_SLOW_SECONDS = 0.05
 # While requests are quick, the tracker reads only once in _RUNS_PER_READING requests how long the
@@ -115,8 +116,8 @@ class LatencyTracker:
             return
         self.is_quick = self._fastest < _QUICK_SECONDS
         # Discard the last reading of the time that the thread has waited for a CPU. The reading is
-        # older than the requests that have run in threads, so the difference to the next reading
-        # would include waits that do not belong to the next requests.
+        # older than the requests that have run in threads. With it, the tracker would subtract
+        # waits during those requests from the latency of the next slow request.
         self._last_wait = None
         self._remaining_runs = self._num_runs_in_threads
         self._fastest = math.inf

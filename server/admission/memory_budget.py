@@ -104,7 +104,7 @@ class MemoryReservation:
         self.num_bytes += num_bytes
 
     def shrink(self, num_bytes: int) -> None:
-        """Give back some of the reserved bytes, whose memory has been freed."""
+        """Give back `num_bytes` of the reserved bytes, after their memory was freed."""
         self._budget._add(-num_bytes)
         self.num_bytes -= num_bytes
 

@@ -29,7 +29,10 @@ def blocking_allowed() -> bool:
 
 
 def running_allowed() -> bool:
-    """Return whether the calling thread may run a model."""
+    """Return whether the calling thread may run a model.
+
+    The result is False in the body of `NonBlocking(may_run=False)`, which is for slow models.
+    """
     return _thread_state.running_allowed
 
 
@@ -45,7 +48,7 @@ def check_running_allowed() -> None:
 
 
 class NonBlocking:
-    """A context manager: its thread must not block in the `with` body. Cannot be nested."""
+    """Marks the thread that runs the `with` body as one that must not block. Cannot be nested."""
 
     __slots__ = ("_may_run",)
 

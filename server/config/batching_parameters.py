@@ -27,9 +27,9 @@ TIMEOUT, CONTINUOUS = "timeout", "continuous"
 POLICIES = (TIMEOUT, CONTINUOUS)
 """The values of `batching_policy`."""
 
-# If batches are padded to powers of two, a runtime that compiles each batch size compiles the
-# powers up to this number when the model is loaded. A larger batch size is compiled when the first
-# batch of this size runs.
+# The largest batch size to compile when a model is loaded, if batches are padded to powers of two
+# and the runtime compiles an executable for each batch size. A larger batch size is compiled when
+# the first batch of this size runs.
 _MAX_COMPILED_POWER = 32
 
 
@@ -132,7 +132,7 @@ class BatchingParameters:
     def padded_size(self, size: int) -> int:
         """Return the number of rows (examples), with padding, of a batch of `size` rows."""
         if not size:
-            return 0  # An empty batch has no row that padding could repeat.
+            return 0  # Do not pad an empty batch: it has no row that padding could repeat.
         return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
 
     def _check_allowed_batch_sizes(self) -> None:

@@ -107,7 +107,8 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
                 f"line {_line_of(text, entry.key)}: the platform is {entry.key!r}, and only "
                 f'"{PLATFORM}" can be served. Leave the other out.'
             )
-        # If there are several entries, keep the last one, as protobuf does for equal keys of a map.
+        # If the map has several entries for this platform, keep the last one, as protobuf does for
+        # equal keys.
         packed = entry.value.source_adapter_config
     if packed is None:
         raise InvalidConfig(

@@ -10,8 +10,8 @@ from server.config.settings import Settings
 def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
     """Build the serialised ConfigProto of every session.
 
-    The options are first those of --tensorflow_session_config_file, or of `base_config` if there is
-    no such file. Then the flags for parallelism, XLA and mixed precision override single options.
+    The options are those of --tensorflow_session_config_file, or of `base_config` if there is no
+    such file. The flags for parallelism, XLA and mixed precision, if set, take precedence.
 
     Args:
       settings: the settings of the server.

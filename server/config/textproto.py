@@ -49,7 +49,8 @@ def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None 
 
     Raises:
       MalformedConfig: the text cannot be parsed. The error names the line, the column and the
-        field, and begins as in TensorFlow Serving, because scripts search for this text.
+        field. It begins with the words of TensorFlow Serving's error, because scripts search for
+        them.
     """
     try:
         return text_format.Parse(text, empty, descriptor_pool=pool)

@@ -140,8 +140,8 @@ def _connect(endpoint: EngineEndpoint, connection: "Any") -> None:
         except OSError as error:
             logger.warning("a frontend process has ended before it was connected: %s", error)
 
-    # Create the channel in another thread, because its constructor waits for an answer of the
-    # frontend process, and this wait may be long.
+    # Create the channel to the frontend process in another thread, because the constructor of
+    # `Channel` waits for an answer of that process, and this wait may be long.
     threading.Thread(target=connect, name="connect", daemon=True).start()
 
 

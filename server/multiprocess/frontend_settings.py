@@ -19,8 +19,8 @@ def frontend_settings(settings: Settings) -> list[Settings]:
     share = replace(
         settings,
         frontend_processes=0,
-        # Enable batching, because a waiting request then occupies no thread of the frontend, and
-        # each request of a frontend process waits for the engine process.
+        # A frontend process does not run models, but each of its requests waits for the engine
+        # process. With this flag, a waiting request occupies no thread of the frontend.
         enable_batching=True,
         max_requests_in_flight=math.ceil(settings.max_requests_in_flight / count),
         max_request_memory_bytes=math.ceil(

@@ -107,7 +107,7 @@ class Collector:
 
         Args:
           asker: the frontend process that has asked for the metrics.
-          number: the number of its request.
+          number: the number of this request, which is sent back with the answer.
           processes: the processes of the server.
         """
         missing = set(processes)

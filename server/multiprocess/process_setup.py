@@ -42,7 +42,7 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
 
 
 def configure_process(*, is_log_shared: bool) -> None:
-    """Set up the log, the memory allocator and the switching of threads of a server's process.
+    """Set up the log, the memory allocator and the switching of threads in this process.
 
     Args:
       is_log_shared: whether several processes write to the log.

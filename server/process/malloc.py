@@ -15,17 +15,17 @@ _SYSTEM_ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
 
 # The numbers of two parameters of glibc's mallopt. Source: malloc.h of glibc.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# The mmap threshold of malloc while serving, in bytes: the largest that glibc accepts. A block
-# above the threshold gets new pages at each allocation, which takes longer than writing a request's
-# tensors.
+# The mmap threshold of malloc while serving, in bytes: the largest that glibc accepts. A
+# larger block is allocated with mmap, and getting new pages for it takes longer than writing a
+# request's tensors.
 _MMAP_THRESHOLD_BYTES = 32 << 20
 # The trim threshold of malloc while serving: the number of free bytes that a heap keeps, so that a
 # request reuses the memory of an earlier request's tensors.
 _TRIM_THRESHOLD_BYTES = 256 << 20
-# The value of both thresholds, in bytes, while models load or unload. It is small, so that each
-# large tensor of a model is allocated with mmap, and its memory returns to the operating system
-# when it is freed. Smaller blocks come from a heap, which keeps free memory up to the trim
-# threshold, even after malloc_trim.
+# The mmap threshold and the trim threshold, in bytes, while models load or unload. They are small,
+# so that each large tensor of a model is allocated with mmap, and its memory returns to the
+# operating system when the tensor is freed. Smaller blocks come from a heap, which keeps free
+# memory up to the trim threshold, even after malloc_trim.
 _MODEL_THRESHOLD_BYTES = 1 << 20
 
 _lock = threading.Lock()
@@ -35,7 +35,8 @@ _num_active_moves = 0
 def configure_malloc() -> None:
     """Set up the memory allocators for serving. Call this before TensorFlow is imported.
 
-    The function does not change the allocator of oneDNN if its environment variable is already set.
+    The function sets TF_ONEDNN_USE_SYSTEM_ALLOCATOR, the environment variable that chooses the
+    allocator of oneDNN, unless the variable is already set.
     """
     os.environ.setdefault(_SYSTEM_ALLOCATOR, "1")
     _set_thresholds(_MMAP_THRESHOLD_BYTES, _TRIM_THRESHOLD_BYTES)
@@ -47,8 +48,8 @@ def large_tensor_allocation() -> Iterator[None]:
 
     The memory of a tensor that was allocated in this way returns to the operating system as soon as
     the tensor is freed. The tensors of requests during this time are also allocated with mmap,
-    which is slower. If several threads are in this context, the thresholds of `configure_malloc`
-    apply again when the last one leaves it.
+    which is slower. If several threads run such a `with` body at the same time, the thresholds of
+    `configure_malloc` apply again when the last body ends.
     """
     global _num_active_moves
     with _lock:
