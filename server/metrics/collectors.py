@@ -45,7 +45,10 @@ class Counter:
         self._lock = threading.Lock()
 
     def add(self, values: Labels = (), amount: int = 1) -> None:
-        """Add an amount to the series of these label values, in the order of the labels."""
+        """Add an amount to the time series with these label values.
+
+        `values` has one value for each label, in the order of the labels.
+        """
         with self._lock:
             current = self._values.get(values)
             if current is None:
@@ -92,7 +95,10 @@ class Histogram:
         self._lock = threading.Lock()
 
     def add(self, values: Labels, amount: float) -> None:
-        """Record an amount in the series of these label values, in the order of the labels."""
+        """Record an amount in the time series with these label values.
+
+        `values` has one value for each label, in the order of the labels.
+        """
         bucket = bisect_left(self._bounds, amount)
         with self._lock:
             one_series = self._series.get(values)
@@ -174,8 +180,8 @@ class RecentErrors:
     def snapshot(self) -> Family:
         """Return the entries as a metric with one series per entry.
 
-        The labels are the time of the last occurrence, in milliseconds since 1970, and the parts of
-        the error. The value is the number of occurrences.
+        The labels are the time of the last occurrence, in milliseconds since 1970, and the model,
+        entrypoint, status and message of the error. The value is the number of occurrences.
         """
         labels = ("time_ms", "model_name", "entrypoint", "status", "message")
         with self._lock:

@@ -24,8 +24,8 @@ class Family:
       metric_type: "counter", "histogram" or "gauge"; EVENTS for error messages, which are not
         exported to Prometheus.
       labels: the names of the labels.
-      values: label values → the number of the series. For a histogram, the value is a tuple of the
-        counts of all buckets, followed by the sum of the recorded amounts.
+      values: label values → value of the series. The value is a number, or for a histogram a tuple
+        of the counts of all buckets, followed by the sum of the recorded amounts.
       bounds: the upper bounds of a histogram's buckets, except the last bucket, which has no bound;
         empty for other metrics.
       help: the description; empty for the metrics of TensorFlow Serving, which have none.

@@ -107,7 +107,10 @@ class Metrics:
         self._serving.examples.add((model,), count)
 
     def request_logged(self, model: str, status_code_name: str) -> None:
-        """Record whether the request log has written a request: "OK", or the code of the error."""
+        """Record that a request was written to the request log, or that this has failed.
+
+        `status_code_name` is "OK", or the name of the error's canonical code.
+        """
         self._serving.logged.add((model, status_code_name))
 
     def warmed_up(self, model_path: str, status_code_name: str, latency_us: float) -> None:
@@ -119,7 +122,11 @@ class Metrics:
         self._serving.warm_ups.add((model_path, status_code_name), latency_us)
 
     def warm_up_record_read(self, model_path: str, status_code_name: str) -> None:
-        """Record whether a record of a warm-up file was read: "OK", or the code of the error."""
+        """Record that a record of a warm-up file was read, or that this has failed.
+
+        `model_path` is the directory of the version. `status_code_name` is "OK", or the name of the
+        error's canonical code.
+        """
         self._serving.warm_up_records.add((model_path, status_code_name))
 
     def queued(self, thread_pool_name: str, latency_us: float) -> None:
@@ -134,7 +141,10 @@ class Metrics:
         self._own.shed.add((model, reason))
 
     def reloaded(self, status_code_name: str) -> None:
-        """Record the outcome of a reload of the configuration: "OK", or the code of the error."""
+        """Record a reload of the configuration, and its outcome.
+
+        `status_code_name` is "OK", or the name of the error's canonical code.
+        """
         self._own.reloads.add((status_code_name,))
 
     def batched_request(self, size: int) -> None:
@@ -158,7 +168,12 @@ class Metrics:
         self._own.alone.add((model, version, reason))
 
     def watch_states(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Add the metric of the versions' states; `read` returns (model, version, state) → 1."""
+        """Add the metric of the versions' states.
+
+        Args:
+          read: called whenever the metrics are read; returns (model, version, state) → 1, for the
+            present state of each version.
+        """
         labels = ("model_name", "version", "state")
         self._add_gauge(
             OWN + "version_state", labels, read, "1 for the present state of a version."
@@ -169,7 +184,7 @@ class Metrics:
 
         Args:
           read: called whenever the metrics are read; returns (model, version, metagraph, device) →
-            1.
+            1, for each version.
         """
         labels = ("model_name", "version", "metagraph", "device")
         help_text = "1 for the metagraph that a version runs, and its device."
@@ -185,7 +200,12 @@ class Metrics:
         self._add_gauge(OWN + "fallback_to_cpu", labels, read, help_text)
 
     def watch_provenance(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Add the metric of ML Metadata identifiers; `read` returns (model, version, uuid) → 1."""
+        """Add the metric of the versions' ML Metadata identifiers (UUIDs).
+
+        Args:
+          read: called whenever the metrics are read; returns (model, version, uuid) → 1, for each
+            version that has an identifier.
+        """
         labels = ("model_name", "version", "uuid")
         self._registry.add(Gauge(SERVING + "mlmd_map", labels, read))
 

@@ -350,7 +350,10 @@ class ModelConfigManager:
         return self._manager.is_converged(name) or self._manager.has_failed_download(name)
 
     def _models_waited_for(self) -> list[str]:
-        """Return the configured models without a version, whose base path may get one later."""
+        """Return the names of the models that have no version now but may get one later.
+
+        Models in a file system that the server cannot read are not included.
+        """
         return [
             model.name
             for model in self._config.models

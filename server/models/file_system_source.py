@@ -113,7 +113,7 @@ class FileSystemSource:
             self.poll_once()
 
     def wait_for_listings(self, names: Collection[str]) -> None:
-        """Wait until the listings of remote base paths that are under way end, for a limited time.
+        """Wait for a limited time until the running listings of remote base paths have ended.
 
         Args:
           names: the names of the models to wait for. If the storage of a model does not answer in
@@ -221,7 +221,7 @@ class PeriodicFunction:
     """Calls a function periodically in a separate thread; exceptions are logged."""
 
     def __init__(self, name: str, function: Callable[[], None], interval_seconds: float) -> None:
-        """Create an object that calls the function after `start`.
+        """Create an object, which makes no calls before `start` is called.
 
         Args:
           name: the name of the thread and of the function in log lines.

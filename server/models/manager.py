@@ -292,7 +292,10 @@ class Manager:
             return self._is_converged(name)
 
     def has_failed_download(self, name: str) -> bool:
-        """Return whether the last download of a version of a model has failed, and is retried."""
+        """Return whether the last download of any version of a model has failed.
+
+        The manager retries such a download.
+        """
         with self._condition:
             return any(servable.name == name for servable in self._failed_downloads)
 
@@ -573,7 +576,10 @@ class Manager:
 
 
 def statuses(manager: Manager, names: Iterable[str]) -> dict[str, list[VersionStatus]]:
-    """Return model name → statuses of its versions, newest first; empty if no version is known."""
+    """Return model name → statuses of its versions, newest first.
+
+    The list of a model is empty if the manager knows no version of the model.
+    """
     statuses_by_name = {}
     for name in names:
         try:

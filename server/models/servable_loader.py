@@ -17,7 +17,7 @@ WarmUp: TypeAlias = Callable[[Model, Path], None]
 _PERMANENT = frozenset(
     {
         Code.INVALID_ARGUMENT,
-        # A load that has exceeded its time limit would exceed it again.
+        # A load that has exceeded its time limit (DEADLINE_EXCEEDED) would exceed it again.
         Code.DEADLINE_EXCEEDED,
         Code.NOT_FOUND,
         Code.PERMISSION_DENIED,

@@ -62,8 +62,8 @@ class RecordFiles:
         try:
             file.append(record)
         except OSError:
-            # The next record is appended to this file if the file has records. An empty file is
-            # removed, because otherwise each failure would leave another empty file.
+            # Keep a file that has records, to append the next record to it. Remove an empty file,
+            # because otherwise each failure would leave another empty file.
             if not file.records:
                 self._open.pop(key).remove()
             raise

@@ -137,7 +137,10 @@ class RequestLog:
                 self._thread.start()
 
     def should_log(self, model: str) -> bool:
-        """Return at random whether to log the present request of a model."""
+        """Return whether to log the present request of a model.
+
+        The choice is random; the sampling rate of the model is the probability of True.
+        """
         config = self._models.get(model)
         return config is not None and self._sample() < config.sampling_rate
 

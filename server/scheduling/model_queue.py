@@ -61,7 +61,8 @@ class ModelQueue:
         """Return whether one more request of the model may run in the threads `pool` now.
 
         If no request of the model runs, the result is always True, even if the pool already runs
-        `RunPool.max_running` requests. Otherwise a few slow models could block all other models.
+        `RunPool.max_running` requests. Without this rule, a few slow models could block all other
+        models.
         """
         if not self.running:
             return True

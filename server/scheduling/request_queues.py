@@ -54,7 +54,7 @@ class RequestQueues:
         self._metrics = Metrics() if metrics is None else metrics
         self._clock = clock
         self._queues = {_OTHERS: ModelQueue(_OTHERS, RunLimits(max_concurrent_runs=sys.maxsize))}
-        # The queues in which at least one request waits, as an ordered set.
+        # The queues in which at least one request waits. The dictionary is used as an ordered set.
         self._backlog: dict[ModelQueue, None] = {}
         # The virtual time of the model whose request began to run last. When an idle model gets its
         # next request, its virtual time is raised to this value. Otherwise it would have the least
@@ -155,12 +155,15 @@ class RequestQueues:
         return None if self._next_check == math.inf else self._next_check
 
     def count_waiting(self) -> Mapping[Labels, float]:
-        """Return (model,) → the number of its waiting requests, for the metrics."""
+        """Return (model,) → the number of the model's waiting requests, for the metrics."""
         with self._lock:
             return {(queue.model,): queue.length for queue in self._queues.values()}
 
     def count_in_flight(self) -> Mapping[Labels, float]:
-        """Return (model,) → the number of its waiting and running requests, for the metrics."""
+        """Return (model,) → the number of the model's requests in flight, for the metrics.
+
+        These are the requests that wait or run.
+        """
         with self._lock:
             return {(queue.model,): queue.running + queue.length for queue in self._queues.values()}
 

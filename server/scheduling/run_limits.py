@@ -35,7 +35,7 @@ class RunLimits:
 class LimitTable:
     """The limits of all configured models' running and waiting requests. Thread-safe.
 
-    They follow from the configuration, and from whether requests are batched.
+    The limits of a model depend on its configuration, and on whether its requests are batched.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LimitTable:
             self._update()
 
     def set_batched(self, model: str, is_batched: bool) -> None:
-        """Set whether requests of a model's newest version run in batches, and adapt its limits."""
+        """Adapt the limits of a model to whether requests of its newest version run in batches."""
         with self._lock:
             others = self._batched - {model}
             self._batched = others | {model} if is_batched else others
@@ -84,8 +84,8 @@ class LimitTable:
         runs = _first(configured.max_concurrent_runs, defaults.max_concurrent_runs)
         queue_ms = _first(configured.max_queue_ms, defaults.max_queue_ms)
         if is_batched:
-            # Let enough requests start to fill the batches. They only wait: the batches themselves
-            # are limited by the number of threads that run batches.
+            # A started request only waits for its batch, so let enough requests start to fill the
+            # batches. The number of threads that run batches limits how many batches run.
             runs = self._max_waiting_for_batch
         return RunLimits(
             max_concurrent_runs=runs or DEFAULT_CONCURRENT_RUNS,
