@@ -60,7 +60,11 @@ def _receive(connection: socket.socket, size: int) -> bytearray:
 
 
 def pack_array(array: Array) -> tuple[Header, list[Buffer]]:
-    """Return an array in the form of a message: a description for the header, and its buffers."""
+    """Convert an array to a form that a message can hold.
+
+    Returns:
+      A description of the array, for the header of the message, and the buffers with its values.
+    """
     header: Header = {"dtype": array.dtype.str, "shape": array.shape}
     if array.dtype == object:
         return header, pack_strings(array.reshape(-1).tolist())
@@ -70,7 +74,8 @@ def pack_array(array: Array) -> tuple[Header, list[Buffer]]:
 def unpack_array(header: Header, buffers: list[bytearray]) -> Array:
     """Return the array of a message that `pack_array` has packed.
 
-    `header` is the description of the array. Its buffers are removed from the front of `buffers`.
+    `header` is the description of the array. The buffers of the array are removed from the front of
+    `buffers`.
     """
     dtype = np.dtype(header["dtype"])
     array: Array

@@ -28,7 +28,7 @@ class ParseProcess:
     def __init__(self) -> None:
         """Start the process.
 
-        This takes a few tenths of a second, but only the first `call` waits for it.
+        The start takes a few tenths of a second. Only the first `call` waits for its end.
 
         Raises:
           OSError: The process cannot be started.

@@ -25,7 +25,7 @@ class ParseProcessPool:
         self._max_processes = max_processes
         self._num_lent = 0
         self._idle: list[ParseProcess] = []
-        # One object for each request that waits for a process, in the order of arrival.
+        # The requests that wait for a process, in the order of arrival; each is a plain object.
         self._waiting: deque[object] = deque()
         self._is_closed = False
         self._changed = threading.Condition()

@@ -109,7 +109,7 @@ class RemoteRequest:
         try:
             self._call("drop")
         except TpuserveError:
-            return  # The parse process has ended, and `_call` has already closed this request.
+            return  # `_call` has closed this request, because the parse process has ended.
         self._close(self._process)
 
     def _reserve_for_parsing(self, body: bytes) -> None:

@@ -157,7 +157,7 @@ class RequestParser:
 def _parse_locally(
     body: bytes, reservation: MemoryReservation | None, decode: Callable[[Json], Decoded]
 ) -> tuple[Decoded, int] | None:
-    """Parse a body in this process, and decode it; None if this may take too long.
+    """Parse and decode a body in this process, unless this may take too long.
 
     Args:
       body: The JSON text.
@@ -165,7 +165,8 @@ def _parse_locally(
       decode: Converts the parsed values to the result.
 
     Returns:
-      The result of `decode`, and the number of bytes that are reserved for the parsed values.
+      The result of `decode`, and the number of bytes that are reserved for the parsed values; None
+      if this process may not parse the body, because it may take too long.
     """
     estimated_bytes = _reserve_for_parsing(body, reservation)
     try:

@@ -122,7 +122,7 @@ class EngineClient:
             raise Unavailable(_NO_ENGINE) from None
         if channel is not self._channel and self._calls.pop(number, None) is not None:
             # The connection was lost while the call was sent. `_disconnect` ends all calls with
-            # this error, but may have run before this call was added. So raise the error here.
+            # Unavailable, but may have run before this call was added. So raise the error here.
             raise Unavailable(_NO_ENGINE)
         if cancellation is not None:
             cancellation.add_callback(lambda: self._cancel(channel, number))
@@ -134,7 +134,7 @@ class EngineClient:
         self._retries.shutdown(wait=False)
 
     def _cancel(self, channel: Channel, number: int) -> None:
-        # Ignore the error if the engine process has ended, because this ends the call too.
+        # Ignore the error if the engine process has ended, because its end also ends the call.
         with contextlib.suppress(OSError):
             if number in self._calls:
                 channel.send(protocol.CANCEL, number)

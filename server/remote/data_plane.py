@@ -74,9 +74,10 @@ class RemoteDataPlane(DataPlaneInterface):
         client.on_state = self._forget_signatures
 
     def run_limits(self, model: str) -> RunLimits | None:
-        """Return how many requests of a model may be in this process at the same time.
+        """Return the limits of a model's running and waiting requests in this process.
 
-        The result is None before the model has answered its first request.
+        The result is None before the model has answered its first request, which shows that the
+        model exists.
         """
         return _LIMITS if model in self._models else None
 
@@ -226,7 +227,10 @@ class RemoteDataPlane(DataPlaneInterface):
         return cast(Statistics, self._call("statistics", spec))
 
     def record_stages(self, stages: Sequence[StageTimes]) -> None:
-        """Add times to the statistics of the engine process; see `DataPlane.record_stages`."""
+        """Add times of decoding and encoding to the statistics in the engine process.
+
+        The argument is that of `DataPlaneInterface.record_stages`.
+        """
         self._call("record_stages", stages)
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
@@ -328,7 +332,7 @@ class RemoteDataPlane(DataPlaneInterface):
             if isinstance(target, ModelSpec):
                 timeline.on_end = self._stages.add
                 self._models.add(target.model)
-            else:  # The statistics do not count MultiInference.
+            else:  # Report no times of MultiInference, which the statistics do not count.
                 self._models.add(target[0][0].model)
             return result
 
@@ -369,8 +373,8 @@ class RemoteDataPlane(DataPlaneInterface):
             except Exception:
                 if known is None:
                     raise
-                # Ask for the signature again, and decode the inputs again: the cached signature may
-                # be that of an earlier version.
+                # The cached signature may be that of an earlier version, which these inputs do not
+                # fit. So ask for the signature again, and decode the inputs again.
                 known = None
 
     def _forget_signatures(self) -> None:

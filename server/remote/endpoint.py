@@ -51,18 +51,25 @@ _SLOW_METHODS = frozenset(
 # queues let run at the same time, so that it is never the limit.
 _MAX_THREADS = 4096
 # The largest number of (model, signature) pairs that have a number, by which calls name them. When
-# it is reached, all numbers become invalid, and frontend processes ask for the signatures again.
+# this limit is reached, all numbers become invalid, and frontend processes ask for the signatures
+# again.
 _MAX_TARGETS = 4096
 
 _NON_BLOCKING = NonBlocking()
 
 
 class _SignatureFound(Exception):
-    """Raised to leave `DataPlane.predict` when the signature is found, before the model runs."""
+    """Raised to leave `DataPlane.predict` when the signature is found, before the model runs.
+
+    A frontend process that asks for a signature needs only the signature, and no run.
+    """
 
 
 class _OtherSignature(Exception):
-    """Raised if a call's inputs were decoded with the signature of a version that has changed."""
+    """Raised if the inputs of a call were decoded with an outdated signature.
+
+    The frontend process must decode them again with the present signature.
+    """
 
 
 class _Target(NamedTuple):

@@ -33,7 +33,7 @@ class EventLoopClient(EngineClient):
 
 
 class _EventLoopReader:
-    """A `ChannelReader` that receives messages in an event loop, from the newest channel."""
+    """A `ChannelReader` that receives messages in an event loop, from the channel added last."""
 
     def __init__(self, on_message: OnMessage, on_closed: OnClosed) -> None:
         """Create a reader without an event loop.
