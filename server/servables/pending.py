@@ -38,7 +38,7 @@ class Pending(Generic[Result]):
         self.finish = finish
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function, in any thread, as soon as `finish` would not wait.
+        """Call a function, in any thread, as soon as `finish` can be called without a wait.
 
         The function must not block and must not raise an error.
         """

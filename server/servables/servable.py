@@ -255,9 +255,9 @@ class Servable:
         """Wait until no request uses the model, then close it and enter the state END.
 
         Args:
-          timeout_seconds: the longest wait for requests, in seconds; None for no limit. If the
-            model is still in use then, it is not closed, because closing it would crash the
-            running requests.
+          timeout_seconds: the longest wait for requests, in seconds; None for no limit. If
+            requests still use the model after this time, the model is not closed, because
+            closing it would crash them.
         """
         with self._condition:
             if not self._condition.wait_for(lambda: self._num_users == 0, timeout_seconds):

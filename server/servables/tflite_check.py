@@ -75,8 +75,8 @@ def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
     refused = {getattr(schema.BuiltinOperator, name): name for name in _REFUSED_OPS}
     for position in range(model.OperatorCodesLength()):
         code = model.OperatorCodes(position)
-        # Files of older schema versions have the number of the op, up to 127, in the deprecated
-        # field, and 0 in the new field.
+        # In files of older schema versions, the number of the op, up to 127, is in the field
+        # deprecated_builtin_code, and builtin_code is 0. So use the larger number.
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         if number == schema.BuiltinOperator.CUSTOM:
             name = code.CustomCode() or b""
@@ -99,7 +99,7 @@ def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
         for position in range(graph.TensorsLength()):
             tensor = graph.Tensors(position)
             # Limit the number of tensors of all graphs together: in a malicious file, many graphs
-            # can share the same tensors, so that even a small file can have very many.
+            # can share the same tensors, so even a small file can have very many tensors.
             count += 1
             if count > _MAX_TENSORS or tensor.ShapeLength() > _MAX_RANK:
                 raise ValueError(f"more than {_MAX_TENSORS} tensors or {_MAX_RANK} dimensions")

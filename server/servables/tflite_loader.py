@@ -53,9 +53,10 @@ class TfLiteModel:
     """
 
     def __init__(self, interpreters: Sequence[Any], signature_defs: Mapping[str, Any]) -> None:
-        """Create a model from interpreters of one file, whose tensors are allocated.
+        """Create a model from interpreters of one .tflite file.
 
-        `signature_defs` is signature name → SignatureDef message.
+        The tensors of the interpreters must be allocated. `signature_defs` is signature name →
+        SignatureDef message.
         """
         self.choice = f"TensorFlow Lite on CPU ({len(interpreters)} interpreters)"
         self.signature_defs = signature_defs

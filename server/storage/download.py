@@ -105,7 +105,7 @@ class VersionDownload:
                 file.url, str(target), callback=Callback(hooks={"progress": note_progress})
             )
             if file.size == 0:
-                # Some fsspec file systems do not create a file when they download an empty one.
+                # Create the file: some fsspec file systems do not do so if the file is empty.
                 target.touch()
             size = target.stat().st_size
         self._note_progress(file.path, size)

@@ -98,8 +98,9 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
         # bucket. The requests take minutes if this API does not exist, as in emulators of storage.
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         if environ.get(_GOOGLE_FILE):
-            # By default, if the credentials in the file do not work, gcsfs tries others, and at
-            # last none. Use those in the file only, so that the error is about this file.
+            # Use only the credentials in the file that GOOGLE_APPLICATION_CREDENTIALS names. If
+            # these do not work, gcsfs by default tries others, and at last none, so that its error
+            # would not be about this file.
             options["token"] = "google_default"
     elif scheme == "hf":
         # Create a new file system object for each call. An object from fsspec's cache of file
@@ -130,7 +131,7 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
 
 
 def _check_google_account(file_system: Any) -> None:
-    """Ask Google for an access token for the account of a gcsfs file system, unless it has one.
+    """Get an access token from Google for a gcsfs file system, unless the file system has one.
 
     Without this call, the first request of gcsfs would ask for the token. If Google refused the
     account, gcsfs would repeat the request for half a minute before it raises an error.
@@ -148,8 +149,8 @@ def _s3_options(environ: Mapping[str, str]) -> dict[str, Any]:
     client: dict[str, Any] = {}
     endpoint = environ.get("S3_ENDPOINT", "")
     if endpoint:
-        # S3_ENDPOINT and S3_USE_HTTPS are TensorFlow's environment variables. The endpoint may be a
-        # host without a scheme.
+        # S3_ENDPOINT and S3_USE_HTTPS are TensorFlow's environment variables. If S3_ENDPOINT is a
+        # host without a scheme, S3_USE_HTTPS determines the scheme.
         is_plain = environ.get("S3_USE_HTTPS", "1") == "0"
         prefix = "" if "://" in endpoint else ("http://" if is_plain else "https://")
         client["endpoint_url"] = prefix + endpoint
@@ -199,7 +200,8 @@ def _translate(error: Exception, uri: str) -> TpuserveError:
             f"{uri} does not exist, or has no files. Give a base path that exists, as "
             f"{scheme}://{_EXAMPLES[scheme]}."
         )
-    # huggingface_hub raises a ValueError for a path that names no repository.
+    # huggingface_hub raises a ValueError for a path that names no repository. Report this as
+    # BasePathNotFound.
     if scheme == "hf" and isinstance(error, ValueError):
         return BasePathNotFound(
             f"{uri} is no path of the hub: {reason}. Give a base path such as "
@@ -223,8 +225,8 @@ def _is_denied(error: Exception, scheme: str) -> bool:
     if any(map(_is_of_credentials, _causes(error))):
         return True
     if scheme == "gs":
-        # gcsfs raises an OSError with the text "Forbidden: ..." for the HTTP status 403. An
-        # IsADirectoryError says that the variable names a directory instead of a key file.
+        # gcsfs raises an OSError with the text "Forbidden: ..." for the HTTP status 403, and an
+        # IsADirectoryError if GOOGLE_APPLICATION_CREDENTIALS names a directory, not a key file.
         return str(error).startswith("Forbidden: ") or isinstance(error, IsADirectoryError)
     # adlfs raises a ValueError if no environment variable names a storage account. Report this as
     # missing credentials.

@@ -169,7 +169,7 @@ class RemoteDirectory:
             yield path.rstrip("/").rpartition("/")[2], info["type"] == "directory", path
 
     def _linked_entries(self, uri: str) -> Iterator[tuple[str, bool, str]]:
-        # A web server sends the listing page of a directory if the URL ends in a slash.
+        # Append a slash, without which a web server may not send the directory's listing page.
         address = uri + "/"
         with translated_errors(uri):
             page = self._call("cat_file", address).decode("utf-8", "replace")
@@ -257,6 +257,6 @@ def _checksum(info: Mapping[str, Any]) -> Checksum | None:
         return Checksum("sha256", str(digest)) if digest else None
     if info.get("md5Hash"):
         return Checksum("md5", base64.b64decode(info["md5Hash"]).hex())
-    # Azure's file system has the MD5 as bytes in an attribute of an object.
+    # adlfs, the file system for Azure, has the MD5 as bytes in an attribute of an object.
     digest = getattr(info.get("content_settings"), "content_md5", None)
     return Checksum("md5", bytes(digest).hex()) if digest else None

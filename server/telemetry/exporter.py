@@ -53,8 +53,9 @@ logger = logging.getLogger(__name__)
 class Exporter(Generic[Item]):
     """Queues requests, and sends their spans to an OTLP receiver over gRPC, in batches.
 
-    An item of the queue is the record of one request, from which spans are made before they are
-    sent.
+    An item of the queue is the record of one request. The spans of the request are created from it
+    when they are sent.
+
     OpenTelemetry's own exporter takes several times as much processor time for a span, and would
     make requests to small models slower by a fifth.
     """

@@ -151,7 +151,7 @@ def _read_authorities(variable: str, path: str) -> bytes | None:
         return None
     try:
         ssl.create_default_context(cafile=path)
-    except OSError as error:  # An ssl.SSLError is an OSError.
+    except OSError as error:  # Also ssl.SSLError, if the file has no certificate.
         reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
         raise _unusable_file(variable, path, reason) from error
     return _read_file(variable, path)

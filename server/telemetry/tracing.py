@@ -201,8 +201,8 @@ class Tracing:
         self._exporter.close(_CLOSE_SECONDS)
 
     def _encode(self, requests: Sequence[_RequestRecord]) -> bytes:
-        # The difference between the clock of spans, nanoseconds since 1970, and the clock of
-        # timelines, `time.perf_counter_ns`.
+        # Timelines use the clock `time.perf_counter_ns`, but spans need nanoseconds since 1970. The
+        # difference is added to the times of each timeline.
         offset_ns = time.time_ns() - time.perf_counter_ns()
         # Get the random bytes of all requests with one system call, because a system call takes as
         # long as the serialisation of a span.
