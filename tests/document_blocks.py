@@ -156,8 +156,8 @@ def shows_some(block: Block, output: str) -> bool:
     A line that begins with spaces continues the previous line. "..." in the block matches any text.
     """
     lines = re.sub(r"\n +", " ", _VERSION.sub("#", block.output or "")).splitlines()
-    shown = ".*?".join(f"^{_pattern(line.split())}" for line in lines)
-    return bool(re.search(shown, _VERSION.sub("#", output), re.DOTALL | re.MULTILINE))
+    pattern = ".*?".join(f"^{_pattern(line.split())}" for line in lines)
+    return bool(re.search(pattern, _VERSION.sub("#", output), re.DOTALL | re.MULTILINE))
 
 
 def _line_number(text: str, position: int) -> int:

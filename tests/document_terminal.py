@@ -119,10 +119,10 @@ class Terminal:
         """
         deadline = time.monotonic() + POLL_TIMEOUT
         while True:
-            shown = self._run(command)
+            result = self._run(command)
             is_query = command.startswith("curl") and " -d " not in command
-            if not is_query or shows(expected, *shown) or time.monotonic() > deadline:
-                return shown
+            if not is_query or shows(expected, *result) or time.monotonic() > deadline:
+                return result
             time.sleep(0.1)
 
     def check_end(self) -> None:
@@ -154,12 +154,12 @@ class Terminal:
         return self._read_new_log_lines(), self._restore_names(printed)
 
     def _execute(self, line: str, printed: Path | None = None) -> str:
-        done = self._directory / f"{self._log.stem}.done"
-        done.unlink(missing_ok=True)
+        marker = self._directory / f"{self._log.stem}.done"
+        marker.unlink(missing_ok=True)
         assert self._shell.stdin is not None
-        self._shell.stdin.write(f"{line}\ntouch {shlex.quote(str(done))}\n")
+        self._shell.stdin.write(f"{line}\ntouch {shlex.quote(str(marker))}\n")
         self._shell.stdin.flush()
-        wait_for(done.exists, line)
+        wait_for(marker.exists, line)
         return printed.read_text() if printed is not None else ""
 
     def _wait_until_ready(self, last_line: str) -> None:
@@ -175,13 +175,13 @@ class Terminal:
         return self._restore_names(new_lines)
 
     def _localize(self, text: str) -> str:
-        for shown, real in self._port_numbers.items():
-            text = re.sub(rf"\b{shown}\b", real, text)
+        for port, real in self._port_numbers.items():
+            text = re.sub(rf"\b{port}\b", real, text)
         return text.replace("/tmp/", f"{self._directory}/tmp/")
 
     def _restore_names(self, text: str) -> str:
-        for shown, real in self._port_numbers.items():
-            text = re.sub(rf"\b{real}\b", shown, text)
+        for port, real in self._port_numbers.items():
+            text = re.sub(rf"\b{real}\b", port, text)
         return text.replace(f"{self._directory}/tmp/", "/tmp/")
 
 
@@ -208,14 +208,14 @@ def wait_for(condition: Callable[[], bool], description: str) -> None:
         time.sleep(0.01)
 
 
-def check_output(step: Step, shown: Mapping[str, Shown]) -> None:
+def check_output(step: Step, outputs: Mapping[str, Shown]) -> None:
     """Assert that a command printed the output in the document.
 
     Args:
       step: A command of the document.
-      shown: The result of `run_sections`.
+      outputs: The result of `run_sections`.
     """
-    log, printed = shown[str(step)]
+    log, printed = outputs[str(step)]
     assert shows(step.output, log, printed), f"{step.text}\n{log}{printed}"
 
 
@@ -224,12 +224,12 @@ def shows(expected: str, log: str, printed: str) -> bool:
 
     "..." in the document matches any text.
     """
-    shown = ".*?".join(
+    pattern = ".*?".join(
         r"\s+".join(map(re.escape, part.split())) for part in masked(expected).split("...")
     )
     both = (f"{log}\n{printed}", f"{printed}\n{log}")
     return any(
-        re.fullmatch(rf"\s*{shown}\s*", " ".join(masked(text).split()), re.S) for text in both
+        re.fullmatch(rf"\s*{pattern}\s*", " ".join(masked(text).split()), re.S) for text in both
     )
 
 

@@ -24,9 +24,9 @@ def pjrt_devices(count: int) -> Iterator[tuple[Any, ...]]:
     jax.config.update("jax_num_cpu_devices", count)
     try:
         with mock.patch.dict(os.environ, selected):
-            found = jax_client.list_devices("cpu")
-            assert len(found) == count
-            yield found
+            cpu_devices = jax_client.list_devices("cpu")
+            assert len(cpu_devices) == count
+            yield cpu_devices
     finally:
         backend.clear_backends()
         jax.config.update("jax_num_cpu_devices", before)

@@ -118,8 +118,8 @@ class ServeProcess:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Send a signal and wait for the end; return the exit status and the last log lines."""
         self._process.send_signal(number)
-        _, said = self._process.communicate(timeout=60)
-        return self._process.returncode, said
+        _, log = self._process.communicate(timeout=60)
+        return self._process.returncode, log
 
     def kill(self) -> None:
         """Kill the server, and wait until its process has ended."""

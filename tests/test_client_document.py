@@ -86,5 +86,5 @@ def test_analyse_prints_such_a_table_and_the_command_for_its_argument() -> None:
     assert printed.getvalue().replace("─", "").split() == table.replace("─", "").split()
     choice = analysis.choose(analyses, Goal(99.0, 100.0))
     assert choice is not None
-    shown = rendering.format_choice(choice, Path(block.split()[0]), 99.0)
-    assert shown.split() == last.split()
+    text = rendering.format_choice(choice, Path(block.split()[0]), 99.0)
+    assert text.split() == last.split()

@@ -52,9 +52,11 @@ def test_docker_run_starts_a_server_of_the_mounted_models(
     run = docker_run(arguments)
     variables = dict(variable.split("=", 1) for variable in run.variables)
     assert set(variables) <= set(test_image.DEFAULTS)
-    done = test_image.run_entrypoint(tmp_path, *run.arguments, **(test_image.DEFAULTS | variables))
-    assert done.returncode == 0, done.stderr
-    command = done.stdout.strip()
+    result = test_image.run_entrypoint(
+        tmp_path, *run.arguments, **(test_image.DEFAULTS | variables)
+    )
+    assert result.returncode == 0, result.stderr
+    command = result.stdout.strip()
     assert command.startswith("tpuserve-model-server" if run.volumes else "tpuserve serve --sample")
     # A flag of the server names each directory that is mounted, or a file in it.
     for volume in run.volumes:

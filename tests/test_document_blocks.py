@@ -37,8 +37,8 @@ def test_code_and_commands_are_run_in_order_and_compared(tmp_path: Path) -> None
     assert outputs[str(pwd)].strip() == str(tmp_path)
 
 
-def shows_all(shown: str, output: str) -> bool:
-    return document_blocks.shows_all(Block(1, True, "", shown), output)
+def shows_all(expected: str, output: str) -> bool:
+    return document_blocks.shows_all(Block(1, True, "", expected), output)
 
 
 def test_numbers_and_line_breaks_may_differ_and_words_may_not() -> None:

@@ -45,8 +45,8 @@ def test_the_picture_has_the_format_and_size_that_the_command_draws(
     (name,) = re.findall(r"--plot (\S+)", DOCUMENT.read_text())
     pictures = (directory / name, DOCUMENT.parent / "pictures" / name)
     # The header of a PNG file contains its signature, and the size of the image in pixels.
-    drawn, shown = (picture.read_bytes()[:PNG_HEADER] for picture in pictures)
-    assert drawn == shown
+    drawn, reference = (picture.read_bytes()[:PNG_HEADER] for picture in pictures)
+    assert drawn == reference
     assert drawn.startswith(b"\x89PNG")
 
 
@@ -54,9 +54,9 @@ def test_the_example_for_tf_examples_prints_what_its_docstring_shows(
     printed: dict[str, str], directory: Path
 ) -> None:
     example = document_blocks.ROOT / "examples" / "ask_examples.py"
-    shown = re.findall(r"^    (REST|gRPC): (.*)", example.read_text(), re.M)
-    assert len(shown) == 2
-    assert re.findall(r"^    (REST|gRPC): (.*)", DOCUMENT.read_text(), re.M) == shown
+    answers = re.findall(r"^    (REST|gRPC): (.*)", example.read_text(), re.M)
+    assert len(answers) == 2
+    assert re.findall(r"^    (REST|gRPC): (.*)", DOCUMENT.read_text(), re.M) == answers
     with processes.serving(directory / "export/v1", tags.SERVE) as server:
         finished = subprocess.run(
             [sys.executable, str(example), server.rest, server.rpc, "half"],
@@ -64,7 +64,7 @@ def test_the_example_for_tf_examples_prints_what_its_docstring_shows(
             text=True,
             timeout=document_blocks.TIME_LIMIT,
         )
-    assert re.findall(r"^(REST|gRPC): (.*)", finished.stdout, re.M) == shown, finished.stderr
+    assert re.findall(r"^(REST|gRPC): (.*)", finished.stdout, re.M) == answers, finished.stderr
 
 
 def test_all_blocks_are_found() -> None:
@@ -75,6 +75,6 @@ def test_all_blocks_are_found() -> None:
 
 def test_the_server_has_the_flags_in_the_document() -> None:
     flags = {name for param in serve.params for name in param.opts}
-    shown = re.findall(r"^    \$ tpuserve serve (.*)", DOCUMENT.read_text(), re.MULTILINE)
-    assert shown
-    assert set(re.findall(r"--\w+", " ".join(shown))) <= flags
+    commands = re.findall(r"^    \$ tpuserve serve (.*)", DOCUMENT.read_text(), re.MULTILINE)
+    assert commands
+    assert set(re.findall(r"--\w+", " ".join(commands))) <= flags

@@ -42,8 +42,10 @@ def test_every_program_is_run_or_read() -> None:
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    shown = tables.shown(REFERENCE.read_text())
-    assert shown == tables.tables(), "python -m tests.trainer.migration.tables writes them"
+    document_tables = tables.read_tables(REFERENCE.read_text())
+    assert document_tables == tables.tables(), (
+        "python -m tests.trainer.migration.tables writes them"
+    )
 
 
 def test_the_document_names_all_options() -> None:

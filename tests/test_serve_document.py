@@ -23,14 +23,14 @@ COMMANDS = [step for steps in SECTIONS.values() for step in steps if not step.fi
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
     """The log lines and the output of each command, by the name of its step."""
     return run_sections(SECTIONS, LANES, tmp_path_factory.mktemp("serve"))
 
 
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
-def test_a_command_prints_the_output_in_the_document(step: Step, shown: dict[str, Shown]) -> None:
-    check_output(step, shown)
+def test_a_command_prints_the_output_in_the_document(step: Step, outputs: dict[str, Shown]) -> None:
+    check_output(step, outputs)
 
 
 def test_all_commands_are_found() -> None:

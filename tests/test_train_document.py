@@ -33,8 +33,8 @@ def test_the_first_row_of_the_table_of_batch_sizes_is_the_run_off_the_tpu() -> N
     sizes = dict.fromkeys(("train", "eval", "infer"), 64)
     program = TPUModelProgram(lambda features: features, {}, RunConfig(), "", batch_sizes=sizes)
     for column, params in ((3, program.input_params), (4, program.model_params)):
-        shown = ", ".join(str(params(mode)["batch_size"]) for mode in sizes)
-        assert row.split("|")[column].strip() == shown
+        cell = ", ".join(str(params(mode)["batch_size"]) for mode in sizes)
+        assert row.split("|")[column].strip() == cell
 
 
 def test_the_script_of_the_picture_draws_the_same_text(tmp_path: Path) -> None:

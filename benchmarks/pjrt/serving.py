@@ -89,13 +89,13 @@ def print_call_times(
                 times[runtime].append(_time_calls(loaded[runtime], x, calls))
         for samples in times.values():
             del samples[0]  # Leave out the first round, which warms up.
-        shown = ", ".join(f"{name} {statistics.median(times[name]):.0f} us" for name in loaded)
+        medians = ", ".join(f"{name} {statistics.median(times[name]):.0f} us" for name in loaded)
         ratios = ", ".join(
             f"{name}/CPU {_median_ratio(times[name], times['CPU']):.2f}"
             for name in loaded
             if name != "CPU"
         )
-        print(f"{name}, batch {rows}: {shown}; {ratios}")
+        print(f"{name}, batch {rows}: {medians}; {ratios}")
     for model in loaded.values():
         model.close()
 
@@ -108,10 +108,10 @@ def print_load_times(name: str, directory: Path, cache: Path, rounds: int) -> No
         for times in (cold, warm):
             # Load in a new process, in which jax has not compiled anything yet.
             command = [sys.executable, "-m", __spec__.name, "--load", str(directory)]
-            done = subprocess.run(
+            result = subprocess.run(
                 [*command, str(cache / str(index))], stdout=subprocess.PIPE, text=True, check=True
             )
-            times.append(float(done.stdout))
+            times.append(float(result.stdout))
     print(
         f"{name}, load at {len(BATCH_SIZES)} batch sizes: cold {statistics.median(cold):.2f} s, "
         f"warm {statistics.median(warm):.2f} s; warm/cold {_median_ratio(warm, cold):.2f}"
@@ -140,9 +140,9 @@ def print_memory(directory: Path) -> None:
         model.close()
         del model
         gc.collect()
-        left = _resident_megabytes() - before
+        residue = _resident_megabytes() - before
         print(
-            f"{_MEGABYTES} MB of variables, {runtime}: {loaded:.0f} MB loaded, {left:.0f} MB left "
+            f"{_MEGABYTES} MB of variables, {runtime}: {loaded:.0f} MB loaded, {residue:.0f} MB left "
             f"after the unload"
         )
 

@@ -115,8 +115,8 @@ def _report(name: str, server: tuple[int, int, int], seconds: float) -> None:
         process.join()
     columns = [_format_latencies(latencies) for latencies in answers["probes"].values()]
     statuses = " ".join(f"{key}:{count}" for key, count in sorted(answers["attack"].items()))
-    shown = " ".join(f"{column:>24}" for column in columns)
-    print(f"{name:20} {shown} {memory.stop() / 1e6:6.0f} MB  {statuses}", flush=True)
+    row = " ".join(f"{column:>24}" for column in columns)
+    print(f"{name:20} {row} {memory.stop() / 1e6:6.0f} MB  {statuses}", flush=True)
 
 
 def _format_latencies(latencies: list[float]) -> str:

@@ -23,8 +23,8 @@ ENTRYPOINT, HEALTH_CHECK = IMAGE / "entrypoint.sh", IMAGE / "healthcheck.py"
 
 def test_dockerfile_satisfies_hadolint() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
-    done = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
 
 
 def test_dockerfile_copies_what_the_build_context_has() -> None:
@@ -138,8 +138,8 @@ PORT = {"SAGEMAKER_BIND_TO_PORT": "9090"}
 def test_entrypoint_serves_what_variables_and_flags_name(
     tmp_path: Path, arguments: str, environment: dict[str, str], command: str
 ) -> None:
-    done = run_entrypoint(tmp_path, *arguments.split(), **DEFAULTS | environment)
-    assert (done.stdout.strip(), done.stderr) == (command, "")
+    result = run_entrypoint(tmp_path, *arguments.split(), **DEFAULTS | environment)
+    assert (result.stdout.strip(), result.stderr) == (command, "")
 
 
 def test_entrypoint_serves_a_model_that_is_there_on_every_service(tmp_path: Path) -> None:
@@ -156,9 +156,11 @@ def test_entrypoint_serves_a_model_that_is_there_on_every_service(tmp_path: Path
 
 
 def test_entrypoint_refuses_vertex_ai_without_a_model(tmp_path: Path) -> None:
-    done = run_entrypoint(tmp_path, **DEFAULTS | VERTEX)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "Give the model an artifact URI (AIP_STORAGE_URI), or set MODEL_BASE_PATH" in done.stderr
+    result = run_entrypoint(tmp_path, **DEFAULTS | VERTEX)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert (
+        "Give the model an artifact URI (AIP_STORAGE_URI), or set MODEL_BASE_PATH" in result.stderr
+    )
 
 
 @contextmanager

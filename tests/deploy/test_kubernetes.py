@@ -44,8 +44,8 @@ def test_every_yaml_file_satisfies_yamllint() -> None:
         str(DEPLOY / ".yamllint.yaml"),
         *map(str, files),
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -83,9 +83,9 @@ def test_kserve_has_the_fields_of_the_runtime() -> None:
         "from kserve.models import V1alpha1SupportedModelFormat as Format\n"
         "print(json.dumps([sorted(m.attribute_map.values()) for m in (Spec, Format)]))\n"
     )
-    done = subprocess.run([CLIENTS_PYTHON, "-I", "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    spec_fields, format_fields = json.loads(done.stdout)
+    result = subprocess.run([CLIENTS_PYTHON, "-I", "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    spec_fields, format_fields = json.loads(result.stdout)
     (runtime,) = documents("kserve-runtime.yaml")
     assert set(runtime["spec"]) <= set(spec_fields)
     for model_format in runtime["spec"]["supportedModelFormats"]:
@@ -162,11 +162,11 @@ def test_each_pod_makes_its_tf_config(
     name: str, index: int, task: dict[str, Any], tmp_path: Path
 ) -> None:
     # A command `tpuserve` that shows what the pod gives it.
-    shown = tmp_path / "tpuserve"
-    shown.write_text('#!/bin/sh\necho "$TF_CONFIG"\necho "$@"\n')
-    shown.chmod(0o755)
+    script = tmp_path / "tpuserve"
+    script.write_text('#!/bin/sh\necho "$TF_CONFIG"\necho "$@"\n')
+    script.chmod(0o755)
     command, arguments = training_commands()[name]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, *arguments],
         env={
             "PATH": f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin",
@@ -178,8 +178,8 @@ def test_each_pod_makes_its_tf_config(
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    tf_config, tpuserve_arguments = done.stdout.splitlines()
+    assert result.returncode == 0, result.stderr
+    tf_config, tpuserve_arguments = result.stdout.splitlines()
     hosts = [f"train-node-0-{number}.train:2222" for number in range(4)]
     assert json.loads(tf_config) == {
         "cluster": {"chief": hosts[:1], "worker": hosts[1:]},

@@ -61,14 +61,14 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     page = httpx.get(f"{server.url}/metrics", timeout=SECONDS).text
     server.kill()
     types = dict(re.findall(r"^# TYPE (tpuserve_\w+) (\w+)$", page, re.MULTILINE))
-    found: dict[str, set[str]] = {}
+    metric_labels: dict[str, set[str]] = {}
     for name, kind in types.items():
         suffixes = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
-        found |= {name + suffix: set() for suffix in suffixes}
+        metric_labels |= {name + suffix: set() for suffix in suffixes}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+            metric_labels.setdefault(sample.name, set()).update(sample.labels)
+    return metric_labels
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

@@ -65,8 +65,8 @@ def test_half_plus_two_trains_exports_and_answers_as_documented(
     with processes.serving(half_plus_two, tag_set) as server:
         url = f"http://{server.rest}/v1/models/half:predict"
         answer = httpx.post(url, content=request[1], timeout=60).json()["predictions"]
-        (shown,) = re.findall(r"^ +(\{$.*?\})$", example("half_plus_two.py"), re.M | re.S)
-        expected = json.loads(shown)["predictions"]
+        (text,) = re.findall(r"^ +(\{$.*?\})$", example("half_plus_two.py"), re.M | re.S)
+        expected = json.loads(text)["predictions"]
         assert [pytest.approx(row, abs=1e-5) for row in expected] == answer
         line = run("ask_grpc.py", server.rpc, "half", "1", "2", "5")
     version = next(version.name for version in half_plus_two.iterdir())

@@ -27,7 +27,7 @@ def tables() -> dict[str, str]:
     return {"keras": _keras(), "supplied": _supplied(), "refused": _refused()}
 
 
-def shown(text: str) -> dict[str, str]:
+def read_tables(text: str) -> dict[str, str]:
     """Return the text of each table in a document, by the name in the preceding comment."""
     return {
         match[1]: match[2]
