@@ -68,11 +68,11 @@ def test_run_inference_gives_the_logs_of_tpuserve_predict(
     model: Path, data: Path, tmp_path: Path, signature: str
 ) -> None:
     spec = InferenceSpecType(SavedModelSpec(str(model), ["serve"], [signature]))
-    found = pipeline_output(data, RunInference(spec), tmp_path / "beam")
+    logs = pipeline_output(data, RunInference(spec), tmp_path / "beam")
     predict(model, [str(data)], tmp_path / "out", signature_name=signature)
     expected = read(tmp_path / "out" / "predictions-00000-of-00001.tfrecord")
-    assert len(found) == ROWS
-    assert sorted(found) == sorted(log.SerializeToString(deterministic=True) for log in expected)
+    assert len(logs) == ROWS
+    assert sorted(logs) == sorted(log.SerializeToString(deterministic=True) for log in expected)
 
 
 def test_a_model_handler_takes_keys_and_messages(model: Path) -> None:
@@ -96,8 +96,8 @@ def test_a_model_handler_takes_keys_and_messages(model: Path) -> None:
             sums,
             util.equal_to(
                 [(number, float(row.sum() * 2)) for number, row in enumerate(x)],
-                lambda expected, found: (
-                    expected[0] == found[0] and abs(expected[1] - found[1]) < 1e-5
+                lambda expected, actual: (
+                    expected[0] == actual[0] and abs(expected[1] - actual[1]) < 1e-5
                 ),
             ),
         )

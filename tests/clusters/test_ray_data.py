@@ -62,15 +62,15 @@ def test_the_recipe_gives_the_outputs_of_tpuserve_predict(
         tmp_path / "out",
         output_format=OutputFormat.PARQUET,
     )
-    found = pq.read_table(tmp_path / "ray").sort_by("sum")
+    table = pq.read_table(tmp_path / "ray").sort_by("sum")
     expected = pa.concat_tables(map(pq.read_table, sorted((tmp_path / "out").glob("*.parquet"))))
     expected = expected.sort_by("sum")
-    assert found.num_rows == 2 * ROWS
-    assert found.column_names == ["x", "sum", "y"]
-    assert found["sum"].to_pylist() == expected["sum"].to_pylist()
-    y = np.array(found["y"].to_pylist(), np.float32)
+    assert table.num_rows == 2 * ROWS
+    assert table.column_names == ["x", "sum", "y"]
+    assert table["sum"].to_pylist() == expected["sum"].to_pylist()
+    y = np.array(table["y"].to_pylist(), np.float32)
     np.testing.assert_array_equal(y, np.array(expected["y"].to_pylist(), np.float32))
-    np.testing.assert_array_equal(y, 2 * np.array(found["x"].to_pylist(), np.float32))
+    np.testing.assert_array_equal(y, 2 * np.array(table["x"].to_pylist(), np.float32))
 
 
 def test_columns_become_inputs_of_their_dtype(model: Path) -> None:

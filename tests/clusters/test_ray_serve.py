@@ -211,13 +211,13 @@ def test_a_killed_replica_is_replaced_under_load(stub: Any) -> None:
             ),
             "the replica was not replaced",
         )
-        seen = len(failures)
+        num_failures = len(failures)
         assert second in replica_actors()
     # Only the requests that the killed replica had begun may fail: four clients have one each, and
     # the proxy may send the next ones before it knows.
     codes = {failure.code() for failure in failures}
     assert codes <= {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE}, codes
-    assert len(failures) == seen
+    assert len(failures) == num_failures
 
 
 def test_no_request_fails_when_a_replica_is_removed(stub: Any, base_path: Path) -> None:

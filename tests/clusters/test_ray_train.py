@@ -53,5 +53,5 @@ def test_two_nodes_train_what_one_process_trains(address: str, tmp_path: Path) -
     assert readers[0].get_tensor("global_step") == 60
     assert shapes == readers[1].get_variable_to_shape_map()
     for name in shapes:
-        found, expected = (reader.get_tensor(name) for reader in readers)
-        assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-4), name
+        actual, expected = (reader.get_tensor(name) for reader in readers)
+        assert actual.tolist() == pytest.approx(expected.tolist(), rel=1e-4), name

@@ -161,10 +161,10 @@ def _keras(features: Any, labels: Any) -> Any:
 def _clipped(loss: Any) -> Any:
     optimizer = v1.train.GradientDescentOptimizer(0.1)
     crossed = trainer.CrossShardOptimizer(optimizer)
-    gradients, found = zip(*crossed.compute_gradients(loss), strict=True)
+    gradients, variables = zip(*crossed.compute_gradients(loss), strict=True)
     sums = [trainer.cross_replica_sum(gradient) for gradient in gradients]
     clipped, _ = tf.clip_by_global_norm(sums, 0.05)
-    pairs = zip(clipped, found, strict=True)
+    pairs = zip(clipped, variables, strict=True)
     return optimizer.apply_gradients(pairs, v1.train.get_global_step())
 
 
@@ -186,12 +186,12 @@ def _accumulated(loss: Any) -> Any:
     ]
 
     def apply() -> Any:
-        found = [variable for _, variable in pairs]
+        variables = [variable for _, variable in pairs]
         totals = [
             gradient_sum / trainer.cross_replica_sum(tf.constant(2.0)) for gradient_sum in sums
         ]
         with tf.control_dependencies(
-            [optimizer.apply_gradients(list(zip(totals, found, strict=True)))]
+            [optimizer.apply_gradients(list(zip(totals, variables, strict=True)))]
         ):
             resets = [gradient_sum.assign(tf.zeros_like(gradient_sum)) for gradient_sum in sums]
         with tf.control_dependencies(resets):

@@ -88,8 +88,8 @@ def test_every_loss_is_the_cpus(
     losses_of_cpu: np.ndarray[Any, Any],
     tmp_path: Path,
 ) -> None:
-    found = _losses(device, input_fn, tmp_path)
-    np.testing.assert_allclose(found, losses_of_cpu, rtol=1e-5, atol=0)
+    losses = _losses(device, input_fn, tmp_path)
+    np.testing.assert_allclose(losses, losses_of_cpu, rtol=1e-5, atol=0)
 
 
 def test_the_losses_are_those_of_training(losses_of_cpu: np.ndarray[Any, Any]) -> None:

@@ -46,5 +46,5 @@ def test_tensorflow_uses_onednn_where_the_variable_says_so() -> None:
 
 
 def test_there_are_as_many_threads_as_processors_that_may_be_used() -> None:
-    asked = os.environ.get("TPUSERVE_TEST_PROCESSORS")
-    assert asked is None or len(os.sched_getaffinity(0)) == int(asked)
+    setting = os.environ.get("TPUSERVE_TEST_PROCESSORS")
+    assert setting is None or len(os.sched_getaffinity(0)) == int(setting)

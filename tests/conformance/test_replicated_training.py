@@ -32,11 +32,11 @@ def _assert_learns_what_the_cpu_learns(
     expected = _trained(network, CPU, tmp_path / "cpu")
     assert expected["global_step"] == _STEPS
     for device in devices:
-        found = _trained(network, device, tmp_path / str(device))
-        assert found.keys() == expected.keys()
+        actual = _trained(network, device, tmp_path / str(device))
+        assert actual.keys() == expected.keys()
         for name, value in expected.items():
             atol = network.tolerance * max(1.0, np.abs(value).max())
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
+            np.testing.assert_allclose(actual[name], value, rtol=0, atol=atol, err_msg=name)
 
 
 @pytest.mark.parametrize("network", networks.ALL, ids=lambda network: network.name)

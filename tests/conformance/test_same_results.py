@@ -73,22 +73,22 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_metrics_and_loss_are_the_cpus(device: Device, steps: int | None, trained: Path) -> None:
     expected = _estimator(CPU, trained).evaluate(_once, steps=steps)
     with device.chosen():
-        found = _estimator(device, trained).evaluate(_once, steps=steps)
-    assert found.keys() == expected.keys() == {
+        metrics = _estimator(device, trained).evaluate(_once, steps=steps)
+    assert metrics.keys() == expected.keys() == {
         "accuracy", "auc", "mean_logit", "loss", "global_step"
     }  # fmt: skip
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
 def test_the_metrics_are_those_of_all_rows(trained: Path) -> None:
     logits = _predicted(CPU, trained)["probabilities"]
     accuracy = np.mean(logits.argmax(1) == _LABELS)
     with cores(8).chosen():
-        found = _estimator(cores(8), trained).evaluate(_once)
-    assert found["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+        metrics = _estimator(cores(8), trained).evaluate(_once)
+    assert metrics["accuracy"] == pytest.approx(accuracy, abs=1e-6)
     loss = -np.mean(np.log(logits[np.arange(_ROWS), _LABELS]))
-    assert found["loss"] == pytest.approx(loss, rel=1e-5)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
 
 
 def _predicted(device: Device, model_dir: Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -99,10 +99,10 @@ def _predicted(device: Device, model_dir: Path) -> dict[str, np.ndarray[Any, Any
 
 @pytest.mark.parametrize("device", [cores(8, compiled=True), cores(1)], ids=str)
 def test_predictions_are_the_cpus_in_order(device: Device, trained: Path) -> None:
-    found = _predicted(device, trained)
-    np.testing.assert_array_equal(found["row"], _X)
+    predictions = _predicted(device, trained)
+    np.testing.assert_array_equal(predictions["row"], _X)
     expected = _predicted(CPU, trained)["probabilities"]
-    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(predictions["probabilities"], expected, rtol=1e-6, atol=1e-6)
 
 
 _THREE = (CPU, cores(1), cores(8))
@@ -131,7 +131,7 @@ def test_checkpoints_go_from_device_to_device(first: int, tmp_path: Path) -> Non
         assert moved[name].dtype == value.dtype
         np.testing.assert_allclose(moved[name], value, rtol=0, atol=1e-5, err_msg=name)
     with evaluates.chosen():
-        found = _estimator(evaluates, tmp_path / "moved").evaluate(_once)
-    assert found["global_step"] == 6
+        metrics = _estimator(evaluates, tmp_path / "moved").evaluate(_once)
+    assert metrics["global_step"] == 6
     expected = _estimator(CPU, tmp_path / "stayed").evaluate(_once)
-    assert found["loss"] == pytest.approx(expected["loss"], abs=1e-5)
+    assert metrics["loss"] == pytest.approx(expected["loss"], abs=1e-5)

@@ -60,35 +60,35 @@ def examine(model: ZooModel, directory: Path, compiler: Compiler) -> Examination
       directory: An empty directory to write into.
       compiler: A compiler whose context is entered.
     """
-    found = Examination(model)
+    examination = Examination(model)
     original, converted = directory / "original/1", directory / "converted/1"
     original.parent.mkdir(parents=True)
     model.write(original)
-    with _step(found, "convert"):
-        found.host_ops = _host_ops(model, convert(original, converted))
-    if "convert" in found.failures:
-        return found
-    with _step(found, "inspect"):
+    with _step(examination, "convert"):
+        examination.host_ops = _host_ops(model, convert(original, converted))
+    if "convert" in examination.failures:
+        return examination
+    with _step(examination, "inspect"):
         _inspect(converted)
-    with _step(found, "float32"):
-        found.float32 = _verify(model, converted, FLOAT32_TOLERANCE)
-    with _step(found, "bfloat16"):
+    with _step(examination, "float32"):
+        examination.float32 = _verify(model, converted, FLOAT32_TOLERANCE)
+    with _step(examination, "bfloat16"):
         half = directory / "half/1"
         convert(original, half, bfloat16=True)
-        found.bfloat16 = _verify(model, half, BFLOAT16_TOLERANCE)
-    with _step(found, "compile"):
-        found.compilations = _compile(model, converted, compiler)
-    with _step(found, "serve"):
+        examination.bfloat16 = _verify(model, half, BFLOAT16_TOLERANCE)
+    with _step(examination, "compile"):
+        examination.compilations = _compile(model, converted, compiler)
+    with _step(examination, "serve"):
         _serve(model, converted)
-    return found
+    return examination
 
 
 @contextlib.contextmanager
-def _step(found: Examination, name: str) -> Iterator[None]:
+def _step(examination: Examination, name: str) -> Iterator[None]:
     try:
         yield
     except (TpuserveError, AssertionError) as error:
-        found.failures[name] = str(error)
+        examination.failures[name] = str(error)
 
 
 def _host_ops(model: ZooModel, conversion: Conversion) -> tuple[str, ...]:

@@ -35,12 +35,12 @@ def write(examinations: Sequence[Examination]) -> None:
     Other rows and failures of the document are kept.
     """
     text = DOCUMENT.read_text()
-    found = {examination.model.name: examination for examination in examinations}
+    results = {examination.model.name: examination for examination in examinations}
     rows, failures = [], []
     for model in models.ALL:
-        if model.name in found:
-            rows.append(_row(*_cells(found[model.name])))
-            failures += _failures(found[model.name])
+        if model.name in results:
+            rows.append(_row(*_cells(results[model.name])))
+            failures += _failures(results[model.name])
         else:
             rows += [line for line in text.splitlines() if line.startswith(f"| {model.name} |")]
             failures += [line for line in text.splitlines() if line.startswith(_bullet(model.name))]
@@ -61,11 +61,11 @@ def write(examinations: Sequence[Examination]) -> None:
     DOCUMENT.write_text(_SECTION.sub(lambda _: "\n".join(lines), text))
 
 
-def _failures(found: Examination) -> list[str]:
+def _failures(examination: Examination) -> list[str]:
     return [
-        f"{_bullet(found.model.name)} {step}: {' '.join(found.failures[step].split())}"
+        f"{_bullet(examination.model.name)} {step}: {' '.join(examination.failures[step].split())}"
         for step in STEPS
-        if step in found.failures
+        if step in examination.failures
     ]
 
 
@@ -95,16 +95,18 @@ def _stable(cells: list[str]) -> list[str]:
     return [on_host, *passed]
 
 
-def _cells(found: Examination) -> list[str]:
-    on_host = ", ".join(found.host_ops) or ("?" if "convert" in found.failures else "none")
+def _cells(examination: Examination) -> list[str]:
+    on_host = ", ".join(examination.host_ops) or (
+        "?" if "convert" in examination.failures else "none"
+    )
     return [
-        found.model.name,
-        found.model.saved_by,
+        examination.model.name,
+        examination.model.saved_by,
         on_host,
-        _difference(found.float32),
-        _difference(found.bfloat16),
-        *(_compilation(found, index) for index in range(len(TOPOLOGIES))),
-        "no" if {"convert", "serve"} & found.failures.keys() else "yes",
+        _difference(examination.float32),
+        _difference(examination.bfloat16),
+        *(_compilation(examination, index) for index in range(len(TOPOLOGIES))),
+        "no" if {"convert", "serve"} & examination.failures.keys() else "yes",
     ]
 
 
@@ -112,10 +114,10 @@ def _difference(value: float | None) -> str:
     return "no" if value is None else f"{value:.1e}"
 
 
-def _compilation(found: Examination, index: int) -> str:
-    if not found.compilations:
+def _compilation(examination: Examination, index: int) -> str:
+    if not examination.compilations:
         return "no"
-    compilation = found.compilations[index]
+    compilation = examination.compilations[index]
     stats, num_bytes = compilation.stats, compilation.hbm_bytes
     assert stats is not None
     assert num_bytes is not None

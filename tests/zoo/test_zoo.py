@@ -41,7 +41,7 @@ def compiler() -> Iterator[Compiler]:
 def test_model_is_found_as_the_document_says(
     model: ZooModel, tmp_path: Path, compiler: Compiler
 ) -> None:
-    found = examine(model, tmp_path, compiler)
+    examination = examine(model, tmp_path, compiler)
     if _CHOSEN:
-        table.write([found])
-    assert table.stable(found) == table.committed(model.name), found.failures
+        table.write([examination])
+    assert table.stable(examination) == table.committed(model.name), examination.failures

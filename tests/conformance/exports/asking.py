@@ -37,30 +37,32 @@ def load(directory: Path, tag_set: tags.TagSet) -> LoadedModel:
 
 
 def largest_difference(
-    expected: Mapping[str, Any], found: Mapping[str, Any], tolerance: float = TOLERANCE
+    expected: Mapping[str, Any], actual: Mapping[str, Any], tolerance: float = TOLERANCE
 ) -> float:
     """Check that two answers are the same; return their largest absolute difference.
 
     Args:
       expected: output alias → array.
-      found: output alias → array or nested lists.
+      actual: output alias → array or nested lists.
       tolerance: the absolute and relative tolerance for floats; other values have to be equal.
     """
-    assert expected.keys() == found.keys()
-    return max(_difference(name, array, found[name], tolerance) for name, array in expected.items())
+    assert expected.keys() == actual.keys()
+    return max(
+        _difference(name, array, actual[name], tolerance) for name, array in expected.items()
+    )
 
 
-def _difference(name: str, expected: Any, found: Any, tolerance: float) -> float:
+def _difference(name: str, expected: Any, actual: Any, tolerance: float) -> float:
     if expected.dtype == object:
-        assert _texts(expected) == _texts(found), name
+        assert _texts(expected) == _texts(actual), name
         return 0.0
     if not np.issubdtype(expected.dtype, np.floating):
-        np.testing.assert_array_equal(found, expected, err_msg=name)
+        np.testing.assert_array_equal(actual, expected, err_msg=name)
         return 0.0
     # JSON does not distinguish float32 from float64, so convert to the expected dtype.
-    found = np.asarray(found, expected.dtype)
-    np.testing.assert_allclose(found, expected, tolerance, tolerance, err_msg=name)
-    return float(np.abs(found - expected).max(initial=0.0))
+    actual = np.asarray(actual, expected.dtype)
+    np.testing.assert_allclose(actual, expected, tolerance, tolerance, err_msg=name)
+    return float(np.abs(actual - expected).max(initial=0.0))
 
 
 def _texts(array: Any) -> Any:

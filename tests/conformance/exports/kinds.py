@@ -85,8 +85,8 @@ def _version(exported: Any) -> Path:
 
 
 def _as_a_whole(model: Model, model_dir: Path, base: Path) -> Exported:
-    made = estimator(model.model_fn, model_dir)
-    exported = made.export_saved_model(str(base), model.dense_receiver_fn)
+    tpu_estimator = estimator(model.model_fn, model_dir)
+    exported = tpu_estimator.export_saved_model(str(base), model.dense_receiver_fn)
     return Exported(_version(exported), {"serving_default": model.features})
 
 
@@ -142,8 +142,8 @@ def _by_hand(model: Model, model_dir: Path, base: Path) -> Exported:
 
 
 def _placed(model: Model, place: Any, model_dir: Path, base: Path) -> Exported:
-    made = estimator(classifier(model, place), model_dir, 2)
-    exported = made.export_saved_model(str(base), model.raw_receiver_fn)
+    tpu_estimator = estimator(classifier(model, place), model_dir, 2)
+    exported = tpu_estimator.export_saved_model(str(base), model.raw_receiver_fn)
     requests = {"serving_default": model.features}
     return Exported(_version(exported), requests, ALLOWED_BATCH_SIZES)
 
@@ -174,13 +174,13 @@ def _outside(model: Model, model_dir: Path, base: Path) -> Exported:
 
 def _multi_head(model: Model, model_dir: Path, base: Path) -> Exported:
     def heads(logits: Any) -> dict[str, Any]:
-        found = predictions(logits)
+        outputs = predictions(logits)
         return {
-            "serving_default": trainer.PredictOutput(found),
+            "serving_default": trainer.PredictOutput(outputs),
             "logits": trainer.PredictOutput({"logits": logits}),
-            "scores": trainer.ClassificationOutput(scores=found["probabilities"]),
+            "scores": trainer.ClassificationOutput(scores=outputs["probabilities"]),
             "certainty": trainer.RegressionOutput(
-                tf.reduce_max(found["probabilities"], axis=1, keepdims=True)
+                tf.reduce_max(outputs["probabilities"], axis=1, keepdims=True)
             ),
         }
 
@@ -198,19 +198,19 @@ def _with_heads(model: Model, heads: Any, model_dir: Path, base: Path) -> Export
 
 
 def _parsing(model: Model, model_dir: Path, base: Path) -> Exported:
-    made = estimator(model.model_fn, model_dir)
-    exported = made.export_saved_model(str(base), model.parsing_receiver_fn)
+    tpu_estimator = estimator(model.model_fn, model_dir)
+    exported = tpu_estimator.export_saved_model(str(base), model.parsing_receiver_fn)
     return Exported(_version(exported), {"serving_default": {"examples": model.examples()}})
 
 
 def _by_method(directory: Path, examples: np.ndarray[Any, Any]) -> dict[str, Inputs]:
     """Return signature name → request with the same tf.Examples, under its only input's alias."""
     described = metagraph.read_saved_model(directory).metagraphs[0].signatures
-    found: dict[str, Inputs] = {}
+    requests: dict[str, Inputs] = {}
     for name, signature in described.items():
         (alias,) = signature.inputs
-        found[name] = {alias: examples}
-    return found
+        requests[name] = {alias: examples}
+    return requests
 
 
 def _keras(make: Callable[[], Any], features: Inputs) -> Callable[[Path, Path], Exported]:

@@ -135,7 +135,7 @@ def classifier(model: Model, place: Place = on_host, heads: Heads | None = None)
         dense = model.dense(features)
         if mode == trainer.ModeKeys.PREDICT:
             placed = place if params["use_tpu"] else on_host
-            logits = placed(lambda given: network(given, training=False), dense)
+            logits = placed(lambda inputs: network(inputs, training=False), dense)
             outputs = heads(logits) if heads else None
             return trainer.TPUEstimatorSpec(mode, predictions(logits), export_outputs=outputs)
         logits = network(dense, training=True)

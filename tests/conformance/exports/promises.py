@@ -57,8 +57,8 @@ class Bench:
 def loads(exported: Exported, bench: Bench) -> None:
     """Check that TensorFlow's loader and ours find each metagraph by its exact tags."""
     described = [
-        {name: _shown(signature) for name, signature in found.signatures.items()}
-        for found in metagraph.read_saved_model(exported.directory).metagraphs
+        {name: _client_view(signature) for name, signature in graph.signatures.items()}
+        for graph in metagraph.read_saved_model(exported.directory).metagraphs
     ]
     assert len(described) == len(asking.HARDWARE)
     assert all(signatures == described[0] for signatures in described)
@@ -68,13 +68,13 @@ def loads(exported: Exported, bench: Bench) -> None:
         with _loaded(exported.directory, tag_set) as model:
             assert model.choice.tags == tag_set
             assert {
-                name: _shown(signature) for name, signature in model.signatures.items()
+                name: _client_view(signature) for name, signature in model.signatures.items()
             } == described[0]
     with pytest.raises(RuntimeError, match="could not be found in SavedModel"):
         _load_by_tensorflow(exported.directory, ["tpu"], set())
 
 
-def _shown(signature: Any) -> Any:
+def _client_view(signature: Any) -> Any:
     """Return the parts of a signature that clients see: aliases, dtypes and shapes."""
     return [
         {alias: (spec.dtype, spec.shape) for alias, spec in tensors.items()}
@@ -119,8 +119,10 @@ def answers_alike(exported: Exported, bench: Bench) -> None:
         assert tpu.choice.lowered
         assert tpu.choice.compiled
         for name, inputs in exported.requests.items():
-            for asked in [inputs, _few(inputs)] if is_batched else [inputs]:
-                difference = asking.largest_difference(cpu.run(name, asked), tpu.run(name, asked))
+            for request in [inputs, _few(inputs)] if is_batched else [inputs]:
+                difference = asking.largest_difference(
+                    cpu.run(name, request), tpu.run(name, request)
+                )
                 bench.figures.largest_difference = max(bench.figures.largest_difference, difference)
 
 
@@ -166,23 +168,23 @@ def compiles(exported: Exported, bench: Bench) -> None:
         exported.directory, batch_sizes=exported.batch_sizes, compiler=bench.compiler
     )
     assert [compilation.error for compilation in report.compilations if compilation.error] == []
-    found = {
+    cases = {
         (compilation.signature, compilation.batch_size, compilation.topology.name)
         for compilation in report.compilations
     }
-    assert found == {
+    assert cases == {
         (name, size, topology)
         for name in exported.requests
         for size in exported.batch_sizes
         for topology in DEFAULT_TOPOLOGIES
     }
-    taken: set[tuple[str, float]] = set()
+    durations: set[tuple[str, float]] = set()
     for compilation in report.compilations:
         assert compilation.computations > 0
         assert compilation.stats is not None
         # Count a compilation once if several signatures share the computation.
-        taken.add((compilation.topology.name, compilation.stats.compile_seconds))
-    for topology, seconds in taken:
+        durations.add((compilation.topology.name, compilation.stats.compile_seconds))
+    for topology, seconds in durations:
         bench.figures.compile_seconds.setdefault(topology, []).append(seconds)
 
 

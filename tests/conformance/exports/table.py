@@ -25,18 +25,18 @@ ALL = frozenset(
 )
 
 
-def render(kept: Mapping[Cell, str]) -> str:
+def render(checks: Mapping[Cell, str]) -> str:
     """Render the tables.
 
     Args:
-      kept: The kind, the model and the promise of each check that passed → a remark or "".
+      checks: The kind, the model and the promise of each check that passed → a remark or "".
     """
     sizes = " and ".join(map(str, kinds.ALLOWED_BATCH_SIZES))
     lines = [
         "",
         _row("kind of export", "models", *promises.ALL),
         _row("---", "---", *([":-:"] * len(promises.ALL))),
-        *(_kind(kind, kept) for kind in kinds.ALL),
+        *(_kind(kind, checks) for kind in kinds.ALL),
         "",
         f"The tolerance for float32 is {_short(asking.TOLERANCE)}, absolute and relative; other "
         f"types and strings must be equal. Requests have {ROWS} rows. Graphs that batch also get "
@@ -65,17 +65,17 @@ def write(rendered: str) -> None:
     DOCUMENT.write_text(_SECTION.sub(lambda _: rendered, DOCUMENT.read_text()))
 
 
-def _kind(kind: kinds.Kind, kept: Mapping[Cell, str]) -> str:
+def _kind(kind: kinds.Kind, checks: Mapping[Cell, str]) -> str:
     cells = []
     for promise in promises.ALL:
-        broken = [name for name in kind.models if (kind.name, name, promise) not in kept]
+        broken = [name for name in kind.models if (kind.name, name, promise) not in checks]
         remarks: dict[str, list[str]] = {}
         for name in kind.models:
-            remark = kept.get((kind.name, name, promise))
+            remark = checks.get((kind.name, name, promise))
             if remark:
                 remarks.setdefault(remark, []).append(name)
-        shown = [f" ({remark}: {', '.join(names)})" for remark, names in remarks.items()]
-        cells.append(f"no: {', '.join(broken)}" if broken else "✓" + "".join(shown))
+        notes = [f" ({remark}: {', '.join(names)})" for remark, names in remarks.items()]
+        cells.append(f"no: {', '.join(broken)}" if broken else "✓" + "".join(notes))
     return _row(kind.name, ", ".join(kind.models), *cells)
 
 

@@ -46,7 +46,7 @@ class Found:
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def results() -> Found:
     return Found()
 
 
@@ -98,11 +98,11 @@ def test_a_promise_is_kept(
     promise: str,
     export: Callable[[Kind, str], Exported],
     bench: Bench,
-    found: Found,
+    results: Found,
 ) -> None:
     cell = kind.name, name, promise
-    found.asked.add(cell)
-    found.kept[cell] = promises.ALL[promise](export(kind, name), bench) or ""
+    results.asked.add(cell)
+    results.kept[cell] = promises.ALL[promise](export(kind, name), bench) or ""
 
 
 def test_each_model_is_exported_in_some_way() -> None:
@@ -112,17 +112,19 @@ def test_each_model_is_exported_in_some_way() -> None:
 def test_the_training_has_moved_the_averages_of_batch_norm(
     checkpoint: Callable[[str], Path],
 ) -> None:
-    found = tf.train.load_checkpoint(str(checkpoint(models.RESIDUAL.name)))
-    names = [key for key in found.get_variable_to_shape_map() if key.endswith("moving_mean")]
+    reader = tf.train.load_checkpoint(str(checkpoint(models.RESIDUAL.name)))
+    names = [key for key in reader.get_variable_to_shape_map() if key.endswith("moving_mean")]
     assert len(names) == 2
     for name in names:
-        assert np.abs(found.get_tensor(name)).min() > 0
+        assert np.abs(reader.get_tensor(name)).min() > 0
 
 
-def test_the_table_in_the_documents_is_what_was_found_here(found: Found, bench: Bench) -> None:
-    if found.asked != table.ALL:
-        pytest.skip(f"{len(found.asked)} of {len(table.ALL)} cells were looked at in this process")
-    rendered = table.render(found.kept)
+def test_the_table_in_the_documents_is_what_was_found_here(results: Found, bench: Bench) -> None:
+    if results.asked != table.ALL:
+        pytest.skip(
+            f"{len(results.asked)} of {len(table.ALL)} cells were looked at in this process"
+        )
+    rendered = table.render(results.kept)
     if os.environ.get("TPUSERVE_WRITE_TABLES"):
         table.write(rendered)
     _print(bench.figures)
