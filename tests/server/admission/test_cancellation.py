@@ -40,15 +40,15 @@ def test_a_removed_callback_is_not_called() -> None:
 
 
 def test_a_callback_may_use_the_cancellation_that_calls_it() -> None:
-    cancellation, seen = Cancellation(), []
+    cancellation, states = Cancellation(), []
 
     def callback() -> None:
         cancellation.remove_callback(callback)
-        cancellation.add_callback(lambda: seen.append(cancellation.is_cancelled))
+        cancellation.add_callback(lambda: states.append(cancellation.is_cancelled))
 
     cancellation.add_callback(callback)
     cancellation.cancel()
-    assert seen == [True]
+    assert states == [True]
 
 
 def test_only_a_cancelled_request_raises() -> None:

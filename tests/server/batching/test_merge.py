@@ -40,8 +40,8 @@ def test_first_row_is_that_of_the_first_request_that_has_one() -> None:
 
 
 def test_request_that_needs_no_change_is_not_copied() -> None:
-    sent = floats([1, 2])
-    assert merge.concat_and_pad([sent], 2, ALLOWED)["x"] is sent["x"]
+    inputs = floats([1, 2])
+    assert merge.concat_and_pad([inputs], 2, ALLOWED)["x"] is inputs["x"]
 
 
 def test_rows_are_padded_with_the_first_element_of_their_tensor() -> None:

@@ -51,19 +51,19 @@ class OneBySignature(FakeModel):
 class AllAtOnce(OneBySignature):
     def run_multi(
         self,
-        wanted: Mapping[str, Sequence[str]],
+        output_names: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> dict[str, dict[str, Array]]:
-        self.runs.append((tuple(wanted), len(inputs["x"])))
-        return {name: self._run(name, inputs) for name in wanted}
+        self.runs.append((tuple(output_names), len(inputs["x"])))
+        return {name: self._run(name, inputs) for name in output_names}
 
 
-def ask(runner: InferenceRunner, wanted: Mapping[str, Sequence[str]], *values: float) -> Any:
+def ask(runner: InferenceRunner, output_names: Mapping[str, Sequence[str]], *values: float) -> Any:
     assert isinstance(runner, SupportsMultiRun)
-    return runner.run_multi(wanted, {"x": np.array(values, np.float32)}, timeout_ms=60_000)
+    return runner.run_multi(output_names, {"x": np.array(values, np.float32)}, timeout_ms=60_000)
 
 
 @pytest.mark.parametrize(

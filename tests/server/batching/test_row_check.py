@@ -77,12 +77,12 @@ def test_rows_that_are_computed_alone_may_share_a_batch(caplog: pytest.LogCaptur
 def test_rows_that_depend_on_each_other_are_found(
     compute: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = reason(compute)
-    assert found is not None
-    assert found.startswith("its rows depend on each other: output y of one row ")
+    message = reason(compute)
+    assert message is not None
+    assert message.startswith("its rows depend on each other: output y of one row ")
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"{DIRECTORY}: signature serving_default is served without batching: {found}"
+        f"{DIRECTORY}: signature serving_default is served without batching: {message}"
     )
 
 
@@ -118,20 +118,20 @@ def test_the_check_runs_the_sizes_that_requests_will_run() -> None:
 def test_a_signature_without_rows_is_not_batched(
     inputs: TensorSpec, outputs: TensorSpec, text: str
 ) -> None:
-    found = reason(lambda x: x, signature=Signature({"x": inputs}, {"y": outputs}))
-    assert found is not None
-    assert found.startswith(text)
+    message = reason(lambda x: x, signature=Signature({"x": inputs}, {"y": outputs}))
+    assert message is not None
+    assert message.startswith(text)
 
 
 def test_a_model_that_cannot_be_checked_is_not_batched() -> None:
     def refuse(x: Array) -> Array:
         raise InvalidInput("x is no image")
 
-    found = reason(refuse)
-    assert found is not None
-    assert "cannot be checked" in found
-    assert "x is no image" in found
-    assert "warm-up requests" in found
+    message = reason(refuse)
+    assert message is not None
+    assert "cannot be checked" in message
+    assert "x is no image" in message
+    assert "warm-up requests" in message
     assert reason(lambda x: 1 / 0) is not None
     # The number of rows of the output differs from that of the input.
     assert reason(lambda x: x[:1]) is not None
@@ -141,8 +141,8 @@ def test_the_time_of_the_check_is_limited() -> None:
     times = iter([0.0, 1.0, 9.0, 11.0])
     model = Computing(lambda x: x)
     check = RowCheck(lambda model, directory, name: ROWS, 10, lambda: next(times))
-    (found,) = check(model, DIRECTORY, BatchingParameters()).values()
-    assert found == "the check of its rows took longer than 10 seconds"
+    (message,) = check(model, DIRECTORY, BatchingParameters()).values()
+    assert message == "the check of its rows took longer than 10 seconds"
     assert model.sizes == [3, 1]
 
     def stop(x: Array) -> Array:

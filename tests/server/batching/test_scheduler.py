@@ -49,24 +49,24 @@ def test_batches_come_from_one_queue_after_the_other(scheduler: Scheduler) -> No
         scheduler.submit(key, timed, task(2))
     order = []
     for _ in range(4):
-        taken = scheduler.take(0)
-        assert taken is not None
+        work = scheduler.take(0)
+        assert work is not None
         order.append(scheduler.waiting)
     assert scheduler.take(0) is None
     assert order == [3, 2, 1, 0]
 
 
 def test_a_queue_moves_to_the_end_after_its_turn(scheduler: Scheduler) -> None:
-    seen: list[str] = []
+    keys: list[str] = []
     for key in "aab":
-        queue = timed(run=lambda batch, key=key: seen.append(key))  # type: ignore[misc]
+        queue = timed(run=lambda batch, key=key: keys.append(key))  # type: ignore[misc]
         scheduler.submit(key, lambda queue=queue: queue, task(2))  # type: ignore[misc]
     for _ in range(3):
-        taken = scheduler.take(0)
-        assert taken is not None
-        run, batch = taken
+        work = scheduler.take(0)
+        assert work is not None
+        run, batch = work
         run(batch)
-    assert seen == ["a", "b", "a"]
+    assert keys == ["a", "b", "a"]
 
 
 def test_next_time_is_that_of_the_earliest_queue(scheduler: Scheduler, clock: Clock) -> None:
@@ -81,25 +81,25 @@ def test_next_time_is_that_of_the_earliest_queue(scheduler: Scheduler, clock: Cl
 
 
 def test_an_empty_queue_is_removed(scheduler: Scheduler) -> None:
-    made: list[BatchingQueue] = []
+    queues: list[BatchingQueue] = []
 
     def make() -> BatchingQueue:
-        made.append(timed(0))
-        return made[-1]
+        queues.append(timed(0))
+        return queues[-1]
 
     for _ in range(2):
         scheduler.submit("a", make, task())
         scheduler.take(0)
-    assert len(made) == 2
+    assert len(queues) == 2
 
 
 def test_a_new_policy_is_one_class(scheduler: Scheduler) -> None:
     queue = BatchingQueue(Waiting(BatchingParameters()), ignore)
     for size in (1, 5, 2):
         scheduler.submit("a", lambda: queue, task(size))
-    taken = scheduler.take(0)
-    assert taken is not None
-    assert taken[1].size == 8
+    work = scheduler.take(0)
+    assert work is not None
+    assert work[1].size == 8
 
 
 def test_threads_run_batches_and_end() -> None:
@@ -114,14 +114,14 @@ def test_threads_run_batches_and_end() -> None:
 
 def test_thread_goes_on_after_a_batch_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     scheduler = Scheduler(1, "batch-test")
-    done = threading.Event()
+    has_run = threading.Event()
 
     def fail(batch: Batch) -> None:
         raise RuntimeError("a fault that nobody has foreseen")
 
     scheduler.submit("a", lambda: timed(0, fail), task())
-    scheduler.submit("b", lambda: timed(0, lambda batch: done.set()), task())
-    assert done.wait(10)
+    scheduler.submit("b", lambda: timed(0, lambda batch: has_run.set()), task())
+    assert has_run.wait(10)
     scheduler.close()
     assert "a batch failed" in caplog.text
     assert "a fault that nobody has foreseen" in caplog.text
@@ -180,7 +180,7 @@ def test_threads_do_not_keep_the_process_from_ending() -> None:
 
 def test_a_closed_scheduler_runs_waiting_tasks_before_its_threads_end() -> None:
     scheduler = Scheduler(1, "batch-test")
-    gate, entered, done = threading.Event(), threading.Event(), threading.Event()
+    gate, entered, has_run = threading.Event(), threading.Event(), threading.Event()
 
     def block(batch: Batch) -> None:
         entered.set()
@@ -188,50 +188,52 @@ def test_a_closed_scheduler_runs_waiting_tasks_before_its_threads_end() -> None:
 
     scheduler.submit("block", lambda: timed(0, block), task())
     assert entered.wait(10)
-    scheduler.submit("open", lambda: timed(60, lambda batch: done.set()), task())
+    scheduler.submit("open", lambda: timed(60, lambda batch: has_run.set()), task())
     scheduler.close(timeout_seconds=0)
     gate.set()
-    assert done.wait(10)
+    assert has_run.wait(10)
 
 
 def test_open_batch_is_run_in_time_while_another_runs() -> None:
     # The thread that should wake up for the open batch may get another batch to run before.
     scheduler = Scheduler(2, "batch-test")
-    gate, entered, done = threading.Event(), threading.Event(), threading.Event()
+    gate, entered, has_run = threading.Event(), threading.Event(), threading.Event()
 
     def block(batch: Batch) -> None:
         entered.set()
         assert gate.wait(10)
 
-    scheduler.submit("open", lambda: timed(0.02, lambda batch: done.set()), task())
+    scheduler.submit("open", lambda: timed(0.02, lambda batch: has_run.set()), task())
     scheduler.submit("block", lambda: timed(0, block), task())
     assert entered.wait(10)
-    assert done.wait(10)
+    assert has_run.wait(10)
     gate.set()
     scheduler.close()
 
 
 def test_a_task_that_is_due_at_once_runs_inline_while_a_thread_is_free() -> None:
-    scheduler, done = Scheduler(1, "batch-test"), threading.Event()
-    taken = scheduler.try_run_inline("a", lambda: timed(0), first := task())
-    assert taken is not None
-    assert [task_slice.task for task_slice in taken[1].slices] == [first]
-    assert scheduler.try_run_inline("b", lambda: timed(0, lambda batch: done.set()), task()) is None
-    assert not done.wait(0.05)
+    scheduler, has_run = Scheduler(1, "batch-test"), threading.Event()
+    work = scheduler.try_run_inline("a", lambda: timed(0), first := task())
+    assert work is not None
+    assert [task_slice.task for task_slice in work[1].slices] == [first]
+    assert (
+        scheduler.try_run_inline("b", lambda: timed(0, lambda batch: has_run.set()), task()) is None
+    )
+    assert not has_run.wait(0.05)
     scheduler.release_inline_slot(1)
-    assert done.wait(10)
+    assert has_run.wait(10)
     scheduler.close()
 
 
 def test_no_task_runs_inline_until_the_outputs_of_waiting_tasks_are_fetched() -> None:
     # Allow three runs: the threads of the two earlier batches may not have reported the end of
     # their runs yet, and one run must be free.
-    scheduler, done = Scheduler(3, "batch-test"), threading.Semaphore(0)
-    queue = timed(0, lambda batch: done.release())
+    scheduler, runs = Scheduler(3, "batch-test"), threading.Semaphore(0)
+    queue = timed(0, lambda batch: runs.release())
     scheduler.submit("a", lambda: queue, task())
-    assert done.acquire(timeout=10)
+    assert runs.acquire(timeout=10)
     assert scheduler.try_run_inline("a", lambda: queue, task()) is None
-    assert done.acquire(timeout=10)
+    assert runs.acquire(timeout=10)
     scheduler.task_answered()
     scheduler.task_answered()
     assert scheduler.try_run_inline("a", lambda: queue, task()) is not None
@@ -240,15 +242,15 @@ def test_no_task_runs_inline_until_the_outputs_of_waiting_tasks_are_fetched() ->
 
 def test_the_only_task_of_a_server_runs_alone_because_the_server_is_idle() -> None:
     scheduler, reasons = Scheduler(1, "batch-test"), list[AloneReason]()
-    done = threading.Semaphore(0)
+    runs = threading.Semaphore(0)
 
     def run(batch: Batch) -> None:
         reasons.append(batch.alone_reason)
-        done.release()
+        runs.release()
 
     for _ in range(2):
         scheduler.submit("a", lambda: timed(0, run), task())
-        assert done.acquire(timeout=10)
+        assert runs.acquire(timeout=10)
     scheduler.close()
     # The outputs of the first task are not fetched yet when the second task arrives.
     assert reasons == [AloneReason.IDLE, AloneReason.ONLY_ONE]
@@ -282,10 +284,10 @@ def test_a_caller_that_may_not_block_leaves_no_task_behind(seconds: float) -> No
 
 
 def test_a_client_with_a_new_queue_for_each_task_does_not_delay_other_queues() -> None:
-    scheduler, done, turn = Scheduler(1, "batch-test"), threading.Event(), threading.Semaphore(0)
-    scheduler.submit("open", lambda: timed(0.02, lambda batch: done.set()), task())
+    scheduler, has_run, turn = Scheduler(1, "batch-test"), threading.Event(), threading.Semaphore(0)
+    scheduler.submit("open", lambda: timed(0.02, lambda batch: has_run.set()), task())
     end = time.monotonic() + 10
-    while not done.is_set():
+    while not has_run.is_set():
         assert time.monotonic() < end
         if (
             scheduler.try_run_inline("hot", lambda: timed(0, lambda batch: turn.release()), task())

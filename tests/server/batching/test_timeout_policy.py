@@ -20,8 +20,8 @@ def sizes(batch: Batch | None) -> list[int] | None:
 
 def policy(**changes: int | bool) -> TimeoutPolicy:
     """Return a policy with batches of four rows, a timeout of 0.1 s, and at most two batches."""
-    found = {"max_batch_size": 4, "batch_timeout_micros": 100_000, "max_enqueued_batches": 2}
-    return TimeoutPolicy(BatchingParameters(**{**found, **changes}))  # type: ignore[arg-type]
+    defaults = {"max_batch_size": 4, "batch_timeout_micros": 100_000, "max_enqueued_batches": 2}
+    return TimeoutPolicy(BatchingParameters(**{**defaults, **changes}))  # type: ignore[arg-type]
 
 
 def test_open_batch_waits_for_its_time() -> None:

@@ -34,16 +34,16 @@ def test_every_field_is_read(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_as_by_default(tmp_path: Path) -> None:
-    found = read(tmp_path, "max_batch_size { value: 5 }")
-    assert found == BatchingParameters(5, 0, 10, os.cpu_count() or 1, "batch_threads")
-    assert not found.pad_variable_length_inputs
-    assert not found.enable_large_batch_splitting
+    parameters = read(tmp_path, "max_batch_size { value: 5 }")
+    assert parameters == BatchingParameters(5, 0, 10, os.cpu_count() or 1, "batch_threads")
+    assert not parameters.pad_variable_length_inputs
+    assert not parameters.enable_large_batch_splitting
 
 
 def test_defaults_without_a_file() -> None:
-    found = BatchingParameters()
-    assert (found.max_batch_size, found.batch_timeout_micros) == (1000, 0)
-    assert (found.max_enqueued_batches, found.thread_pool_name) == (
+    parameters = BatchingParameters()
+    assert (parameters.max_batch_size, parameters.batch_timeout_micros) == (1000, 0)
+    assert (parameters.max_enqueued_batches, parameters.thread_pool_name) == (
         10,
         "model_server_batch_threads",
     )
@@ -105,8 +105,8 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("size", "padded"), [(0, 0), (1, 4), (4, 4), (5, 10), (10, 10)])
 def test_batch_is_padded_to_the_least_allowed_size(size: int, padded: int) -> None:
-    found = BatchingParameters(max_batch_size=10, allowed_batch_sizes=(4, 10))
-    assert found.padded_size(size) == padded
+    parameters = BatchingParameters(max_batch_size=10, allowed_batch_sizes=(4, 10))
+    assert parameters.padded_size(size) == padded
 
 
 def test_any_size_is_allowed_where_none_is_named() -> None:

@@ -77,13 +77,13 @@ def test_defaults_are_the_originals() -> None:
 
 def test_flags_left_out_make_the_default_settings() -> None:
     values = {name: flag.default for name, flag in flags.FLAGS.items()}
-    made = flags.settings_from_flags({**values, "model_base_path": "/models/half"})
-    assert made == Settings(Path("/models/half"))
+    settings = flags.settings_from_flags({**values, "model_base_path": "/models/half"})
+    assert settings == Settings(Path("/models/half"))
 
 
 def test_tags_are_a_set_and_none_is_left_to_the_hardware() -> None:
-    made = flags.settings_from_flags({"model_base_path": "/m", "saved_model_tags": "tpu,serve"})
-    assert made.saved_model_tags == frozenset({"serve", "tpu"})
+    settings = flags.settings_from_flags({"model_base_path": "/m", "saved_model_tags": "tpu,serve"})
+    assert settings.saved_model_tags == frozenset({"serve", "tpu"})
     assert flags.settings_from_flags({"model_base_path": "/m", "saved_model_tags": ""}) == Settings(
         Path("/m")
     )
@@ -96,8 +96,10 @@ def test_base_path_may_be_a_uri() -> None:
 
 
 def test_config_file_goes_without_a_base_path() -> None:
-    made = flags.settings_from_flags({"model_base_path": "", "model_config_file": "/models.config"})
-    assert made.model_base_path is None
+    settings = flags.settings_from_flags(
+        {"model_base_path": "", "model_config_file": "/models.config"}
+    )
+    assert settings.model_base_path is None
 
 
 @pytest.mark.parametrize(
@@ -120,8 +122,8 @@ def test_channel_arguments_are_numbers_where_they_read_as_int32(
 
 
 def test_flags_without_effect_are_known() -> None:
-    given = ["port", "flush_filesystem_caches", "use_alts_credentials"]
-    assert flags.ignored_flags(given) == ["flush_filesystem_caches", "use_alts_credentials"]
+    names = ["port", "flush_filesystem_caches", "use_alts_credentials"]
+    assert flags.ignored_flags(names) == ["flush_filesystem_caches", "use_alts_credentials"]
 
 
 def test_a_lock_that_is_not_to_be_had_is_refused() -> None:

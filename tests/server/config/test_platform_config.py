@@ -63,23 +63,23 @@ def test_fields_become_settings(tmp_path: Path) -> None:
 
 
 def test_batches_and_warm_up_are_as_the_file_says(tmp_path: Path) -> None:
-    found = read(tmp_path, adapted(FULL))
-    assert found.batching == BatchingParameters(
+    config = read(tmp_path, adapted(FULL))
+    assert config.batching == BatchingParameters(
         max_batch_size=4,
         num_batch_threads=2,
         allowed_batch_sizes=(2, 4),
         thread_pool_name="batch_threads",
     )
-    assert found.warm_up_threads == 5
+    assert config.warm_up_threads == 5
 
 
 def test_fields_without_a_meaning_are_known(tmp_path: Path) -> None:
-    found = read(tmp_path, adapted(FULL)).fields_without_effect
-    assert found == ("session_target", "enable_all_batch_sizes_warmup")
+    fields = read(tmp_path, adapted(FULL)).fields_without_effect
+    assert fields == ("session_target", "enable_all_batch_sizes_warmup")
 
 
 def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) -> None:
-    given = Settings(
+    settings = Settings(
         Path("/m"),
         platform_config_file="/p",
         saved_model_tags=frozenset({"serve"}),
@@ -87,11 +87,11 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
         tensorflow_session_parallelism=1,
         enable_model_warmup=True,
     )
-    found = read(tmp_path, adapted(""))
+    config = read(tmp_path, adapted(""))
     # A boolean field that the file leaves out is false, also the field that enables warm-up.
     expected = Settings(Path("/m"), platform_config_file="/p", enable_model_warmup=False)
-    assert found.apply_to(given) == expected
-    assert found.overridden_flags(given) == [
+    assert config.apply_to(settings) == expected
+    assert config.overridden_flags(settings) == [
         "batching_parameters_file",
         "saved_model_tags",
         "tensorflow_session_parallelism",
@@ -99,7 +99,7 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", 'no platform_configs for the platform "tensorflow"'),
         ("platform_configs {", "Invalid protobuf file: '/platform.config': line 1, "),
@@ -128,8 +128,8 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
         ),
     ],
 )
-def test_wrong_file_is_one_line_that_says_where(tmp_path: Path, text: str, said: str) -> None:
-    assert said in refusal(tmp_path, text)
+def test_wrong_file_is_one_line_that_says_where(tmp_path: Path, text: str, message: str) -> None:
+    assert message in refusal(tmp_path, text)
 
 
 def test_missing_file_is_told(tmp_path: Path) -> None:

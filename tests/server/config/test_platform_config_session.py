@@ -15,12 +15,14 @@ pytestmark = pytest.mark.slow
 
 def test_session_options_start_with_the_files(tmp_path: Path) -> None:
     threads = "intra_op_parallelism_threads: 5 inter_op_parallelism_threads: 6"
-    found = read(tmp_path, adapted(f"session_config {{ {threads} }}"))
-    given = Settings(
+    file_config = read(tmp_path, adapted(f"session_config {{ {threads} }}"))
+    settings = Settings(
         Path("/m"), tensorflow_intra_op_parallelism=2, xla_cpu_compilation_enabled=True
     )
-    made = session_options.build_session_config(found.apply_to(given), found.session_config)
-    config = config_pb2.ConfigProto.FromString(made)
+    session_config = session_options.build_session_config(
+        file_config.apply_to(settings), file_config.session_config
+    )
+    config = config_pb2.ConfigProto.FromString(session_config)
     assert (config.intra_op_parallelism_threads, config.inter_op_parallelism_threads) == (5, 6)
     assert config.graph_options.optimizer_options.cpu_global_jit
 

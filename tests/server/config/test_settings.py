@@ -77,8 +77,8 @@ def test_config_file_goes_without_a_base_path() -> None:
 
 
 def test_flags_that_a_platform_config_file_replaces_are_not_checked() -> None:
-    made = Settings(**GOOD, platform_config_file="/p", batching_parameters_file="/b")
-    assert made.batching_parameters_file == "/b"
+    settings = Settings(**GOOD, platform_config_file="/p", batching_parameters_file="/b")
+    assert settings.batching_parameters_file == "/b"
 
 
 def test_socket_goes_without_a_port() -> None:

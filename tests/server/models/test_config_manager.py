@@ -323,13 +323,13 @@ def test_version_that_comes_with_the_reload_may_not_be_labelled(models: Models) 
 def test_refused_label_leaves_the_configuration_and_the_request_log_as_they_were(
     models: Models,
 ) -> None:
-    told: list[ModelServerConfig] = []
-    config_manager = ModelConfigManager(models.manager, models.source, on_config=told.append)
+    configs: list[ModelServerConfig] = []
+    config_manager = ModelConfigManager(models.manager, models.source, on_config=configs.append)
     config_manager.start(models.config("a"))
     with pytest.raises(LabelNotAvailable):
         config_manager.reload(models.config("a", "b", b={"stable": 2}))
     assert config_manager.config == models.config("a")
-    assert told == [models.config("a")]
+    assert configs == [models.config("a")]
     # The refused configuration had no effect: the same one without the label adds the model and
     # waits for its load.
     config_manager.reload(models.config("a", "b"))

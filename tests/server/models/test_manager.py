@@ -343,14 +343,14 @@ def test_version_that_waits_for_its_next_try_keeps_nobody_waiting_once_it_is_not
 
 
 def test_version_that_is_aspired_again_as_it_is_given_up_is_loaded() -> None:
-    gate, given_up, wanted = threading.Event(), threading.Event(), threading.Event()
+    gate, given_up, is_aspired_again = threading.Event(), threading.Event(), threading.Event()
 
     class Hesitant(Manager):
         def _is_aspired(self, servable: Servable) -> bool:
             is_wanted = super()._is_aspired(servable)
             if not is_wanted:
                 given_up.set()
-                wanted.wait(0.2)
+                is_aspired_again.wait(0.2)
             return is_wanted
 
     def load(directory: Path) -> FakeModel:
@@ -364,19 +364,19 @@ def test_version_that_is_aspired_again_as_it_is_given_up_is_loaded() -> None:
     gate.set()
     assert given_up.wait(10)
     manager.set_aspired_versions("half", versions(3))
-    wanted.set()
+    is_aspired_again.set()
     assert manager.wait(lambda: manager.is_converged("half"), 10)
     assert states(manager) == {3: State.AVAILABLE}
 
 
 def test_warm_up_comes_before_a_version_is_available() -> None:
-    seen = []
+    load_states = []
     manager = Manager(
         FakeLoader(),
-        warm_up=lambda model, directory: seen.append(manager.status("half")[0].state),
+        warm_up=lambda model, directory: load_states.append(manager.status("half")[0].state),
     )
     aspire(manager, "half", versions(3))
-    assert seen == [State.LOADING]
+    assert load_states == [State.LOADING]
     assert states(manager) == {3: State.AVAILABLE}
 
 
@@ -422,13 +422,13 @@ def test_reason_why_nothing_is_known_is_told(manager: Manager) -> None:
 
 
 def test_every_state_is_told_in_its_order() -> None:
-    told: list[State] = []
-    manager = Manager(FakeLoader(), on_change=lambda servable, state: told.append(state))
-    for wanted, changes in ((versions(3), 3), ({}, 5)):
-        aspire(manager, "half", wanted)
+    history: list[State] = []
+    manager = Manager(FakeLoader(), on_change=lambda servable, state: history.append(state))
+    for new_versions, changes in ((versions(3), 3), ({}, 5)):
+        aspire(manager, "half", new_versions)
         # Wait, because `on_change` is called shortly after a state has begun.
-        assert manager.wait(lambda changes=changes: len(told) == changes, 10)  # type: ignore[misc]
-    assert told == [State.START, State.LOADING, State.AVAILABLE, State.UNLOADING, State.END]
+        assert manager.wait(lambda changes=changes: len(history) == changes, 10)  # type: ignore[misc]
+    assert history == [State.START, State.LOADING, State.AVAILABLE, State.UNLOADING, State.END]
 
 
 def test_swap_under_load_fails_no_request(loader: FakeLoader) -> None:
@@ -469,5 +469,5 @@ def test_swap_in_the_middle_of_a_look_fails_no_request(manager: Manager) -> None
     swapped: list[bool] = []
     (servable,) = manager._servables["half"]
     servable.__class__ = Swapping
-    with manager.get_servable_handle("half") as found:
-        assert found.version == 4
+    with manager.get_servable_handle("half") as handle:
+        assert handle.version == 4

@@ -95,5 +95,5 @@ def wait_for(server: ServeProcess, version: int) -> None:
     while state != expected:
         assert not looks.wait(0.05)
         reply = httpx.get(f"http://{server.rest}/v1/models/half", timeout=60).json()
-        found = {status["version"]: status["state"] for status in reply["model_version_status"]}
-        state = {version: found.get(version) for version in expected}
+        states = {status["version"]: status["state"] for status in reply["model_version_status"]}
+        state = {version: states.get(version) for version in expected}

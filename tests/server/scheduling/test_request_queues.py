@@ -176,10 +176,10 @@ def test_requests_that_wait_for_a_batch_take_no_thread_from_others() -> None:
 def test_a_pool_with_a_share_leaves_runs_to_the_other_requests_of_a_model() -> None:
     queues = Queues({"a": RunLimits(4), "single": RunLimits(1)})
     large = RunPool(8, share=0.5)
-    sent = [queues.send("a", large) for _ in range(3)]
-    assert started(sent) == [True, True, False]
+    requests = [queues.send("a", large) for _ in range(3)]
+    assert started(requests) == [True, True, False]
     assert started(queues.send_all("aaa")) == [True, True, False]
-    assert queues.finish(sent[0]) is sent[2]
+    assert queues.finish(requests[0]) is requests[2]
     assert queues.send("single", large).is_started
 
 

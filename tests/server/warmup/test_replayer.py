@@ -26,9 +26,9 @@ def predict_log(**values: Any) -> Any:
     return log
 
 
-def add_examples(sent: Any, count: int = 2) -> None:
+def add_examples(input_message: Any, count: int = 2) -> None:
     for _ in range(count):
-        sent.example_list.examples.add().features.feature["x"].int64_list.value.append(1)
+        input_message.example_list.examples.add().features.feature["x"].int64_list.value.append(1)
 
 
 def test_predict_is_run() -> None:
@@ -57,9 +57,9 @@ def test_classify_regress_and_multi_inference_are_run() -> None:
 def test_context_is_part_of_each_example() -> None:
     model = ExamplesModel()
     log = prediction_log_pb2.PredictionLog()
-    sent = log.classify_log.request.input.example_list_with_context
-    sent.context.features.feature["c"].int64_list.value.append(1)
-    sent.examples.add()
+    example_list = log.classify_log.request.input.example_list_with_context
+    example_list.context.features.feature["c"].int64_list.value.append(1)
+    example_list.examples.add()
     run(log, model)
     assert model.runs == ["serving_default"]
 
