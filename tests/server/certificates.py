@@ -27,21 +27,21 @@ class Authority:
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test's authority")])
-        made = self._builder(self._name, self._key).add_extension(
+        builder = self._builder(self._name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
         signs = x509.KeyUsage(*(use == "sign" for use in _USES))
-        signed = made.add_extension(signs, critical=True).sign(self._key, hashes.SHA256())
+        signed = builder.add_extension(signs, critical=True).sign(self._key, hashes.SHA256())
         self.certificate = signed.public_bytes(serialization.Encoding.PEM)
 
     def identity(self) -> Identity:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
         addresses = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-        made = self._builder(name, key).add_extension(
+        builder = self._builder(name, key).add_extension(
             x509.SubjectAlternativeName([x509.DNSName("localhost"), addresses]), critical=False
         )
-        signed = made.sign(self._key, hashes.SHA256())
+        signed = builder.sign(self._key, hashes.SHA256())
         return Identity(
             key.private_bytes(
                 serialization.Encoding.PEM,

@@ -115,8 +115,8 @@ class FakeLoader:
 
 def _half_plus_two(x: Array) -> Array:
     if x.dtype != np.float32:
-        given: Any = "string" if x.dtype == object else x.dtype
-        raise InvalidTensor(f"Expects arg[0] to be float but {given} is provided")
+        dtype: Any = "string" if x.dtype == object else x.dtype
+        raise InvalidTensor(f"Expects arg[0] to be float but {dtype} is provided")
     if x.ndim > 2:
         raise InvalidTensor("input must be a vector or a matrix")
     return x / np.float32(2) + np.float32(2)

@@ -47,7 +47,7 @@ def test_base64_may_lack_its_padding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "value", "shown"),
+    ("dtype", "value", "text"),
     [
         ("float32", [1.0, "a"], '"a" Type: String is not of expected type: float'),
         ("float32", [1.5, True], "true Type: Boolean is not of expected type: float"),
@@ -65,10 +65,10 @@ def test_base64_may_lack_its_padding() -> None:
         ("string", [{"b65": "a"}], "Type: Object is not of expected type: string"),
     ],
 )
-def test_value_of_another_type_is_refused(dtype: str, value: Any, shown: str) -> None:
+def test_value_of_another_type_is_refused(dtype: str, value: Any, text: str) -> None:
     with pytest.raises(InvalidTensor) as caught:
         decode_value(value, dtype)
-    assert shown in str(caught.value)
+    assert text in str(caught.value)
     assert str(caught.value).startswith("JSON Value: ")
 
 
@@ -110,7 +110,9 @@ def test_base64_may_be_broken_into_lines() -> None:
     assert decode_value({"b64": "aGVs\nbG8="}, "string").item() == b"hello"
 
 
-@pytest.mark.parametrize(("dtype", "shown"), [("float16", "half"), ("bfloat16", "bfloat16")])
-def test_type_that_json_cannot_represent_is_unsupported(dtype: str, shown: str) -> None:
-    with pytest.raises(UnsupportedType, match=f"^Conversion of JSON Value: 1.0 to type: {shown}$"):
+@pytest.mark.parametrize(("dtype", "type_name"), [("float16", "half"), ("bfloat16", "bfloat16")])
+def test_type_that_json_cannot_represent_is_unsupported(dtype: str, type_name: str) -> None:
+    with pytest.raises(
+        UnsupportedType, match=f"^Conversion of JSON Value: 1.0 to type: {type_name}$"
+    ):
         decode_value([1.0], dtype)

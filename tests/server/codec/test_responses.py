@@ -99,12 +99,12 @@ def test_outputs_of_unequal_batch_have_no_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "shown"),
+    ("dtype", "type_name"),
     [(np.float16, "half"), (ml_dtypes.bfloat16, "bfloat16"), (np.complex64, "complex64")],
 )
-def test_type_that_json_cannot_represent_is_refused(dtype: Any, shown: str) -> None:
+def test_type_that_json_cannot_represent_is_refused(dtype: Any, type_name: str) -> None:
     with pytest.raises(
-        InvalidTensor, match=f"^Failed to write JSON value for tensor type: {shown}$"
+        InvalidTensor, match=f"^Failed to write JSON value for tensor type: {type_name}$"
     ):
         encode_columnar_format({"y": np.zeros(1, dtype)})
 

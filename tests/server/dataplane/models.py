@@ -50,12 +50,12 @@ class ExamplesModel(FakeModel):
     def _run(self, signature_name: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
         self.runs.append(signature_name)
         lengths = np.array([len(text) for text in inputs["inputs"]], np.float32)
-        found: dict[str, Array] = {
+        outputs: dict[str, Array] = {
             "classes": strings(*[[b"short", b"long"]] * len(lengths)),
             "scores": np.stack([1 / lengths, 1 - 1 / lengths], axis=1),
             "outputs": lengths[:, None] if signature_name == "column" else lengths,
         }
-        return {**found, **self.outputs}
+        return {**outputs, **self.outputs}
 
 
 def serve(

@@ -29,20 +29,20 @@ X = {"x": np.array([1, 2, 5], np.float32)}
 REGRESS = "tensorflow/serving/regress"
 
 
-def sent(_: Any) -> Mapping[str, Array]:
+def read_x(_: Any) -> Mapping[str, Array]:
     return X
 
 
 def lines(metrics: Metrics, *parts: str) -> list[str]:
-    found = metrics.exposition().decode().splitlines()
-    return [line for line in found if all(part in line for part in parts)]
+    all_lines = metrics.exposition().decode().splitlines()
+    return [line for line in all_lines if all(part in line for part in parts)]
 
 
 def test_runs_are_timed_and_requests_left_to_the_faces_to_count(manager: Manager) -> None:
     metrics = Metrics()
     dataplane = DataPlane(manager, metrics=metrics)
-    dataplane.predict(HALF, sent)
-    dataplane.predict(HALF, sent)
+    dataplane.predict(HALF, read_x)
+    dataplane.predict(HALF, read_x)
     assert lines(metrics, "runtime_latency_count") == [
         ':tensorflow:serving:runtime_latency_count{model_name="half",API="Predict",runtime="TF1"} 2'
     ]
@@ -68,17 +68,17 @@ def test_multi_inference_counts_examples() -> None:
 def test_time_that_a_request_has_is_given_to_the_model(
     dataplane: DataPlane, loader: FakeLoader
 ) -> None:
-    dataplane.predict(HALF, sent, timeout_ms=250)
+    dataplane.predict(HALF, read_x, timeout_ms=250)
     assert loader.models[3].timeout_ms == 250
 
 
 def test_cancelled_request_is_not_run(dataplane: DataPlane, loader: FakeLoader) -> None:
     cancellation = Cancellation()
-    dataplane.predict(HALF, sent, cancellation=cancellation)
+    dataplane.predict(HALF, read_x, cancellation=cancellation)
     loader.models[3].entered.clear()
     cancellation.cancel()
     with pytest.raises(Cancelled):
-        dataplane.predict(HALF, sent, cancellation=cancellation)
+        dataplane.predict(HALF, read_x, cancellation=cancellation)
     assert not loader.models[3].entered.is_set()
 
 
@@ -102,9 +102,9 @@ def test_cancelled_request_for_examples_is_not_run() -> None:
 
 
 def test_metadata_gives_the_signatures_whole(dataplane: DataPlane, loader: FakeLoader) -> None:
-    found = dataplane.metadata(HALF, ["signature_def"])
-    assert (found.model, found.version) == ("half", 3)
-    assert found.signature_defs == loader.models[3].signature_defs
+    metadata = dataplane.metadata(HALF, ["signature_def"])
+    assert (metadata.model, metadata.version) == ("half", 3)
+    assert metadata.signature_defs == loader.models[3].signature_defs
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_other_metadata_is_refused(dataplane: DataPlane, fields: list[str], text
 
 def test_all_models_are_listed(dataplane: DataPlane, manager: Manager) -> None:
     aspire(manager, "other", {1: Path("/models/other/1")})
-    found = {
+    states = {
         name: [(version.version, version.state) for version in versions]
         for name, versions in dataplane.models().items()
     }
-    assert found == {"half": [(3, State.AVAILABLE)], "other": [(1, State.AVAILABLE)]}
+    assert states == {"half": [(3, State.AVAILABLE)], "other": [(1, State.AVAILABLE)]}
 
 
 def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
@@ -151,9 +151,9 @@ def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
 
 
 def test_configuration_goes_to_who_can_make_it_so(manager: Manager) -> None:
-    asked: list[object] = []
-    DataPlane(manager, reload=asked.append).reload("config")
-    assert asked == ["config"]
+    configs: list[object] = []
+    DataPlane(manager, reload=configs.append).reload("config")
+    assert configs == ["config"]
 
 
 def test_fixed_configuration_cannot_be_reloaded(dataplane: DataPlane) -> None:

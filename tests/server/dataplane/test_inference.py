@@ -192,15 +192,18 @@ def test_model_that_can_run_several_signatures_at_once_runs_once() -> None:
     class Together(ExamplesModel):
         def run_multi(
             self,
-            wanted: Mapping[str, Any],
+            output_names: Mapping[str, Any],
             inputs: Mapping[str, Any],
             *,
             timeout_ms: float | None = None,
             cancellation: Any = None,
         ) -> dict[str, dict[str, Any]]:
-            self.runs.append(",".join(wanted))
-            found = super()._run("", inputs)
-            return {name: {alias: found[alias] for alias in wanted[name]} for name in wanted}
+            self.runs.append(",".join(output_names))
+            outputs = super()._run("", inputs)
+            return {
+                name: {alias: outputs[alias] for alias in output_names[name]}
+                for name in output_names
+            }
 
     model = Together()
     tasks = [(M, "tensorflow/serving/classify"), (REGRESS, "tensorflow/serving/regress")]

@@ -18,8 +18,8 @@ def serve(loader: FakeLoader) -> tuple[Manager, Metrics]:
 
 
 def lines(metrics: Metrics, name: str) -> list[str]:
-    found = metrics.exposition().decode().splitlines()
-    return [line for line in found if line.startswith(name + "{")]
+    all_lines = metrics.exposition().decode().splitlines()
+    return [line for line in all_lines if line.startswith(name + "{")]
 
 
 def aspire_version(manager: Manager, version: int, base: Path = Path("/models/half")) -> None:

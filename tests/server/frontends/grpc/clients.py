@@ -34,26 +34,26 @@ class Client:
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=model_spec(**spec))
         return self.model.GetModelStatus(request, timeout=10).model_version_status
 
-    def classify(self, sent: Any = None, **spec: Any) -> Any:
+    def classify(self, input_message: Any = None, **spec: Any) -> Any:
         from tensorflow_serving.apis import classification_pb2
 
-        request = classification_pb2.ClassificationRequest(input=sent)
+        request = classification_pb2.ClassificationRequest(input=input_message)
         if spec:
             request.model_spec.CopyFrom(model_spec(**spec))
         return self.prediction.Classify(request, timeout=10)
 
-    def regress(self, sent: Any = None, **spec: Any) -> Any:
+    def regress(self, input_message: Any = None, **spec: Any) -> Any:
         from tensorflow_serving.apis import regression_pb2
 
-        request = regression_pb2.RegressionRequest(input=sent)
+        request = regression_pb2.RegressionRequest(input=input_message)
         if spec:
             request.model_spec.CopyFrom(model_spec(**spec))
         return self.prediction.Regress(request, timeout=10)
 
-    def multi_inference(self, sent: Any, *tasks: tuple[Mapping[str, Any], str]) -> Any:
+    def multi_inference(self, input_message: Any, *tasks: tuple[Mapping[str, Any], str]) -> Any:
         from tensorflow_serving.apis import inference_pb2
 
-        request = inference_pb2.MultiInferenceRequest(input=sent)
+        request = inference_pb2.MultiInferenceRequest(input=input_message)
         for spec, method in tasks:
             request.tasks.add(model_spec=model_spec(**spec), method_name=method)
         return self.prediction.MultiInference(request, timeout=10)
@@ -100,13 +100,13 @@ def example(**features: float) -> Any:
 def example_list(examples: Sequence[Any], context: Any = None) -> Any:
     from tensorflow_serving.apis import input_pb2
 
-    sent = input_pb2.Input()
+    input_message = input_pb2.Input()
     if context is None:
-        sent.example_list.examples.extend(examples)
+        input_message.example_list.examples.extend(examples)
     else:
-        sent.example_list_with_context.examples.extend(examples)
-        sent.example_list_with_context.context.CopyFrom(context)
-    return sent
+        input_message.example_list_with_context.examples.extend(examples)
+        input_message.example_list_with_context.context.CopyFrom(context)
+    return input_message
 
 
 @contextmanager

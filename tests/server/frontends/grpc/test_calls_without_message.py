@@ -89,10 +89,10 @@ def test_one_client_gets_at_most_its_share(
 
 
 def wait_for_first(calls: list[Any]) -> list[Any]:
-    done = threading.Event()
+    has_ended = threading.Event()
     for call in calls:
-        call.add_done_callback(lambda _: done.set())
-    assert done.wait(10)
+        call.add_done_callback(lambda _: has_ended.set())
+    assert has_ended.wait(10)
     return [call for call in calls if call.done()]
 
 

@@ -120,9 +120,9 @@ def valid_messages() -> dict[str, bytes]:
     )
 
     spec = clients.model_spec(name="half", signature_name="examples_regress", version=3)
-    sent = clients.example_list([clients.example(x=1)], clients.example(y=2))
-    examples = classification_pb2.ClassificationRequest(model_spec=spec, input=sent)
-    tasks = inference_pb2.MultiInferenceRequest(input=sent)
+    input_message = clients.example_list([clients.example(x=1)], clients.example(y=2))
+    examples = classification_pb2.ClassificationRequest(model_spec=spec, input=input_message)
+    tasks = inference_pb2.MultiInferenceRequest(input=input_message)
     tasks.tasks.add(model_spec=spec, method_name="tensorflow/serving/regress")
     reload = model_management_pb2.ReloadConfigRequest(metric_names=["a"])
     models = reload.config.model_config_list.config
@@ -144,12 +144,12 @@ def valid_messages() -> dict[str, bytes]:
 class Tally:
     """The number of messages so far, and the memory of this process after `SETTLED` of them."""
 
-    sent = 0
+    num_messages = 0
     settled_kib = 0
 
     def count(self) -> None:
-        self.sent += 1
-        if self.sent == SETTLED:
+        self.num_messages += 1
+        if self.num_messages == SETTLED:
             self.settled_kib = resident_kib()
 
 
@@ -168,7 +168,7 @@ def test_arbitrary_messages_cause_no_fault(
     client: clients.Client, tally: Tally, method: str
 ) -> None:
     call = client.channel.unary_unary(METHODS[method] + method)
-    before, sent_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, tally.sent
+    before, sent_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, tally.num_messages
 
     @settings(
         max_examples=MESSAGES,
@@ -184,12 +184,12 @@ def test_arbitrary_messages_cause_no_fault(
         assert reply.code() not in FAULTS, reply.details()
 
     send()
-    assert tally.sent - sent_before == MESSAGES
+    assert tally.num_messages - sent_before == MESSAGES
     assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_GROWTH_KIB
 
 
 @pytest.mark.skipif(MESSAGES * len(METHODS) < MANY, reason="TPUSERVE_FUZZ_MESSAGES is below 1429")
 def test_memory_does_not_grow_with_the_number_of_messages(tally: Tally) -> None:
-    assert tally.sent >= MANY
+    assert tally.num_messages >= MANY
     assert resident_kib() < 1.15 * tally.settled_kib

@@ -69,7 +69,7 @@ class Caller:
         self._loop = asyncio.new_event_loop()
 
     def post(self, path: bytes, body: bytes) -> tuple[int, bytes]:
-        sent: list[Any] = []
+        events: list[Any] = []
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Caller:
             return messages.pop()
 
         async def send(message: Any) -> None:
-            sent.append(message)
+            events.append(message)
 
         scope = {
             "type": "http",
@@ -89,7 +89,7 @@ class Caller:
             "headers": [],
         }
         self._loop.run_until_complete(self._app(scope, receive, send))
-        return sent[0]["status"], sent[1]["body"]
+        return events[0]["status"], events[1]["body"]
 
     def close(self) -> None:
         self._loop.close()

@@ -125,15 +125,15 @@ def test_body_of_a_gigabyte_is_not_held(is_chunked: bool) -> None:
     size = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % SENT_BYTES
     with serving(MAX_BYTES) as process:
         process.assert_served()
-        before, sent = process.kilobytes("VmHWM"), 0
+        before, num_bytes = process.kilobytes("VmHWM"), 0
         with socket.create_connection(("127.0.0.1", process.port), timeout=30) as client:
             client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n" % (PREDICT.encode(), size))
-            while sent < SENT_BYTES:
+            while num_bytes < SENT_BYTES:
                 client.sendall(b"%x\r\n%s\r\n" % (len(piece), piece) if is_chunked else piece)
-                sent += len(piece)
+                num_bytes += len(piece)
             reply = client.recv(65536)
         grown = process.kilobytes("VmHWM") - before
-        print(f"{sent >> 20} MB sent, {grown} kB more at most")
+        print(f"{num_bytes >> 20} MB sent, {grown} kB more at most")
         assert reply.startswith(b"HTTP/1.1 413")
         assert grown < 8 * MAX_BYTES // 1024
         process.assert_served()

@@ -239,11 +239,11 @@ def test_server_works_with_any_grpcio(
 
 def test_call_that_cannot_be_submitted_is_cancelled_and_the_next_is_answered(echo: Echo) -> None:
     class Full(CompletionQueueThreadPool):
-        left = 1
+        num_failures = 1
 
         def submit(self, *args: Any) -> Any:
-            if self.left:
-                self.left -= 1
+            if self.num_failures:
+                self.num_failures -= 1
                 raise RuntimeError("can't start new thread")
             return super().submit(*args)
 
@@ -254,11 +254,11 @@ def test_call_that_cannot_be_submitted_is_cancelled_and_the_next_is_answered(ech
 
 def test_call_that_its_pool_rejects_is_cancelled_and_the_next_is_answered(echo: Echo) -> None:
     class Full(ThreadPoolExecutor):
-        left = 1
+        num_failures = 1
 
         def submit(self, *args: Any, **options: Any) -> Any:
-            if self.left:
-                self.left -= 1
+            if self.num_failures:
+                self.num_failures -= 1
                 raise RuntimeError("can't start new thread")
             return super().submit(*args, **options)
 

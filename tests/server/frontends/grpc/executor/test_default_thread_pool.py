@@ -57,17 +57,17 @@ def executor(clock: Clock) -> Iterator[DefaultThreadPool]:
 def receive(executor: DefaultThreadPool, call: Call) -> Any:
     """Receive a call's message in a thread; return the messages and an event for the end."""
     received: list[bytes | None] = []
-    done = threading.Event()
+    has_ended = threading.Event()
     future = executor.submit(lambda: received.append(executor.receive_first(call.messages(), call)))
-    future.add_done_callback(lambda _: done.set())
+    future.add_done_callback(lambda _: has_ended.set())
     assert call.begun.wait(10)
-    return received, done
+    return received, has_ended
 
 
 def run(executor: DefaultThreadPool) -> threading.Event:
-    done = threading.Event()
-    executor.submit(done.set)
-    return done
+    has_run = threading.Event()
+    executor.submit(has_run.set)
+    return has_run
 
 
 def test_callback_that_is_added_after_the_end_is_called_once(executor: DefaultThreadPool) -> None:
@@ -88,9 +88,9 @@ def test_thread_survives_a_function_that_raises(
 
 def test_message_is_received(executor: DefaultThreadPool) -> None:
     call = Call()
-    received, done = receive(executor, call)
+    received, has_ended = receive(executor, call)
     call.deliver()
-    assert done.wait(10)
+    assert has_ended.wait(10)
     assert received == [b"message"]
 
 
@@ -120,13 +120,13 @@ def test_thread_that_waits_briefly_is_not_replaced(
 
 def test_call_whose_message_is_late_is_cancelled(executor: DefaultThreadPool, clock: Clock) -> None:
     call = Call()
-    received, done = receive(executor, call)
+    received, has_ended = receive(executor, call)
     clock.now = 59
     executor.handle_stalled_calls()
     assert not call.is_cancelled
     clock.now = 61
     executor.handle_stalled_calls()
-    assert done.wait(10)
+    assert has_ended.wait(10)
     assert received == [None]
 
 

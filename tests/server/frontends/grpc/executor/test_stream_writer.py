@@ -32,13 +32,15 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 def watching_without_reading(streams: int) -> bytes:
     head = b"".join(b"\0%c%s%c%s" % (len(name), name, len(value), value) for name, value in HEAD)
-    sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    sent += frame(SETTINGS, 0, 0, INITIAL_WINDOW_SIZE + b"\0\0\0\0") + frame(SETTINGS, ACK, 0, b"")
+    frames = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    frames += frame(SETTINGS, 0, 0, INITIAL_WINDOW_SIZE + b"\0\0\0\0") + frame(
+        SETTINGS, ACK, 0, b""
+    )
     for number in range(streams):
         stream = 2 * number + 1
-        sent += frame(HEADERS, END_HEADERS, stream, head)
-        sent += frame(DATA, END_STREAM, stream, b"\0\0\0\0\0")
-    return sent + frame(PING, 0, 0, b"are seen")
+        frames += frame(HEADERS, END_HEADERS, stream, head)
+        frames += frame(DATA, END_STREAM, stream, b"\0\0\0\0\0")
+    return frames + frame(PING, 0, 0, b"are seen")
 
 
 def test_clients_that_read_nothing_do_not_block_other_watchers(dataplane: DataPlane) -> None:

@@ -47,12 +47,12 @@ def client(model: RecordingModel) -> Iterator[Client]:
 
 @pytest.mark.numeric
 def test_classify_returns_the_classes_of_each_example(client: Client) -> None:
-    sent = example(x=1)
-    reply = client.classify(example_list([sent, sent]), **CLASSIFY)
+    tf_example = example(x=1)
+    reply = client.classify(example_list([tf_example, tf_example]), **CLASSIFY)
     spec = reply.model_spec
     assert (spec.name, spec.version.value, spec.signature_name) == ("half", 3, "serving_default")
     first, _ = reply.result.classifications
-    score = 1 / len(sent.SerializeToString())
+    score = 1 / len(tf_example.SerializeToString())
     assert [entry.label for entry in first.classes] == ["short", "long"]
     assert [entry.score for entry in first.classes] == pytest.approx([score, 1 - score])
 
@@ -73,9 +73,11 @@ def test_label_that_is_not_utf8_is_sent_with_replacements(
 
 
 def test_regress_returns_the_value_of_each_example(client: Client) -> None:
-    sent = example(x=1)
-    reply = client.regress(example_list([sent, sent]), **REGRESS)
-    assert [regression.value for regression in reply.result.regressions] == [sent.ByteSize()] * 2
+    tf_example = example(x=1)
+    reply = client.regress(example_list([tf_example, tf_example]), **REGRESS)
+    assert [regression.value for regression in reply.result.regressions] == [
+        tf_example.ByteSize()
+    ] * 2
     assert reply.model_spec.signature_name == "regress"
 
 
@@ -89,8 +91,8 @@ def test_context_precedes_each_example_and_the_example_wins(
 ) -> None:
     import tensorflow as tf
 
-    sent = example_list([example(x=1), example(y=2)], context=example(x=7))
-    client.classify(sent, **CLASSIFY)
+    input_message = example_list([example(x=1), example(y=2)], context=example(x=7))
+    client.classify(input_message, **CLASSIFY)
     merged = [tf.train.Example.FromString(example).features.feature for example in model.sent]
     assert [features["x"].float_list.value[0] for features in merged] == [1, 7]
     assert merged[1]["y"].float_list.value[0] == 2
@@ -125,9 +127,9 @@ def test_invalid_model_spec_is_refused(client: Client, method: str, spec: Any, t
 
 def test_request_without_examples_is_refused(client: Client) -> None:
     for call, spec in ((client.classify, CLASSIFY), (client.regress, REGRESS)):
-        for sent in (None, example_list([]), example_list([], context=example(x=1))):
+        for input_message in (None, example_list([]), example_list([], context=example(x=1))):
             with pytest.raises(grpc.RpcError) as caught:
-                call(sent, **spec)
+                call(input_message, **spec)
             assert clients.status_and_text(caught) == ("INVALID_ARGUMENT", "Input is empty.")
 
 

@@ -158,8 +158,8 @@ def test_note_of_a_version_is_its_error_message(dataplane: DataPlane) -> None:
 
     from tensorflow_serving.apis import get_model_status_pb2 as pb
 
-    sent = pb.GetModelStatusRequest(model_spec=model_spec(name="half")).SerializeToString()
-    raw = GetModelStatus(Noted())(sent, CallContext())  # type: ignore[arg-type]
+    message = pb.GetModelStatusRequest(model_spec=model_spec(name="half")).SerializeToString()
+    raw = GetModelStatus(Noted())(message, CallContext())  # type: ignore[arg-type]
     status = pb.GetModelStatusResponse.FromString(raw).model_version_status[0].status
     assert (status.error_code, status.error_message) == (0, "on the CPU instead")
 

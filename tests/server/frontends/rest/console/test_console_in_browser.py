@@ -254,10 +254,10 @@ def test_documents_show_the_page_as_it_is(browser: Any, tmp_path: Path) -> None:
     take_screenshots(browser, tmp_path, load_seconds=0)
     for name in ("console.png", "console_form.png"):
         assert f"(pictures/{name})" in (DOCUMENTS / "operations.md").read_text()
-        shown, taken = DOCUMENTS / "pictures" / name, tmp_path / name
-        assert shown.read_bytes()[:PNG_HEADER] == taken.read_bytes()[:PNG_HEADER]
+        picture, screenshot = DOCUMENTS / "pictures" / name, tmp_path / name
+        assert picture.read_bytes()[:PNG_HEADER] == screenshot.read_bytes()[:PNG_HEADER]
         # tests/server/frontends/rest/console/screenshots.py says how to take the pictures anew.
-        assert appearance.read(shown) == appearance.read(taken)
+        assert appearance.read(picture) == appearance.read(screenshot)
 
 
 # The contrast of each visible text with its background, by the text: WCAG 2's formula. The colours

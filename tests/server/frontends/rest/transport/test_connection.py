@@ -116,14 +116,14 @@ def test_server_stops_reading_from_a_client_that_reads_no_response(address: Addr
     numbers = b'{"inputs": [%s]}' % b", ".join([b"1"] * 1000)
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(numbers) + numbers
     # More bytes than the sockets at both ends of the connection can buffer.
-    left, most = request * 20_000, 40_000_000
-    assert len(left) > most
+    requests, most = request * 20_000, 40_000_000
+    assert len(requests) > most
     with socket.create_connection(address, timeout=30) as client:
         client.setblocking(False)
-        view, sent = memoryview(left), 0
-        while sent < most and select.select([], [client], [], 1)[1]:
-            sent += client.send(view[sent : sent + 100_000])
-        assert sent < most
+        view, num_bytes = memoryview(requests), 0
+        while num_bytes < most and select.select([], [client], [], 1)[1]:
+            num_bytes += client.send(view[num_bytes : num_bytes + 100_000])
+        assert num_bytes < most
         client.setblocking(True)
         client.settimeout(30)
         assert client.recv(100).startswith(b"HTTP/1.1 200 OK")

@@ -123,8 +123,8 @@ def test_signature_and_outputs_are_chosen(call: Call) -> None:
 def test_each_datatype_is_echoed(
     call: Call, dtype: str, datatype: str, field: str, values: list[Any]
 ) -> None:
-    sent = tensor("x", datatype, [2], **{field: values})
-    (output,) = infer(call, sent, signature=dtype).outputs
+    x = tensor("x", datatype, [2], **{field: values})
+    (output,) = infer(call, x, signature=dtype).outputs
     assert output.datatype == datatype
     assert list(getattr(output.contents, field)) == values
 
@@ -135,8 +135,8 @@ def test_each_datatype_is_echoed(
 )
 def test_half_precision_is_raw(call: Call, dtype: str, datatype: str, numpy_type: Any) -> None:
     raw = np.array([1.5, -2], numpy_type).tobytes()
-    sent = tensor("x", datatype, [2])
-    response = infer(call, sent, raw_input_contents=[raw], signature=dtype)
+    x = tensor("x", datatype, [2])
+    response = infer(call, x, raw_input_contents=[raw], signature=dtype)
     assert list(response.raw_output_contents) == [raw]
 
 

@@ -34,7 +34,7 @@ def test_only_signature_is_described_and_run() -> None:
         parameters = call("ModelConfig", name="half").config.parameters
         assert parameters["TF_SIGNATURE_DEF"].string_value == "only"
         contents = {"fp32_contents": [1, 5]}
-        sent = {"name": "x", "datatype": "FP32", "shape": [2], "contents": contents}
-        (y,) = call("ModelInfer", model_name="half", inputs=[sent]).outputs
+        tensor = {"name": "x", "datatype": "FP32", "shape": [2], "contents": contents}
+        (y,) = call("ModelInfer", model_name="half", inputs=[tensor]).outputs
         assert list(y.contents.fp32_contents) == [2.5, 4.5]
     manager.close(1)
