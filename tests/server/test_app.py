@@ -196,11 +196,11 @@ class Process:
     def wait_until_ready(self) -> list[str]:
         """Wait until the server is ready, and return the lines that it has printed before."""
         assert self._process.stderr is not None
-        said: list[str] = []
+        lines: list[str] = []
         for line in self._process.stderr:
             if line.endswith("ready\n"):
-                return said
-            said.append(line)
+                return lines
+            lines.append(line)
         raise AssertionError("not ready")
 
     def wait_until_stopping(self) -> None:
@@ -225,8 +225,8 @@ class Process:
         os.kill(max(threads - {self._process.pid}), number)
 
     def finish(self) -> tuple[int, str]:
-        _, said = self._process.communicate(timeout=120)
-        return self._process.returncode, said
+        _, log = self._process.communicate(timeout=120)
+        return self._process.returncode, log
 
     def kill(self) -> None:
         self._process.kill()
@@ -254,11 +254,11 @@ def test_signal_lets_the_request_in_flight_finish(process: Process, number: sign
         process.wait_until_in_flight()
         process.send(number)
         assert reply.result().json() == {"outputs": 3.0}
-    status, said = process.finish()
+    status, log = process.finish()
     assert status == 0
-    assert f"{number.name}: finishing the requests in flight" in said
-    assert said.endswith("stopped\n")
-    assert "Traceback" not in said
+    assert f"{number.name}: finishing the requests in flight" in log
+    assert log.endswith("stopped\n")
+    assert "Traceback" not in log
 
 
 @pytest.mark.slow
@@ -310,8 +310,8 @@ def test_platform_config_file_batches_requests(
     file = tmp_path_factory.mktemp("config") / "platform.config"
     file.write_text(PLATFORM)
     process = Process(base_path, port, run_seconds=0, platform_config_file=str(file))
-    said = process.wait_until_ready()
-    assert sum(f"{file}: ignored fields: enable_session_metadata" in line for line in said) == 1
+    lines = process.wait_until_ready()
+    assert sum(f"{file}: ignored fields: enable_session_metadata" in line for line in lines) == 1
     assert httpx.post(process.url, json={"inputs": [2.0] * 4}).json() == {"outputs": [3.0] * 4}
     assert httpx.post(process.url, json={"inputs": [2.0] * 5}).json() == {
         "error": "Task size 5 is larger than maximum input batch size 4"
@@ -328,11 +328,11 @@ def test_platform_config_file_that_is_wrong_is_told_before_anything_is_loaded(
     file.write_text(PLATFORM.replace("max_batch_size", "batch_size"))
     code = "import sys; from server import command; command.main(sys.argv[1:])"
     arguments = [f"--model_base_path={base_path}", f"--platform_config_file={file}"]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 255
-    assert f"INVALID_ARGUMENT: Invalid protobuf file: '{file}': line 4, column 27" in done.stdout
+    assert result.returncode == 255
+    assert f"INVALID_ARGUMENT: Invalid protobuf file: '{file}': line 4, column 27" in result.stdout
 
 
 def test_version_that_comes_later_is_served_without_a_failed_request(
@@ -461,10 +461,10 @@ def test_request_that_outlasts_the_grace_period_does_not_keep_the_process(
         reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}', timeout=60)
         process.wait_until_in_flight()
         process.send(signal.SIGTERM)
-        status, said = process.finish()
+        status, log = process.finish()
         assert reply.exception() or reply.result().status_code >= 500
     assert status == 0
-    assert "not closed because 1 requests still use it" in said
+    assert "not closed because 1 requests still use it" in log
 
 
 def test_requests_are_refused_until_the_models_are_loaded(
@@ -501,9 +501,9 @@ def test_signal_while_loading_ends_the_process(
     process = Process(base_path, port, load_seconds=60, frontend_processes=processes_in_front)
     process.wait_until_loading()
     process.send(signal.SIGTERM)
-    status, said = process.finish()
+    status, log = process.finish()
     assert status == 0
-    assert said.endswith("SIGTERM before anything was served: exiting\n")
+    assert log.endswith("SIGTERM before anything was served: exiting\n")
 
 
 BLOCKED_IMPORT = """

@@ -110,15 +110,15 @@ def test_truth_is_spelled_in_every_way(runs: Runs, arguments: list[str], is_on: 
 
 def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
     values = {"int": "1", "float": "1", "bool": "false", "text": "/x"}
-    given = {name: values[flag.value_type] for name, flag in flags.FLAGS.items()}
-    given.update(
+    arguments = {name: values[flag.value_type] for name, flag in flags.FLAGS.items()}
+    arguments.update(
         port="8500", rest_api_port="8501", enable_batching="true", mixed_precision="", engine="xla"
     )
-    given.update(tensorflow_session_parallelism="0", otlp_endpoint="http://localhost:4317")
-    given.update(predict_route="/p", health_route="/h")
-    given.update(model_signature_policy="require")
-    pairs = [item for name, value in given.items() for item in (f"--{name}", value)]
-    assert stand_in(*[f"--{name}={value}" for name, value in given.items()]) == 0
+    arguments.update(tensorflow_session_parallelism="0", otlp_endpoint="http://localhost:4317")
+    arguments.update(predict_route="/p", health_route="/h")
+    arguments.update(model_signature_policy="require")
+    pairs = [item for name, value in arguments.items() for item in (f"--{name}", value)]
+    assert stand_in(*[f"--{name}={value}" for name, value in arguments.items()]) == 0
     assert stand_in(*pairs) == 0
     assert runs.settings[0] == runs.settings[1]
 
@@ -199,8 +199,8 @@ def test_stand_in_passes_over_unknown_arguments(
     runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stand_in("--nonsense=3", BASE, "word") == 0
-    said = capsys.readouterr().out
-    assert said.startswith("unknown argument: --nonsense=3\nunknown argument: word\nusage: ")
+    output = capsys.readouterr().out
+    assert output.startswith("unknown argument: --nonsense=3\nunknown argument: word\nusage: ")
     assert runs.settings == [Settings(Path("/models/half"), rest_api_port=0)]
 
 
@@ -209,9 +209,9 @@ def test_stand_in_shows_its_usage_where_it_cannot_start(
     runs: Runs, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert stand_in(*arguments) == 255
-    said = capsys.readouterr().out
-    assert "usage: tpuserve-model-server\nFlags:\n\t--" in said
-    assert all(f"--{name}=" in said for name in flags.FLAGS)
+    output = capsys.readouterr().out
+    assert "usage: tpuserve-model-server\nFlags:\n\t--" in output
+    assert all(f"--{name}=" in output for name in flags.FLAGS)
     assert not runs.settings
 
 
@@ -235,8 +235,8 @@ def test_stand_in_skips_rest_on_the_port_of_grpc(
 
 def test_what_is_no_truth_is_told_with_what_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert stand_in("--enable_batching=maybe", BASE) == 255
-    said = capsys.readouterr().out
-    assert "'--enable_batching': 'maybe' is not a boolean. Give true, false, 1 or 0." in said
+    output = capsys.readouterr().out
+    assert "'--enable_batching': 'maybe' is not a boolean. Give true, false, 1 or 0." in output
 
 
 def test_signals_are_those_of_before_after_the_command(runs: Runs) -> None:
@@ -268,8 +268,8 @@ def test_version_names_the_server_tensorflow_and_the_api_as_documented(
     assert f"TensorFlow Serving API: {version('tensorflow-serving-api')}\n" in output
     assert CliRunner().invoke(serve, ["--version"]).output == output
     document = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
-    _, _, shown = document.partition("$ tpuserve-model-server --version\n")
-    assert mask_versions(shown.partition("```")[0]) == mask_versions(output)
+    _, _, block = document.partition("$ tpuserve-model-server --version\n")
+    assert mask_versions(block.partition("```")[0]) == mask_versions(output)
 
 
 def mask_versions(text: str) -> str:

@@ -88,8 +88,8 @@ from tpuserve.runtime import serving_import
 serving_import.import_tensorflow_for_serving()
 tempfile.mkstemp()
 """
-    done = subprocess.run(
+    result = subprocess.run(
         read_only(sys.executable, "-c", program), check=False, capture_output=True, text=True
     )
-    assert done.returncode == 1
-    assert "No usable temporary directory found in [" in done.stderr.splitlines()[-1]
+    assert result.returncode == 1
+    assert "No usable temporary directory found in [" in result.stderr.splitlines()[-1]

@@ -65,12 +65,12 @@ def port(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 @pytest.mark.slow
 def test_printed_request_is_that_of_the_readme_and_gets_its_answer_at_once(port: int) -> None:
     (block,) = re.findall(r"```console\n\$ (curl .*?)```", README.read_text(), re.DOTALL)
-    command, _, shown = block.partition(":predict\n")
+    command, _, reply = block.partition(":predict\n")
     assert f"{command}:predict" == digits.curl_command(8501)
     answer = subprocess.run(
         digits.curl_command(port), shell=True, capture_output=True, text=True, timeout=60
     )
     (answered,) = json.loads(answer.stdout)["predictions"]
-    (expected,) = json.loads(shown)["predictions"]
+    (expected,) = json.loads(reply)["predictions"]
     assert answered["digit"] == expected["digit"] == 3
     assert answered["probability"] == pytest.approx(expected["probability"], abs=1e-5)

@@ -194,17 +194,17 @@ def test_a_signal_stops_it_cleanly(
 ) -> None:
     with processes.serving(base_path, frontend_processes=frontend_processes) as server:
         predict(server, np.float32(1))
-        status, said = server.stop(number)
+        status, log = server.stop(number)
     assert status == 0
-    assert said.endswith("stopped\n")
-    assert "Traceback" not in said
+    assert log.endswith("stopped\n")
+    assert "Traceback" not in log
 
 
 def serve(base_path: object, *arguments: str) -> tuple[int, list[str]]:
     rest, rpc = processes.free_ports(2)
     ports = [f"--rest_api_port={rest}", f"--port={rpc}"]
-    done = processes.run("serve", f"--model_base_path={base_path}", *ports, *arguments)
-    return done.returncode, done.stderr.splitlines()
+    result = processes.run("serve", f"--model_base_path={base_path}", *ports, *arguments)
+    return result.returncode, result.stderr.splitlines()
 
 
 def test_a_missing_or_empty_base_path_is_one_line_where_versions_are_required(
@@ -222,8 +222,8 @@ def test_a_missing_or_empty_base_path_is_one_line_where_versions_are_required(
 
 
 def test_a_port_in_use_is_one_line(base_path: Path) -> None:
-    with socket.create_server((processes.LOOPBACK, 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server((processes.LOOPBACK, 0)) as listener:
+        port = listener.getsockname()[1]
         status, (line,) = serve(base_path, "--host=127.0.0.1", f"--rest_api_port={port}")
     assert status == 1
     assert f"--rest_api_port is {port}, and another process listens" in line

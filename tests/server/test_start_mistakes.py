@@ -35,7 +35,7 @@ def start(
     (tmp_path / "sitecustomize.py").write_text(NOTE_IMPORT)
     rest, rpc = processes.free_ports(2)
     program = ["-m", "tpuserve", "serve"] if module == "tpuserve" else ["-c", STAND_IN]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *program, f"--rest_api_port={rest}", f"--port={rpc}", *arguments],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}", **environment},
@@ -44,7 +44,7 @@ def start(
         timeout=120,
     )
     assert not (tmp_path / "imported").exists(), "TensorFlow was imported"
-    return done.returncode, done.stdout, done.stderr
+    return result.returncode, result.stdout, result.stderr
 
 
 NOTE_IMPORT = """

@@ -24,10 +24,10 @@ def test_what_names_may_not_hold_is_a_colon(name: str, exported: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(3, "3"), (3.0, "3"), (0.5, "0.5"), (12345678, "12345678")]
+    ("value", "text"), [(3, "3"), (3.0, "3"), (0.5, "0.5"), (12345678, "12345678")]
 )
-def test_values_are_exact(value: float, shown: str) -> None:
-    assert exposition_format.format_number(value) == shown
+def test_values_are_exact(value: float, text: str) -> None:
+    assert exposition_format.format_number(value) == text
 
 
 def test_counter_has_a_line_per_set_of_labels_and_no_help() -> None:

@@ -94,7 +94,7 @@ def lines(metrics: Metrics) -> list[str]:
 
 
 def test_every_metric_has_its_kind_and_labels(metrics: Metrics) -> None:
-    found: dict[str, tuple[str, str]] = {}
+    descriptions: dict[str, tuple[str, str]] = {}
     name = kind = ""
     for line in lines(metrics):
         if line.startswith("# HELP tpuserve_"):
@@ -105,8 +105,8 @@ def test_every_metric_has_its_kind_and_labels(metrics: Metrics) -> None:
         match = re.fullmatch(r"([:\w]+?)(_bucket|_sum|_count)?\{(.*)\} \S+", line)
         assert match is not None, line
         labels = ",".join(label for label in re.findall(r'(\w+)="', match[3]) if label != "le")
-        assert found.setdefault(name, (kind, labels)) == (kind, labels)
-    assert found == EXPECTED
+        assert descriptions.setdefault(name, (kind, labels)) == (kind, labels)
+    assert descriptions == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ def test_buckets(metrics: Metrics, metric: str, count: int, first: str, last: st
 
 def test_latency_is_kept_of_what_went_well_alone(metrics: Metrics) -> None:
     metrics.request_done("half", "Predict", "GRPC", "NOT_FOUND", 1)
-    found = lines(metrics)
-    assert ':tensorflow:serving:request_count{model_name="half",status="NOT_FOUND"} 1' in found
+    page = lines(metrics)
+    assert ':tensorflow:serving:request_count{model_name="half",status="NOT_FOUND"} 1' in page
     assert (
         ':tensorflow:serving:request_latency_count{model_name="half",API="Predict",'
         'entrypoint="GRPC"} 1'
-    ) in found
+    ) in page
 
 
 def test_durations_are_seconds_of_successful_requests(metrics: Metrics) -> None:

@@ -24,8 +24,8 @@ def test_only_the_latest_errors_are_kept_and_long_texts_are_cut() -> None:
     metrics = Metrics()
     for number in range(100):
         metrics.request_failed("half", "REST", "NOT_FOUND", str(number))
-    kept = entries(metrics.snapshot())
-    assert (len(kept), kept[0][0][3], kept[-1][0][3]) == (30, "70", "99")
+    errors = entries(metrics.snapshot())
+    assert (len(errors), errors[0][0][3], errors[-1][0][3]) == (30, "70", "99")
     metrics.request_failed("m" * 1000, "REST", "NOT_FOUND", "x" * 1000)
     (_, model_and_message) = entries(metrics.snapshot())[-2:]
     assert [len(text) for text in model_and_message[0]] == [500, 4, 9, 500]

@@ -32,7 +32,7 @@ class FakeServer:
 
     Attributes:
       url, predict_url, rpc, socket_path: the addresses of the server.
-      said: the server's output on standard error so far.
+      log_text: the server's output on standard error so far.
     """
 
     def __init__(self, directory: Path, frontend_processes: int = 2, **flags: Any) -> None:
@@ -65,12 +65,12 @@ class FakeServer:
                 ],
                 stderr=log,
             )
-        while " ready\n" not in self.said:
-            assert self._process.poll() is None, f"not ready, but ended:\n{self.said}"
+        while " ready\n" not in self.log_text:
+            assert self._process.poll() is None, f"not ready, but ended:\n{self.log_text}"
             time.sleep(0.02)
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self._log.read_text()
 
     @property
@@ -100,7 +100,7 @@ class FakeServer:
 
     def stop(self) -> tuple[int, str]:
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(SECONDS), self.said
+        return self._process.wait(SECONDS), self.log_text
 
     def kill(self) -> None:
         if self._process.returncode is None:

@@ -107,9 +107,9 @@ def test_keys_are_asked_for_over_tls_and_read_again_by_every_process(
     assert repeat(guarded.rest_status, "second") == {200}
     assert repeat(guarded.rpc_status, "second") == {"OK"}
 
-    status, said = guarded.stop()
+    status, log = guarded.stop()
     assert status == 0
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     counts: dict[tuple[str, Any], int] = {}
     for line in lines:
         kind = (line["protocol"], line["status"])
@@ -189,7 +189,7 @@ def test_reload_is_in_force_in_every_process_and_requests_are_logged_once(
     wait_until(lambda: configured.status("other") == 200)
     assert repeat(configured.status, "other") == {200}
     configured.config.write_text("nonsense {")
-    wait_until(lambda: "was not applied" in configured.said)
+    wait_until(lambda: "was not applied" in configured.log_text)
     assert repeat(configured.status, "other") == {200}
 
     with clients.connect(configured.rpc) as client:
@@ -236,8 +236,8 @@ def test_socket_answers_and_watchers_of_its_health_hear_of_the_stop(
         assert stub.Check(request, timeout=SECONDS).status == SERVING
         answers = stub.Watch(request, timeout=SECONDS)
         assert next(answers).status == SERVING
-        status, said = configured.stop()
+        status, log = configured.stop()
         assert [answer.status for answer in answers] == [NOT_SERVING]
     assert status == 0
-    assert said.endswith("stopped\n")
-    assert "Traceback" not in said
+    assert log.endswith("stopped\n")
+    assert "Traceback" not in log

@@ -58,9 +58,9 @@ def test_engine_that_a_model_kills_is_started_again_while_the_frontends_answer(
         wait_until(lambda: client.get(f"{server.url}/readyz").status_code == 200)
         assert client.post(server.predict_url, content=GOOD).json() == {"outputs": 3.0}
     assert server.count_requests() == 2
-    status, said = server.stop()
+    status, log = server.stop()
     assert status == 0
-    assert "the engine process has ended by SIGSEGV: starting it again in 0.5 s" in said
+    assert "the engine process has ended by SIGSEGV: starting it again in 0.5 s" in log
 
 
 def test_grpc_is_unavailable_until_the_engine_runs_again(server: FakeServer) -> None:

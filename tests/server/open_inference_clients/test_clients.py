@@ -59,9 +59,9 @@ def run(*command: str | Path) -> str:
     # Leave out PYTHONPATH, which hides optional packages from the processes that tests start: the
     # clients need some of them.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 @needs_clients

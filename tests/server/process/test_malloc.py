@@ -12,8 +12,8 @@ pytestmark = pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
 def test_a_model_that_comes_and_goes_leaves_no_memory_behind() -> None:
     command = [sys.executable, "-m", "benchmarks.serve.memory", "--megabytes=80", "--cycles=3"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    sizes = [float(line.split()[2]) for line in said.splitlines() if line.startswith("cycle")]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    sizes = [float(line.split()[2]) for line in output.splitlines() if line.startswith("cycle")]
     assert len(sizes) == 3
     # Less than half of one model's memory is left. If unloading freed nothing, the two later cycles
     # would leave twice one model's memory.
@@ -52,8 +52,8 @@ with tempfile.TemporaryDirectory() as base:
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux's /proc")
 def test_memory_of_models_is_the_systems_again_once_they_are_unloaded() -> None:
     command = [sys.executable, "-c", _LOAD_THREE]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    before, during, after = map(int, said.split())
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    before, during, after = map(int, output.split())
     assert during - before > 200
     assert after - before < 60
 
@@ -96,7 +96,7 @@ print(before, *during, resident())
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux's /proc")
 def test_what_a_model_takes_in_any_thread_is_the_systems_once_it_is_freed() -> None:
     command = [sys.executable, "-c", _TAKE_AND_FREE]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    before, during, after = map(int, said.split())
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    before, during, after = map(int, output.split())
     assert during - before >= 40
     assert after - before < 8

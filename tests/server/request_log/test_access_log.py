@@ -11,8 +11,8 @@ METHOD = "/tensorflow.serving.PredictionService/Predict"
 
 
 def written(caplog: pytest.LogCaptureFixture) -> dict[str, object]:
-    found: dict[str, object] = json.loads(caplog.records[-1].getMessage())
-    return found
+    entry: dict[str, object] = json.loads(caplog.records[-1].getMessage())
+    return entry
 
 
 def test_line_has_all_that_is_known(caplog: pytest.LogCaptureFixture) -> None:

@@ -147,9 +147,9 @@ def test_full_disk_stops_the_log_until_there_is_room(
     def write(count: int) -> None:
         """Log requests, one per second of the fake clock; wait until each is written or lost."""
         for _ in range(count):
-            done = setting.count("OK") + setting.count("UNKNOWN")
+            num_finished = setting.count("OK") + setting.count("UNKNOWN")
             setting.log.predict(answer(), X, [])
-            while setting.count("OK") + setting.count("UNKNOWN") == done:
+            while setting.count("OK") + setting.count("UNKNOWN") == num_finished:
                 time.sleep(0.001)
             now[0] += 1
 

@@ -36,13 +36,13 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dataplane = DataPlane(manager, request_log=log)
     example = tf.train.Example()
     example.features.feature["x"].int64_list.value.append(5)
-    sent = [example.SerializeToString()] * 2
+    examples = [example.SerializeToString()] * 2
     fed = {"inputs": np.array([b"abcd"], object)}
     dataplane.predict(REGRESS, lambda _: fed, ["outputs"])
-    dataplane.classify(M, sent)
-    dataplane.regress(REGRESS, sent)
+    dataplane.classify(M, examples)
+    dataplane.regress(REGRESS, examples)
     dataplane.multi_inference(
-        [(M, "tensorflow/serving/classify"), (REGRESS, "tensorflow/serving/regress")], sent
+        [(M, "tensorflow/serving/classify"), (REGRESS, "tensorflow/serving/regress")], examples
     )
     log.close(60)
     (path,) = directory.iterdir()
@@ -50,8 +50,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(path: Path) -> list[prediction_log_pb2.PredictionLog]:
-    found = (record.numpy() for record in tf.data.TFRecordDataset(str(path)))
-    return [prediction_log_pb2.PredictionLog.FromString(record) for record in found]
+    records = (record.numpy() for record in tf.data.TFRecordDataset(str(path)))
+    return [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
 
 
 def test_requests_and_answers_are_logged_as_tensorflow_reads_them(logged: Path) -> None:
@@ -101,8 +101,8 @@ def test_inspect_shows_what_was_logged(
     with pytest.raises(SystemExit) as exit_:
         cli.main(["inspect", str(directory), "--json"])
     assert exit_.value.code == 0
-    shown = json.loads(capsys.readouterr().out)["warm_up"]
-    assert [(entry["kind"], entry["signature_name"]) for entry in shown] == [
+    entries = json.loads(capsys.readouterr().out)["warm_up"]
+    assert [(entry["kind"], entry["signature_name"]) for entry in entries] == [
         ("predict", "regress"),
         ("classify", "serving_default"),
         ("regress", "regress"),
