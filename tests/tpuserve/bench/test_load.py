@@ -142,8 +142,8 @@ def test_arrivals_have_the_rate() -> None:
 def test_three_windows_in_a_row_agree_within_the_tolerance(
     rates: list[float], latencies: list[float], expected: bool
 ) -> None:
-    given = [Window(*window) for window in zip(rates, latencies, strict=True)]
-    assert is_stable(given, 0.1) is expected
+    series = [Window(*window) for window in zip(rates, latencies, strict=True)]
+    assert is_stable(series, 0.1) is expected
 
 
 def test_samples_are_taken_once() -> None:

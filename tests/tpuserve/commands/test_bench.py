@@ -118,13 +118,13 @@ def test_a_server_that_closes_connections_is_measured(capsys: pytest.CaptureFixt
 def test_options_that_do_not_fit_are_usage_errors(
     capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
-    given = ("http://localhost:1", "--model", "half", *arguments)
-    assert text in error_of(capsys, *given, status=2)
+    command_line = ("http://localhost:1", "--model", "half", *arguments)
+    assert text in error_of(capsys, *command_line, status=2)
 
 
 def test_a_plot_that_cannot_be_written_is_refused_first(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for path, text in ((tmp_path / "a.txt", "no supported suffix"), ("/no/a.png", "Create it")):
-        given = ("http://localhost:1", "--model", "half", "--plot", str(path))
-        assert text in error_of(capsys, *given)
+        command_line = ("http://localhost:1", "--model", "half", "--plot", str(path))
+        assert text in error_of(capsys, *command_line)

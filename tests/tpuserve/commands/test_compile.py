@@ -32,12 +32,12 @@ def run(*arguments: object) -> Result:
 
 
 def test_an_option_takes_several_values(linear: Path) -> None:
-    done = run("--topology", "v5e:1x1", "v6e:1x1", "--batch-size", 1, 8, "--json", linear)
-    assert done.return_value == 0, done.output
-    found = json.loads(done.stdout)
+    result = run("--topology", "v5e:1x1", "v6e:1x1", "--batch-size", 1, 8, "--json", linear)
+    assert result.return_value == 0, result.output
+    report = json.loads(result.stdout)
     assert [
         (compilation["topology"], compilation["batch_size"])
-        for compilation in found["compilations"]
+        for compilation in report["compilations"]
     ] == [
         ("v5e:1x1", 1),
         ("v6e:1x1", 1),
@@ -48,10 +48,10 @@ def test_an_option_takes_several_values(linear: Path) -> None:
 
 def test_a_table_a_plot_and_a_cache_are_written(linear: Path, tmp_path: Path, cache: Path) -> None:
     plot = tmp_path / "plot.png"
-    done = run(linear, "--topology", "v5e:1x1", "--plot", plot, "--load", "1:9", "5")
-    assert done.return_value == 0, done.output
-    assert "v5e:1x1" in done.stdout
-    assert "for the request mix --load 1:9 5:1)" in done.stdout
+    result = run(linear, "--topology", "v5e:1x1", "--plot", plot, "--load", "1:9", "5")
+    assert result.return_value == 0, result.output
+    assert "v5e:1x1" in result.stdout
+    assert "for the request mix --load 1:9 5:1)" in result.stdout
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert len(list(cache.rglob("*.json"))) == 3
     assert run(linear, "--topology", "v5e:1x1", "--no-cache").return_value == 0
@@ -70,15 +70,15 @@ def test_a_table_a_plot_and_a_cache_are_written(linear: Path, tmp_path: Path, ca
 def test_an_invalid_argument_is_a_one_line_error(
     linear: Path, arguments: list[str], says: str
 ) -> None:
-    done = run(linear, *arguments)
-    assert done.exception is not None
-    assert says in str(done.exception)
-    assert "\n" not in str(done.exception)
+    result = run(linear, *arguments)
+    assert result.exception is not None
+    assert says in str(result.exception)
+    assert "\n" not in str(result.exception)
 
 
 def test_a_missing_directory_is_reported_before_tensorflow_is_imported(tmp_path: Path) -> None:
-    done = run(tmp_path / "nothing")
-    assert "no directory" in str(done.exception)
+    result = run(tmp_path / "nothing")
+    assert "no directory" in str(result.exception)
 
 
 def test_sigterm_ends_the_worker_processes_too(linear: Path) -> None:

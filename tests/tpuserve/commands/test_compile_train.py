@@ -34,9 +34,9 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     options = ["--topology", "v5e:2x2", "--batch-size", 32, 64, "--json", "--plot", plot]
-    done = run("--train", EXAMPLE, *options, "--", tmp_path / "line", "--max_steps=20")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    result = run("--train", EXAMPLE, *options, "--", tmp_path / "line", "--max_steps=20")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
     assert report["passed"]
     assert [compilation["batch_size"] for compilation in report["compilations"]] == [32, 64]
     # The step sums the gradients of w and b, and the loss: three float32 of 4 bytes.
@@ -48,32 +48,32 @@ def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None
 def test_program_without_training_is_a_one_line_error(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("print('no training')\n")
-    done = run("--train", program, "--topology", "v5e:1x1")
-    assert done.returncode == 1
-    assert done.stdout == "no training\n"
-    (line,) = done.stderr.splitlines()
+    result = run("--train", program, "--topology", "v5e:1x1")
+    assert result.returncode == 1
+    assert result.stdout == "no training\n"
+    (line,) = result.stderr.splitlines()
     assert line.startswith(f"Error: {program} has ended without a call of TPUEstimator.train")
 
 
 def test_missing_program_is_a_one_line_error(tmp_path: Path) -> None:
     arguments = ["compile", "--train", str(tmp_path / "none.py")]
-    done = CliRunner().invoke(cli, arguments, standalone_mode=False)
-    assert str(done.exception) == f"there is no program {tmp_path}/none.py. Name a Python file."
+    result = CliRunner().invoke(cli, arguments, standalone_mode=False)
+    assert str(result.exception) == f"there is no program {tmp_path}/none.py. Name a Python file."
 
 
 @pytest.mark.parametrize("arguments", [[], ["a", "b"]])
 def test_other_than_one_directory_is_a_usage_error(arguments: list[str]) -> None:
-    done = CliRunner().invoke(cli, ["compile", *arguments])
-    assert done.exit_code == 2
-    assert "Give one DIRECTORY with a SavedModel, or --train PROGRAM.py; found" in done.output
+    result = CliRunner().invoke(cli, ["compile", *arguments])
+    assert result.exit_code == 2
+    assert "Give one DIRECTORY with a SavedModel, or --train PROGRAM.py; found" in result.output
 
 
 def test_error_of_the_program_has_its_traceback_and_status(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("raise ValueError('of the program')\n")
-    done = run("--train", program, "--topology", "v5e:1x1")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "ValueError: of the program"
+    result = run("--train", program, "--topology", "v5e:1x1")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "ValueError: of the program"
 
 
 def test_compiler_process_imports_no_tensorflow() -> None:
@@ -81,5 +81,5 @@ def test_compiler_process_imports_no_tensorflow() -> None:
         "import sys; from tpuserve.compilation.train_step import worker; "
         "assert 'tensorflow' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

@@ -34,12 +34,12 @@ def test_json_has_the_all_reduce_on_cpu_devices(
     monkeypatch.setenv("TPUSERVE_PJRT_PLATFORM", "cpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     assert run("--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["passed"]
-    assert found["all_reduce"]["sums"] == [3, 3]
-    assert found["tpu"]["num_chips"] == 0
-    assert found["environment"]["TPUSERVE_TPU_RUNTIME"] == "pjrt"
-    assert {finding["status"] for finding in found["findings"]} == {"ok", "note"}
+    report = json.loads(capsys.readouterr().out)
+    assert report["passed"]
+    assert report["all_reduce"]["sums"] == [3, 3]
+    assert report["tpu"]["num_chips"] == 0
+    assert report["environment"]["TPUSERVE_TPU_RUNTIME"] == "pjrt"
+    assert {finding["status"] for finding in report["findings"]} == {"ok", "note"}
 
 
 def test_a_problem_is_shown_with_what_to_do_and_status_1(

@@ -26,12 +26,12 @@ def test_an_intact_model_is_shown_with_status_0(capsys: pytest.CaptureFixture[st
 
 def test_json_is_one_object_for_each_directory(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(WORDS, WORDS, "--json") == 0
-    decoder, text, found = json.JSONDecoder(), capsys.readouterr().out, []
+    decoder, text, directories = json.JSONDecoder(), capsys.readouterr().out, []
     while text:
         value, end = decoder.raw_decode(text)
-        found.append(value["directory"])
+        directories.append(value["directory"])
         text = text[end:].lstrip()
-    assert found == [str(WORDS)] * 2
+    assert directories == [str(WORDS)] * 2
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

@@ -69,7 +69,7 @@ def test_a_missing_package_is_one_line(model: Path, tmp_path: Path) -> None:
     hidden.mkdir()
     # An entry of None in sys.modules is a package that is not installed.
     (hidden / "sitecustomize.py").write_text("import sys; sys.modules['pyarrow'] = None\n")
-    done = subprocess.run(
+    result = subprocess.run(
         [*COMMAND, str(model), "--inputs", str(path), "--outputs", str(tmp_path / "out"),
          "--output-format", "parquet"],
         env={**os.environ, "PYTHONPATH": str(hidden)},
@@ -77,8 +77,8 @@ def test_a_missing_package_is_one_line(model: Path, tmp_path: Path) -> None:
         text=True,
         timeout=TIME_LIMIT,
     )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr == (
+    assert result.returncode == 1
+    assert result.stderr == (
         "Error: --output-format=parquet needs the package pyarrow, which is not installed. Run: "
         'pip install "tpuserve[parquet]"\n'
     )

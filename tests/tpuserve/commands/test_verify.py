@@ -103,11 +103,11 @@ def test_an_unknown_signature_is_reported(doubled: Path) -> None:
 
 def test_nothing_but_the_report_is_printed(doubled: Path) -> None:
     code = "from tpuserve.commands.verify import verify; verify()"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, str(doubled), "--json"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stderr == ""
-    assert json.loads(done.stdout)["passed"] is True
+    assert result.stderr == ""
+    assert json.loads(result.stdout)["passed"] is True

@@ -77,22 +77,22 @@ def test_advice_names_batch_sizes_and_the_smallest_chip(report: CompileReport) -
 
 
 def test_a_cached_result_is_reused(linear: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int, str]] = []
+    events: list[tuple[int, int, str]] = []
 
     def compiled() -> CompileReport:
-        told.clear()
+        events.clear()
         return aot.compile(
             linear,
             topologies=[V5E],
             batch_sizes=[1],
             cache=CompileCache(tmp_path),
-            progress=lambda *event: told.append(event),
+            progress=lambda *event: events.append(event),
         )
 
     first = compiled()
-    assert (1, 1, "compiling") in told
+    assert (1, 1, "compiling") in events
     second = compiled()
-    assert (1, 1, "compiling") not in told
+    assert (1, 1, "compiling") not in events
     assert [
         compilation.is_cached for compilation in (*first.compilations, *second.compilations)
     ] == [False, True]
@@ -102,8 +102,10 @@ def test_a_cached_result_is_reused(linear: Path, tmp_path: Path) -> None:
 def test_one_compiler_serves_many_calls(linear: Path) -> None:
     with Compiler(processes=1) as compiler:
         for size in (2, 4):
-            found = aot.compile(linear, topologies=[V5E], batch_sizes=[size], compiler=compiler)
-            assert found.passed
+            compile_report = aot.compile(
+                linear, topologies=[V5E], batch_sizes=[size], compiler=compiler
+            )
+            assert compile_report.passed
 
 
 def test_a_model_too_large_for_one_chip_fits_a_larger_chip(
@@ -117,14 +119,14 @@ def test_a_model_too_large_for_one_chip_fits_a_larger_chip(
     directory = exports.write(
         tmp_path, model, [None, 70_000], saved=lambda: [exports.variable("small", [])]
     )
-    found = aot.compile(directory, topologies=[V5E, "v5p:2x2x1"], batch_sizes=[1])
-    small, large = found.compilations
+    compile_report = aot.compile(directory, topologies=[V5E, "v5p:2x2x1"], batch_sizes=[1])
+    small, large = compile_report.compilations
     assert small.error is not None
     assert "HBM" in small.error
     assert large.error is None
     assert large.hbm_bytes == pytest.approx(19.6e9, rel=0.01)
-    assert found.advice[0].smallest_topology == "v5p:2x2x1"
-    assert not found.passed
+    assert compile_report.advice[0].smallest_topology == "v5p:2x2x1"
+    assert not compile_report.passed
 
 
 def test_an_op_without_a_tpu_kernel_is_an_error_for_every_topology(tmp_path: Path) -> None:
@@ -132,12 +134,12 @@ def test_an_op_without_a_tpu_kernel_is_an_error_for_every_topology(tmp_path: Pat
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 
     directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
-    found = aot.compile(directory, topologies=[V5E, "v6e:1x1"], batch_sizes=[1])
-    for compilation in found.compilations:
+    compile_report = aot.compile(directory, topologies=[V5E, "v6e:1x1"], batch_sizes=[1])
+    for compilation in compile_report.compilations:
         assert compilation.error is not None
         assert "AsString" in compilation.error
         assert "spelled" in compilation.error
-    assert found.advice[0].buckets is None
+    assert compile_report.advice[0].buckets is None
 
 
 def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None:
@@ -150,8 +152,8 @@ def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None
     # Compile twice: the functions that the first compilation registered with TensorFlow's eager
     # runtime are gone by the second.
     for _ in range(2):
-        (found,) = aot.compile(directory, topologies=[V5E], batch_sizes=[2]).compilations
-        assert found.error is None
+        (compilation,) = aot.compile(directory, topologies=[V5E], batch_sizes=[2]).compilations
+        assert compilation.error is None
 
 
 def test_a_batch_size_above_the_allowed_ones_is_an_error(
@@ -162,8 +164,8 @@ def test_a_batch_size_above_the_allowed_ones_is_an_error(
         return batched(exports.whole(lambda batch: batch * 2.0))(x)
 
     directory = exports.write(tmp_path, model, [None, 16])
-    found = aot.compile(directory, topologies=[V5E])
-    assert [compilation.batch_size for compilation in found.compilations] == [2, 4]
+    compile_report = aot.compile(directory, topologies=[V5E])
+    assert [compilation.batch_size for compilation in compile_report.compilations] == [2, 4]
     (above,) = aot.compile(directory, topologies=[V5E], batch_sizes=[5]).compilations
     assert above.error is not None
     assert "a batch of 5 rows does not fit" in above.error
@@ -184,23 +186,25 @@ def test_rows_that_the_model_pads_are_noted(tmp_path: Path) -> None:
         return batched(exports.whole(lambda batch: batch * 2.0))(x)
 
     directory = exports.write(tmp_path, model, [None, 16])
-    found = aot.compile(directory, topologies=[V5E], batch_sizes=[1])
-    assert found.notes == ("signature 'serving_default': the model pads 1 rows to 4",)
+    compile_report = aot.compile(directory, topologies=[V5E], batch_sizes=[1])
+    assert compile_report.notes == ("signature 'serving_default': the model pads 1 rows to 4",)
 
 
 def test_a_fixed_batch_is_compiled_as_it_is(tmp_path: Path) -> None:
     directory = exports.write(tmp_path, exports.whole(exports.linear), [3, 16])
-    (found,) = aot.compile(directory, topologies=[V5E]).compilations
-    assert (found.batch_size, found.error) == (3, None)
+    (compilation,) = aot.compile(directory, topologies=[V5E]).compilations
+    assert (compilation.batch_size, compilation.error) == (3, None)
     with pytest.raises(InvalidInput, match="accepts batches of 3 rows"):
         aot.compile(directory, topologies=[V5E], batch_sizes=[4])
 
 
 def test_an_unknown_dimension_gets_the_assumed_size_and_a_note(tmp_path: Path) -> None:
     directory = exports.write(tmp_path, exports.whole(lambda x: tf.reduce_sum(x, 1)), [None, None])
-    found = aot.compile(directory, topologies=[V5E], batch_sizes=[2], unknown_dimension=24)
-    assert found.passed
-    assert found.notes[0].endswith("float32 [2, ?] at batch size 2, and was compiled as [2, 24]")
+    compile_report = aot.compile(directory, topologies=[V5E], batch_sizes=[2], unknown_dimension=24)
+    assert compile_report.passed
+    assert compile_report.notes[0].endswith(
+        "float32 [2, ?] at batch size 2, and was compiled as [2, 24]"
+    )
 
 
 def on_the_host(x: Any) -> Any:

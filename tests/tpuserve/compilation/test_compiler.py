@@ -19,14 +19,16 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compiler, "_REQUIRED_PACKAGES", ("json", "no_such_package"))
-    with pytest.raises(ExtraNotInstalled, match="needs no_such_package. Run: pip install") as found:
+    with pytest.raises(
+        ExtraNotInstalled, match="needs no_such_package. Run: pip install"
+    ) as exc_info:
         Compiler()
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(exc_info.value)
 
 
 def test_an_invalid_module_is_an_error_and_no_crash() -> None:
-    with Compiler(processes=1) as found:
-        outcomes = found.compile({"rubbish": b"no module"}, [("rubbish", "v5e:1x1")])
+    with Compiler(processes=1) as tpu_compiler:
+        outcomes = tpu_compiler.compile({"rubbish": b"no module"}, [("rubbish", "v5e:1x1")])
     error = outcomes["rubbish", "v5e:1x1"].error
     assert error is not None
     assert "\n" not in error.splitlines()[0]
@@ -41,8 +43,8 @@ with Compiler(processes=1) as compiler:
 
 
 def test_leaked_semaphores_are_removed_without_a_warning() -> None:
-    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], stderr=subprocess.PIPE)
-    assert (done.returncode, done.stderr) == (0, b"")
+    result = subprocess.run([sys.executable, "-c", _INTERRUPTED], stderr=subprocess.PIPE)
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
 def dies_of(module: bytes, topology: str) -> CompileResult:
@@ -56,20 +58,20 @@ def test_a_worker_that_dies_fails_only_its_own_job(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(worker, "compile_module", dies_of)
-    done: list[None] = []
+    calls: list[None] = []
     modules = {"a": b"first", "b": b"deadly", "c": b"last"}
-    with Compiler(processes=1, cache=CompileCache(tmp_path)) as found:
-        outcomes = found.compile(
-            modules, [(module, "v5e:1x1") for module in modules], lambda: done.append(None)
+    with Compiler(processes=1, cache=CompileCache(tmp_path)) as tpu_compiler:
+        outcomes = tpu_compiler.compile(
+            modules, [(module, "v5e:1x1") for module in modules], lambda: calls.append(None)
         )
-        assert len(done) == 3
+        assert len(calls) == 3
         # Jobs of later calls are not affected.
-        again = found.compile({"a": b"first"}, [("a", "v6e:1x1")])
+        again = tpu_compiler.compile({"a": b"first"}, [("a", "v6e:1x1")])
     assert again["a", "v6e:1x1"].error == "first for v6e:1x1"
     assert outcomes["a", "v5e:1x1"].error == "first for v5e:1x1"
     assert outcomes["c", "v5e:1x1"].error == "last for v5e:1x1"
     assert outcomes["b", "v5e:1x1"].error == compiler._WORKER_DIED
     # A crash is not cached, because its cause, such as a lack of memory, may have passed.
-    with Compiler(processes=1, cache=CompileCache(tmp_path)) as found:
-        assert found.find_cached("b", "v5e:1x1") is None
-        assert found.find_cached("a", "v5e:1x1") is not None
+    with Compiler(processes=1, cache=CompileCache(tmp_path)) as tpu_compiler:
+        assert tpu_compiler.find_cached("b", "v5e:1x1") is None
+        assert tpu_compiler.find_cached("a", "v5e:1x1") is not None

@@ -24,7 +24,7 @@ def test_a_worker_imports_no_tensorflow_and_prints_nothing() -> None:
         "print(worker.describe_topology('v5e:1x1')); "
         "assert 'tensorflow' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "devices_per_chip=1" in done.stdout
-    assert done.stderr == ""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "devices_per_chip=1" in result.stdout
+    assert result.stderr == ""

@@ -46,16 +46,16 @@ def test_the_process_ends_at_the_time_limit() -> None:
 
 
 def test_a_wrong_sum_is_a_problem() -> None:
-    (found,) = check(AllReduce("tpu", FOUR_DEVICES, "libtpu", sums=(10, 10, 10, 9)))
-    assert found.status is Status.PROBLEM
-    assert "sum to 10, 10, 10, 9, not to 10" in found.message
+    (finding,) = check(AllReduce("tpu", FOUR_DEVICES, "libtpu", sums=(10, 10, 10, 9)))
+    assert finding.status is Status.PROBLEM
+    assert "sum to 10, 10, 10, 9, not to 10" in finding.message
 
 
 def test_fewer_devices_than_chips_are_a_note() -> None:
-    ok, found = check(AllReduce("tpu", FOUR_DEVICES[:2], "libtpu", 2**34, (3, 3)))
+    ok, note = check(AllReduce("tpu", FOUR_DEVICES[:2], "libtpu", 2**34, (3, 3)))
     assert "2 devices of the platform tpu (TPU v5 lite), 16.0 GiB each; libtpu" in ok.message
-    assert found.status is Status.NOTE
-    assert found.message == "jax uses 2 of 4 chips"
+    assert note.status is Status.NOTE
+    assert note.message == "jax uses 2 of 4 chips"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_fewer_devices_than_chips_are_a_note() -> None:
     ],
 )
 def test_each_failure_of_a_tpu_says_what_to_do(error: str, advice: str) -> None:
-    (found,) = check(AllReduce("tpu", error=error))
-    assert found.status is Status.PROBLEM
-    assert found.advice[0].startswith(advice)
+    (finding,) = check(AllReduce("tpu", error=error))
+    assert finding.status is Status.PROBLEM
+    assert finding.advice[0].startswith(advice)

@@ -20,8 +20,8 @@ def examine(root: Path, **environ: str) -> Diagnosis:
 
 def problems(diagnosis: Diagnosis) -> list[str]:
     """Return the checks that found a problem."""
-    found = [finding for finding in diagnosis.findings if finding.status is Status.PROBLEM]
-    return [finding.check for finding in found]
+    findings = [finding for finding in diagnosis.findings if finding.status is Status.PROBLEM]
+    return [finding.check for finding in findings]
 
 
 def test_a_machine_without_a_tpu_passes_without_an_all_reduce(tmp_path: Path) -> None:
@@ -33,9 +33,9 @@ def test_a_machine_without_a_tpu_passes_without_an_all_reduce(tmp_path: Path) ->
 def test_an_invalid_variable_is_one_problem(tmp_path: Path) -> None:
     diagnosis = examine(tmp_path, TPUSERVE_TPU_RUNTIME="xla")
     assert problems(diagnosis) == ["environment"]
-    (found,) = [finding for finding in diagnosis.findings if finding.status is Status.PROBLEM]
-    assert found.message == "TPUSERVE_TPU_RUNTIME is 'xla'"
-    assert found.advice[0].startswith("Set it to pjrt, tensorflow or emulated")
+    (problem,) = [finding for finding in diagnosis.findings if finding.status is Status.PROBLEM]
+    assert problem.message == "TPUSERVE_TPU_RUNTIME is 'xla'"
+    assert problem.advice[0].startswith("Set it to pjrt, tensorflow or emulated")
 
 
 @pytest.mark.slow

@@ -33,10 +33,10 @@ def test_an_empty_environment_is_no_finding() -> None:
 def test_a_setting_that_a_tpu_run_fails_with_is_a_problem(
     environ: dict[str, str], says: str
 ) -> None:
-    (found,) = check(environ)
-    assert found.status is Status.PROBLEM
-    assert found.message.startswith(says)
-    assert found.advice
+    (finding,) = check(environ)
+    assert finding.status is Status.PROBLEM
+    assert finding.message.startswith(says)
+    assert finding.advice
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_a_setting_that_a_tpu_run_fails_with_is_a_problem(
     ],
 )
 def test_a_setting_that_may_surprise_is_a_note(environ: dict[str, str], says: str) -> None:
-    (found,) = check(environ)
-    assert found.status is Status.NOTE
-    assert found.message.startswith(says)
-    assert found.advice
+    (finding,) = check(environ)
+    assert finding.status is Status.NOTE
+    assert finding.message.startswith(says)
+    assert finding.advice
 
 
 def test_an_installed_library_and_the_own_host_are_no_finding(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_an_installed_library_and_the_own_host_are_no_finding(tmp_path: Path) ->
 
 
 def test_the_cpu_platform_without_the_pjrt_runtime_has_no_effect() -> None:
-    (found,) = check({"TPUSERVE_PJRT_PLATFORM": "cpu"}, has_tpu=False)
-    assert found.advice == ("Set TPUSERVE_TPU_RUNTIME=pjrt as well",)
+    (finding,) = check({"TPUSERVE_PJRT_PLATFORM": "cpu"}, has_tpu=False)
+    assert finding.advice == ("Set TPUSERVE_TPU_RUNTIME=pjrt as well",)
     environ = {"TPUSERVE_PJRT_PLATFORM": "cpu", "TPUSERVE_TPU_RUNTIME": "pjrt"}
     assert check(environ, has_tpu=False) == []

@@ -32,48 +32,48 @@ def test_tested_versions_are_no_finding() -> None:
 
 
 def test_two_wheels_of_tensorflow_overwrite_each_other() -> None:
-    (found, _) = check({**INSTALLED, "tensorflow-tpu": "2.20.0"})
-    assert found.status is Status.PROBLEM
-    assert found.message.startswith("tensorflow and tensorflow-tpu are installed together")
-    assert found.advice == (
+    (finding, _) = check({**INSTALLED, "tensorflow-tpu": "2.20.0"})
+    assert finding.status is Status.PROBLEM
+    assert finding.message.startswith("tensorflow and tensorflow-tpu are installed together")
+    assert finding.advice == (
         "Run: pip uninstall -y tensorflow tensorflow-tpu; pip install 'tensorflow<2.22,>=2.20'",
     )
 
 
 def test_libtpu_and_its_nightly_overwrite_each_other() -> None:
-    found = check({**INSTALLED, "libtpu-nightly": "0.0.42.2"})
-    assert [finding.status for finding in found] == [Status.PROBLEM]
-    assert "libtpu and libtpu-nightly" in found[0].message
+    findings = check({**INSTALLED, "libtpu-nightly": "0.0.42.2"})
+    assert [finding.status for finding in findings] == [Status.PROBLEM]
+    assert "libtpu and libtpu-nightly" in findings[0].message
 
 
 @pytest.mark.parametrize("version", ["0.7.2", "0.11.0"])
 def test_a_version_outside_the_tested_range_is_a_problem(version: str) -> None:
-    (found,) = check({**INSTALLED, "jax": version})
-    assert found.status is Status.PROBLEM
-    assert found.message == f"jax {version} was not tested: tested is jax<0.11,>=0.8"
-    assert found.advice == ("Run: pip install 'jax<0.11,>=0.8'",)
+    (finding,) = check({**INSTALLED, "jax": version})
+    assert finding.status is Status.PROBLEM
+    assert finding.message == f"jax {version} was not tested: tested is jax<0.11,>=0.8"
+    assert finding.advice == ("Run: pip install 'jax<0.11,>=0.8'",)
 
 
 def test_tensorflow_tpu_is_held_to_the_versions_of_tensorflow() -> None:
     installed = {name: version for name, version in INSTALLED.items() if name != "tensorflow"}
-    (found, _) = check({**installed, "tensorflow-tpu": "2.18.0"})
-    assert "tensorflow-tpu 2.18.0 was not tested: tested is tensorflow<2.22" in found.message
+    (finding, _) = check({**installed, "tensorflow-tpu": "2.18.0"})
+    assert "tensorflow-tpu 2.18.0 was not tested: tested is tensorflow<2.22" in finding.message
 
 
 def test_another_libtpu_than_that_of_jax_is_a_note_on_a_tpu_only() -> None:
     installed = {**INSTALLED, "libtpu": "0.0.52"}
-    (found,) = check(installed)
-    assert found.status is Status.NOTE
-    assert found.message == "libtpu 0.0.52 is not the one of jax 0.10.2: ==0.0.42.*"
+    (finding,) = check(installed)
+    assert finding.status is Status.NOTE
+    assert finding.message == "libtpu 0.0.52 is not the one of jax 0.10.2: ==0.0.42.*"
     assert check(installed, WITHOUT_TPU) == []
 
 
 def test_jax_without_libtpu_is_a_problem_on_a_tpu_and_a_note_elsewhere() -> None:
     installed = {name: version for name, version in INSTALLED.items() if name != "libtpu"}
-    (found,) = check(installed)
-    assert found.status is Status.PROBLEM
-    assert found.message.startswith("libtpu is not installed")
-    assert found.advice == ("Run: pip install 'tpuserve[tpu]'",)
+    (finding,) = check(installed)
+    assert finding.status is Status.PROBLEM
+    assert finding.message.startswith("libtpu is not installed")
+    assert finding.advice == ("Run: pip install 'tpuserve[tpu]'",)
     assert check(installed, WITHOUT_TPU) == []
 
 
@@ -84,13 +84,13 @@ def test_a_missing_jax_is_a_problem_on_a_tpu_and_a_note_elsewhere() -> None:
 
 
 def test_python_3_10_has_no_tested_jax() -> None:
-    (found,) = check({"tensorflow": "2.21.0"}, python=(3, 10))
-    assert found.advice == ("Use Python 3.11 or newer, then run: pip install 'tpuserve[tpu]'",)
+    (finding,) = check({"tensorflow": "2.21.0"}, python=(3, 10))
+    assert finding.advice == ("Use Python 3.11 or newer, then run: pip install 'tpuserve[tpu]'",)
 
 
 def test_the_runtime_of_tensorflow_needs_the_wheel_for_tpus() -> None:
-    (found,) = check(INSTALLED, RuntimeRequest("tensorflow", "tpu", has_tpu=True))
-    assert "tensorflow-tpu is not installed" in found.message
+    (finding,) = check(INSTALLED, RuntimeRequest("tensorflow", "tpu", has_tpu=True))
+    assert "tensorflow-tpu is not installed" in finding.message
 
 
 def test_the_tested_versions_are_those_of_the_installed_packages() -> None:

@@ -5,9 +5,9 @@ from tpuserve.compilation.reporting.advice import choose_batch_buckets, uniform_
 
 def test_all_candidates_are_chosen_if_the_limit_allows() -> None:
     # Requests of 1, 2, 3 and 4 rows are padded to 1, 2, 4 and 4: 11 computed rows, 1 of padding.
-    found = choose_batch_buckets(uniform_load(4), [1, 2, 4], most=3)
-    assert found.batch_sizes == (1, 2, 4)
-    assert found.padding == pytest.approx(1 / 11)
+    plan = choose_batch_buckets(uniform_load(4), [1, 2, 4], most=3)
+    assert plan.batch_sizes == (1, 2, 4)
+    assert plan.padding == pytest.approx(1 / 11)
 
 
 def test_the_sizes_that_pad_the_least_are_chosen() -> None:
@@ -34,6 +34,6 @@ def test_frequent_request_sizes_weigh_more() -> None:
 
 def test_an_oversized_request_counts_as_the_batches_it_is_split_into() -> None:
     # 19 rows are two batches of 8 and one of 3, which is padded to 4.
-    found = choose_batch_buckets({19: 1.0}, [4, 8], most=2)
-    assert found == choose_batch_buckets({8: 2.0, 3: 1.0}, [4, 8], most=2)
-    assert found.padding == pytest.approx(1 - 19 / 20)
+    plan = choose_batch_buckets({19: 1.0}, [4, 8], most=2)
+    assert plan == choose_batch_buckets({8: 2.0, 3: 1.0}, [4, 8], most=2)
+    assert plan.padding == pytest.approx(1 - 19 / 20)

@@ -13,7 +13,7 @@ def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "plot.svg"
-    found = report(
+    compile_report = report(
         *(
             compiled(topology, rows, figures(seconds=rows / 1000))
             for topology in (V4, V5E)
@@ -21,7 +21,7 @@ def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
         ),
         refused(V5E, 64, "out of memory"),
     )
-    plot(found, path)
+    plot(compile_report, path)
     text = path.read_text()
     # Matplotlib draws text as paths, and writes the text itself into comments of the SVG file.
     assert "<!-- v4:2x2x1 -->" in text

@@ -33,7 +33,7 @@ def test_a_report_passes_if_everything_compiles() -> None:
 
 def test_json_has_the_derived_figures() -> None:
     data = json.loads(json.dumps(report(compiled(V5E, 8, figures())).to_dict()))
-    (found,) = data["compilations"]
-    assert found["figures"]["seconds"] == 0.002
-    assert found["estimated_rows_per_second_per_chip"] == pytest.approx(4000)
+    (compilation,) = data["compilations"]
+    assert compilation["figures"]["seconds"] == 0.002
+    assert compilation["estimated_rows_per_second_per_chip"] == pytest.approx(4000)
     assert data["advice"][0]["allowed_batch_sizes"] == [1, 8]

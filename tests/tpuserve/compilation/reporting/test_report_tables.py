@@ -11,9 +11,9 @@ from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, Co
 from tpuserve.compilation.stats import CompileTarget
 
 
-def printed(found: CompileReport, width: int = 80) -> str:
+def printed(compile_report: CompileReport, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    report_tables.print_report(found, console)
+    report_tables.print_report(compile_report, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -29,8 +29,8 @@ def test_a_row_has_estimates_and_memory_and_fits_80_columns() -> None:
 
 
 def test_no_number_is_truncated_on_a_narrow_terminal() -> None:
-    found = report(compiled(V4, 65536, figures()), refused(V5E, 65536, "no HBM left"))
-    text = " ".join(printed(found, width=40).split())
+    compile_report = report(compiled(V4, 65536, figures()), refused(V5E, 65536, "no HBM left"))
+    text = " ".join(printed(compile_report, width=40).split())
     assert "v4:2x2x1 65536 2ms 65.5M memory 1G 10M 1M 2.86M/32G <1%" in text
     assert "v5e:1x1 65536 fails" in text
 
@@ -104,8 +104,10 @@ def test_estimate_that_leaves_out_operations_is_not_picked() -> None:
 def test_the_request_mix_is_printed_as_the_option_takes_it() -> None:
     advice = CompileAdvice("serving_default", BucketPlan((1, 8), 0.25), "v5e:1x1")
     mix = {8: 1.0, 1: 2.5}
-    found = CompileReport("/m/1", mix, (compiled(V5E, 8, figures()),), (advice,))
-    assert "[1, 8] (25% padding for the request mix --load 1:2.5 8:1)" in printed(found, width=200)
+    compile_report = CompileReport("/m/1", mix, (compiled(V5E, 8, figures()),), (advice,))
+    assert "[1, 8] (25% padding for the request mix --load 1:2.5 8:1)" in printed(
+        compile_report, width=200
+    )
 
 
 def test_advice_and_notes_are_printed() -> None:
