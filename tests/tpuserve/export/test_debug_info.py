@@ -59,8 +59,8 @@ def test_nodes_of_the_same_name_are_distinguished_by_function() -> None:
         x = v1.placeholder(tf.float32, [])
         on_tpu(lambda x: tf.sin(x), x)  # first
         on_tpu(lambda x: tf.sin(x), x)  # second
-    found = debug_info.find_source_lines(graph)
-    sines = [(name, location) for name, location in found.items() if name.startswith("Sin")]
+    locations = debug_info.find_source_lines(graph)
+    sines = [(name, location) for name, location in locations.items() if name.startswith("Sin")]
     (plain, first), (marked, second) = sines
     assert plain == "Sin"
     assert marked.startswith("Sin@__inference_tpu_computation_")

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.slow
 def signature(
     shape: Sequence[int | None] | None, dtype: tf.DType = tf.float32, output: str = "y"
 ) -> SignatureDef:
-    found = SignatureDef(method_name="tensorflow/serving/predict")
-    for infos, alias in ((found.inputs, "x"), (found.outputs, output)):
+    signature_def = SignatureDef(method_name="tensorflow/serving/predict")
+    for infos, alias in ((signature_def.inputs, "x"), (signature_def.outputs, output)):
         infos[alias].dtype = dtype.as_datatype_enum
         infos[alias].tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
-    return found
+    return signature_def
 
 
 @pytest.mark.parametrize("shape", [[None, 3], [2, 3], [None, None], None], ids=str)
@@ -26,7 +26,7 @@ def test_compatible_shapes_are_the_same(shape: list[int | None] | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "shown"),
+    ("other", "text"),
     [
         (signature([None, 4]), r"y: float32 \[\?, 4\]"),
         (signature([None]), r"y: float32 \[\?\]"),
@@ -36,8 +36,8 @@ def test_compatible_shapes_are_the_same(shape: list[int | None] | None) -> None:
     ],
 )
 def test_different_signatures_are_refused_and_both_are_shown(
-    other: SignatureDef | None, shown: str
+    other: SignatureDef | None, text: str
 ) -> None:
     tpu = {} if other is None else {"a": other}
-    with pytest.raises(ExportError, match=rf"y: float32 \[\?, 3\]\) in the .*{shown}"):
+    with pytest.raises(ExportError, match=rf"y: float32 \[\?, 3\]\) in the .*{text}"):
         signature_parity.check_same_signatures({"a": signature([None, 3])}, tpu)

@@ -19,13 +19,13 @@ signatures = v1.saved_model.signature_def_utils
 FEATURES = {"x": tf.io.FixedLenFeature([2], tf.float32)}
 
 
-def write(tmp_path: Path, build: Any, wanted: WarmUp, tag: str = "serve") -> list[Any]:
+def write(tmp_path: Path, build: Any, requests: WarmUp, tag: str = "serve") -> list[Any]:
     """Write the warm-up file of a graph, and return its records.
 
     Args:
       tmp_path: the directory to write to.
       build: builds the graph; returns signature name → SignatureDef.
-      wanted: the requests to write.
+      requests: the requests to write.
       tag: the tag of the metagraph.
     """
     with tf.Graph().as_default() as graph:
@@ -34,10 +34,10 @@ def write(tmp_path: Path, build: Any, wanted: WarmUp, tag: str = "serve") -> lis
     meta_graph.meta_info_def.tags.append(tag)
     for name, array in built.items():
         meta_graph.signature_def[name].CopyFrom(array)
-    count = warm_up.write_warm_up_file(tmp_path, meta_graph, wanted)
-    found = read(tmp_path)
-    assert len(found) == count
-    return found
+    count = warm_up.write_warm_up_file(tmp_path, meta_graph, requests)
+    records = read(tmp_path)
+    assert len(records) == count
+    return records
 
 
 def read(directory: Path) -> list[Any]:
@@ -73,16 +73,16 @@ def array(record: Any, alias: str) -> Any:
 
 
 def test_one_record_is_written_for_each_signature_and_batch_size(tmp_path: Path) -> None:
-    found = write(tmp_path, raw, WarmUp(batch_sizes=[3, 1]))
-    assert [array(log, "x").shape for log in found] == [(1, 2), (3, 2)]
-    assert {log.predict_log.request.model_spec.signature_name for log in found} == {
+    records = write(tmp_path, raw, WarmUp(batch_sizes=[3, 1]))
+    assert [array(log, "x").shape for log in records] == [(1, 2), (3, 2)]
+    assert {log.predict_log.request.model_spec.signature_name for log in records} == {
         "serving_default"
     }
 
 
 def test_the_batch_sizes_are_those_that_the_graph_allows(tmp_path: Path) -> None:
-    found = write(tmp_path, batching, WarmUp())
-    assert [array(log, "x").shape for log in found] == [(2,), (8,)]
+    records = write(tmp_path, batching, WarmUp())
+    assert [array(log, "x").shape for log in records] == [(2,), (8,)]
 
 
 def test_a_signature_of_a_fixed_size_gets_that_size(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_given_rows_are_repeated_to_fill_a_batch(tmp_path: Path) -> None:
 
 
 def test_missing_inputs_are_generated_from_the_seed(tmp_path: Path) -> None:
-    given = {"w": ["a"]}
+    inputs = {"w": ["a"]}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        write(tmp_path / name, raw, WarmUp(inputs=given, seed=seed))
+        write(tmp_path / name, raw, WarmUp(inputs=inputs, seed=seed))
     first, same, other = (array(read(tmp_path / name)[0], "x").tolist() for name in "abc")
     assert first == same != other
 
@@ -160,8 +160,8 @@ def test_a_model_that_is_not_served_has_no_warm_up(tmp_path: Path) -> None:
         write(tmp_path, raw, WarmUp(), tag="eval")
 
 
-def export(base: Path, wanted: WarmUp, extra: dict[str, str] | None = None) -> Path:
-    with SavedModelWriter(str(base), warm_up=wanted, assets_extra=extra) as writer:
+def export(base: Path, requests: WarmUp, extra: dict[str, str] | None = None) -> Path:
+    with SavedModelWriter(str(base), warm_up=requests, assets_extra=extra) as writer:
         for tag_set in (tags.SERVE, tags.SERVE_TPU):
             writer.add(models.metagraph(models.half_plus_two, tag_set))
     return Path(writer.directory)

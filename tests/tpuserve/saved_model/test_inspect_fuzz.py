@@ -159,20 +159,20 @@ def inspect(directory: Path) -> metagraph.SavedModel | None:
       The description; None if the SavedModel is refused.
     """
     before = time.thread_time()
-    found = _inspect(directory)
+    model = _inspect(directory)
     assert time.thread_time() - before < LONGEST_SECONDS
-    return found
+    return model
 
 
 def _inspect(directory: Path) -> metagraph.SavedModel | None:
     with contextlib.suppress(TpuserveError):
-        found = metagraph.read_saved_model(directory)
-        json.dumps(summary.saved_model_to_dict(found), allow_nan=False)
+        model = metagraph.read_saved_model(directory)
+        json.dumps(summary.saved_model_to_dict(model), allow_nan=False)
         terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-        summary_tables.print_summary(found, Console(file=terminal, width=80))
+        summary_tables.print_summary(model, Console(file=terminal, width=80))
         terminal.seek(0)
         assert "\x1b" not in terminal.read()
-        return found
+        return model
     return None
 
 

@@ -10,11 +10,11 @@ from tpuserve.saved_model.stablehlo_modules import (
 
 
 def node(module: bytes, *platforms: bytes, disabled_checks: tuple[bytes, ...] = ()) -> pb.NodeDef:
-    made = pb.NodeDef(name="call", op="XlaCallModule")
-    made.attr["module"].s = module
-    made.attr["platforms"].list.s.extend(platforms)
-    made.attr["disabled_checks"].list.s.extend(disabled_checks)
-    return made
+    node_def = pb.NodeDef(name="call", op="XlaCallModule")
+    node_def.attr["module"].s = module
+    node_def.attr["platforms"].list.s.extend(platforms)
+    node_def.attr["disabled_checks"].list.s.extend(disabled_checks)
+    return node_def
 
 
 @pytest.mark.parametrize(

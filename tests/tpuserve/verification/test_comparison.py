@@ -20,12 +20,12 @@ def compared(baseline: Any, candidate: Any, dtype: Any = np.float32) -> Comparis
 
 
 def test_the_largest_differences_of_floats_are_reported() -> None:
-    found = compared([1, -4, 0], [1.5, -5, 0.25])
-    assert found.largest_absolute == 1.0
+    comparison = compared([1, -4, 0], [1.5, -5, 0.25])
+    assert comparison.largest_absolute == 1.0
     # A baseline of 0 has no relative difference; the others have 0.5 and 0.25.
-    assert found.largest_relative == 0.5
-    assert found.num_out_of_tolerance == 3
-    assert not found.passed
+    assert comparison.largest_relative == 0.5
+    assert comparison.num_out_of_tolerance == 3
+    assert not comparison.passed
 
 
 def test_a_float_passes_within_atol_and_rtol_of_the_baseline() -> None:
@@ -36,8 +36,8 @@ def test_a_float_passes_within_atol_and_rtol_of_the_baseline() -> None:
 
 
 def test_rows_of_another_class_are_counted() -> None:
-    found = compared([[1, 2], [3, 1], [0, 5]], [[2, 1], [3, 1], [5, 0]])
-    assert (found.num_mismatched, found.compared) == (2, 3)
+    comparison = compared([[1, 2], [3, 1], [0, 5]], [[2, 1], [3, 1], [5, 0]])
+    assert (comparison.num_mismatched, comparison.compared) == (2, 3)
 
 
 def test_a_single_column_has_no_classes() -> None:
@@ -47,12 +47,12 @@ def test_a_single_column_has_no_classes() -> None:
 @pytest.mark.parametrize("special", [NAN, INF, -INF])
 def test_nan_and_infinity_equal_only_themselves(special: float) -> None:
     assert compared([special, 1], [special, 1]).passed
-    found = compared([special, 1], [1, 1])
-    assert not found.passed
-    assert found.num_out_of_tolerance == 1
-    assert found.failure is not None
-    assert found.failure.startswith("1 ")
-    assert found.largest_absolute == 0.0
+    comparison = compared([special, 1], [1, 1])
+    assert not comparison.passed
+    assert comparison.num_out_of_tolerance == 1
+    assert comparison.failure is not None
+    assert comparison.failure.startswith("1 ")
+    assert comparison.largest_absolute == 0.0
 
 
 def test_opposite_infinities_differ() -> None:
@@ -70,8 +70,8 @@ def test_a_nan_in_the_candidate_is_reported() -> None:
 def test_integers_strings_and_bools_have_to_be_equal(
     baseline: Any, candidate: Any, dtype: Any
 ) -> None:
-    found = compared(baseline, candidate, dtype)
-    assert (found.num_mismatched, found.compared, found.passed) == (1, 2, False)
+    comparison = compared(baseline, candidate, dtype)
+    assert (comparison.num_mismatched, comparison.compared, comparison.passed) == (1, 2, False)
     assert compared(baseline, baseline, dtype).passed
 
 
@@ -82,8 +82,8 @@ def test_whole_numbers_differ_without_overflow() -> None:
 
 def test_another_shape_and_another_type_fail() -> None:
     assert compared([[1]], [1]).failure == "shape [1, 1] in the baseline, [1] in the candidate"
-    found = compare_outputs("y", np.zeros(1, np.int32), np.zeros(1, np.int64), atol=1, rtol=1)
-    assert found.failure == "int32 in the baseline, int64 in the candidate"
+    comparison = compare_outputs("y", np.zeros(1, np.int32), np.zeros(1, np.int64), atol=1, rtol=1)
+    assert comparison.failure == "int32 in the baseline, int64 in the candidate"
 
 
 def test_bfloat16_is_a_float() -> None:

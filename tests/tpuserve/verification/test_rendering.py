@@ -38,7 +38,7 @@ REPORT = Report(
 )
 
 
-def shown(report: Report, width: int = 140) -> str:
+def tables_text(report: Report, width: int = 140) -> str:
     out = io.StringIO()
     rendering.print_tables(report, Console(file=out, width=width))
     return out.getvalue()
@@ -57,7 +57,7 @@ def test_json_has_all_figures_and_no_infinity() -> None:
 
 def rows(first: str) -> list[str]:
     """Return the lines of both tables that begin with `first`, on a terminal of 80 columns."""
-    lines = [line.split() for line in shown(REPORT, width=80).splitlines()]
+    lines = [line.split() for line in tables_text(REPORT, width=80).splitlines()]
     return [" ".join(line) for line in lines if line[:1] == [first]]
 
 
@@ -69,7 +69,7 @@ def test_the_tables_have_differences_and_times() -> None:
 
 
 def test_failures_are_printed_below_the_tables() -> None:
-    text = shown(REPORT)
+    text = tables_text(REPORT)
     assert "off, batch size 8, output z: 3 of 8 values are not equal" in text
     assert "gone: the candidate {serve, tpu} has no such signature" in text
     assert "error: XLA cannot compile AsString. [AsString n in f] created at m:3" in text
@@ -78,4 +78,4 @@ def test_failures_are_printed_below_the_tables() -> None:
 
 def test_a_report_without_failures_passes() -> None:
     good = Report(REPORT.directory, 1e-5, 1e-5, 0, REPORT.signatures[:1])
-    assert shown(good).splitlines()[-1] == "passed: largest absolute difference 2.5e-07"
+    assert tables_text(good).splitlines()[-1] == "passed: largest absolute difference 2.5e-07"

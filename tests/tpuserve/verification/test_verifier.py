@@ -178,9 +178,9 @@ def test_signatures_that_are_not_the_same_fail(tmp_path: Path) -> None:
 
 
 def test_progress_is_reported(doubled: Path) -> None:
-    told: list[tuple[int, int, str]] = []
-    verify(doubled, batch_sizes=[3], runs=0, progress=lambda *event: told.append(event))
-    assert told == [
+    events: list[tuple[int, int, str]] = []
+    verify(doubled, batch_sizes=[3], runs=0, progress=lambda *event: events.append(event))
+    assert events == [
         (0, 2, "loading {serve}"),
         (0, 2, "serving_default, batch size 3"),
         (1, 2, "loading {serve, tpu}"),

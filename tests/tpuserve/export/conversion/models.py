@@ -55,8 +55,8 @@ class Detector(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None, 5], tf.float32, "features")])
     def serve(self, features: Any) -> Any:
         boxes = features @ self.w
-        kept = tf.image.non_max_suppression(boxes[:, :4], boxes[:, 4], 10, 0.5)
-        return {"scores": tf.gather(boxes[:, 4], kept)}
+        indices = tf.image.non_max_suppression(boxes[:, :4], boxes[:, 4], 10, 0.5)
+        return {"scores": tf.gather(boxes[:, 4], indices)}
 
 
 class Checked(tf.Module):

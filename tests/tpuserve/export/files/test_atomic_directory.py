@@ -112,9 +112,9 @@ def test_an_export_that_runs_is_not_removed_by_another(tmp_path: Path) -> None:
 
 
 def test_only_directories_with_the_name_of_an_export_are_removed(tmp_path: Path) -> None:
-    kept = ["temp-1600000000", "temp-export-mine", "1600000000"]
-    for name in (*kept, f"temp-export-{'0' * 32}"):
+    names = ["temp-1600000000", "temp-export-mine", "1600000000"]
+    for name in (*names, f"temp-export-{'0' * 32}"):
         (tmp_path / name).mkdir()
     with AtomicDirectory(tmp_path) as staging:
         pass
-    assert {path.name for path in tmp_path.iterdir()} == {*kept, Path(staging.directory).name}
+    assert {path.name for path in tmp_path.iterdir()} == {*names, Path(staging.directory).name}

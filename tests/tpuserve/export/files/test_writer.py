@@ -172,12 +172,12 @@ def test_a_killed_export_leaves_no_version_and_the_next_removes_what_it_left(
     )
     with process:
         assert process.stdout is not None
-        said = process.stdout.readline()
+        line = process.stdout.readline()
         process.kill()
-    assert said == "half written\n"
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith("temp-")
-    assert (left / "variables").is_dir()
+    assert line == "half written\n"
+    (staging,) = tmp_path.iterdir()
+    assert staging.name.startswith("temp-")
+    assert (staging / "variables").is_dir()
     exported = models.export(models.half_plus_two, tmp_path)
     assert list(tmp_path.iterdir()) == [exported]
 

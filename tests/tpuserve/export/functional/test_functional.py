@@ -48,18 +48,18 @@ def test_a_function_answers_the_same_from_both_metagraphs(exported: str) -> None
 def test_the_whole_function_is_on_the_tpu_and_both_have_the_same_signatures(
     exported: str,
 ) -> None:
-    found = described(exported)
-    (computation,) = found[tags.SERVE_TPU].computations
+    metagraphs = described(exported)
+    (computation,) = metagraphs[tags.SERVE_TPU].computations
     assert computation.tpu_ops["Mul"] == 1
-    assert found[tags.SERVE].computations == ()
+    assert metagraphs[tags.SERVE].computations == ()
     specs = [
         {alias: (spec.dtype, spec.shape) for alias, spec in side.items()}
-        for one in found.values()
+        for one in metagraphs.values()
         for signature in one.signatures.values()
         for side in (signature.inputs, signature.outputs)
     ]
     assert specs == [{"x": ("float32", (None,))}, {"output": ("float32", (None,))}] * 2
-    assert [metagraph.signatures.keys() for metagraph in found.values()] == [
+    assert [metagraph.signatures.keys() for metagraph in metagraphs.values()] == [
         {"serving_default"}
     ] * 2
 
@@ -182,10 +182,10 @@ def test_a_batch_config_puts_a_batch_function_around_the_tpu_part(tmp_path: Path
     directory = export(
         half_plus_two, {"x": ROWS}, tmp_path, batch_config=BatchConfig(1, 4, 0, [2, 4])
     )
-    found = described(directory)
-    (batch_function,) = found[tags.SERVE_TPU].batch_functions
+    metagraphs = described(directory)
+    (batch_function,) = metagraphs[tags.SERVE_TPU].batch_functions
     assert batch_function.allowed_batch_sizes == (2, 4)
-    assert found[tags.SERVE].batch_functions == ()
+    assert metagraphs[tags.SERVE].batch_functions == ()
     answer = answers.both(directory, x=np.array([1, 2, 5], np.float32))
     np.testing.assert_allclose(answer["output"], [2.5, 3.0, 4.5])
 
@@ -228,9 +228,11 @@ def test_a_vocabulary_stays_on_the_host_and_is_filled_in_both_metagraphs(
     vocabulary.unlink()
     answer = answers.both(directory, words=answers.strings("bad", "good", "odd"))
     assert answer["score"].tolist() == [-1, 1, 0]
-    found = described(directory)
-    assert any("LookupTableFind" in op for op in found[tags.SERVE_TPU].host_ops)
-    assert [list(metagraph.signatures) for metagraph in found.values()] == [["serving_default"]] * 2
+    metagraphs = described(directory)
+    assert any("LookupTableFind" in op for op in metagraphs[tags.SERVE_TPU].host_ops)
+    assert [list(metagraph.signatures) for metagraph in metagraphs.values()] == [
+        ["serving_default"]
+    ] * 2
     loaded = tf.saved_model.load(directory, tags=["serve"]).signatures["serving_default"]
     assert loaded(words=tf.constant(["bad"]))["score"].numpy().tolist() == [-1]
 
@@ -332,9 +334,9 @@ def test_an_export_logs_nothing_that_the_user_did_not_do(
 ) -> None:
     # AutoGraph warns about functions whose source it cannot find: two lambdas on one line, which it
     # cannot tell apart, and a lambda that is not from a file.
-    found: dict[str, Any] = {"__name__": "theirs"}
-    exec("nowhere = lambda x: x * 2.0", found)
+    namespace: dict[str, Any] = {"__name__": "theirs"}
+    exec("nowhere = lambda x: x * 2.0", namespace)
     pair = (lambda x: x * 2.0, lambda x: x * 4.0)
-    for function in (pair[0], found["nowhere"], functools.partial(pair[1])):
+    for function in (pair[0], namespace["nowhere"], functools.partial(pair[1])):
         export(function, {"x": tf.TensorSpec([None], tf.float32)}, tmp_path)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []

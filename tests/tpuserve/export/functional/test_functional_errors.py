@@ -123,9 +123,9 @@ def test_a_model_or_signature_that_cannot_be_exported_is_refused_in_one_line(
 def test_an_invalid_setting_is_refused(
     tmp_path: Path, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    given = {"model": double, "signatures": X, "export_dir_base": tmp_path, **arguments}
+    options = {"model": double, "signatures": X, "export_dir_base": tmp_path, **arguments}
     with pytest.raises(error, match=message):
-        export(**given)
+        export(**options)
 
 
 def test_a_table_without_an_owner_is_refused(tmp_path: Path) -> None:

@@ -43,9 +43,12 @@ def test_a_trained_model_leaves_its_optimizer_behind(tmp_path: Path, package: An
     model.compile("adam", "mse")
     model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
     directory = export(model, tmp_path)
-    found = metagraph.read_saved_model(directory).metagraphs
+    metagraphs = metagraph.read_saved_model(directory).metagraphs
     # Each metagraph has a kernel of two float32 numbers and a bias of one: 12 bytes.
-    assert [sum(variable.bytes or 0 for variable in one.variables) for one in found] == [12, 12]
+    assert [sum(variable.bytes or 0 for variable in one.variables) for one in metagraphs] == [
+        12,
+        12,
+    ]
     assert Path(directory).parent == tmp_path
     x = np.array([[1, 2]], np.float32)
     (answer,) = answers.both(directory, x=x).values()

@@ -59,10 +59,10 @@ def test_a_batch_is_padded_to_an_allowed_size_and_rows_come_back() -> None:
         name = v1.placeholder(tf.string, [None])
         results = call_batched(rows_of, {"x": x, "name": name, "none": None}, CONFIG)
         assert results["count"].shape.as_list() == [None, 1]
-        found = session.run(results, {x: [[1.0], [2.0], [3.0]], name: ["a", "b", "c"]})
-    assert found["count"].ravel().tolist() == [4.0] * 3
-    assert found["twice"][0].ravel().tolist() == [2.0, 4.0, 6.0]
-    assert found["name"].tolist() == [b"a", b"b", b"c"]
+        outputs = session.run(results, {x: [[1.0], [2.0], [3.0]], name: ["a", "b", "c"]})
+    assert outputs["count"].ravel().tolist() == [4.0] * 3
+    assert outputs["twice"][0].ravel().tolist() == [2.0, 4.0, 6.0]
+    assert outputs["name"].tolist() == [b"a", b"b", b"c"]
 
 
 def test_a_request_larger_than_a_batch_is_refused() -> None:
@@ -77,9 +77,9 @@ def test_a_request_larger_than_a_batch_is_refused() -> None:
 def test_sizes_are_compared_in_tensorflow_1_as_well() -> None:
     with tf.Graph().as_default():
         inputs = [v1.placeholder(tf.float32, [None]), tf.ones([2]), tf.ones([2])]
-        assert call_batched(lambda given: given[1], inputs, CONFIG).shape.as_list() == [2]
+        assert call_batched(lambda nest: nest[1], inputs, CONFIG).shape.as_list() == [2]
         with pytest.raises(ExportError, match="have 2 and 3 rows"):
-            call_batched(lambda given: given, [tf.ones([2]), tf.ones([3])], CONFIG)
+            call_batched(lambda nest: nest, [tf.ones([2]), tf.ones([3])], CONFIG)
 
 
 def test_variables_are_created_outside_and_captured() -> None:
@@ -109,7 +109,7 @@ def test_variables_are_created_outside_and_captured() -> None:
 )
 def test_inputs_without_rows_are_refused(inputs: Any, message: str) -> None:
     with tf.Graph().as_default(), pytest.raises(ExportError, match=message):
-        call_batched(lambda given: given, inputs(), CONFIG)
+        call_batched(lambda nest: nest, inputs(), CONFIG)
 
 
 @pytest.mark.parametrize(

@@ -86,17 +86,17 @@ def test_call_computation_requires_a_rewrite() -> None:
 
 @pytest.mark.parametrize("config", [None, CONFIG], ids=["whole", "batched"])
 def test_any_spec_is_returned_with_results_of_the_call(config: BatchConfig | None) -> None:
-    seen: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Spec:
-        seen.update(mode=mode, params=params, labels=labels)
+        arguments.update(mode=mode, params=params, labels=labels)
         y = features["x"] * 2.0
         return Spec({"y": y}, {"serving_default": PredictOutput({"z": y})}, tf.reduce_sum(y))
 
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None, 1])
         spec = model_fn_inference_on_tpu(model_fn, {"x": x}, params={"a": 1}, batch_config=config)
-    assert seen == {"mode": "infer", "params": {"a": 1}, "labels": None}
+    assert arguments == {"mode": "infer", "params": {"a": 1}, "labels": None}
     outputs = spec.export_outputs["serving_default"].outputs
     assert spec.predictions["y"].graph is outputs["z"].graph is graph
     assert outputs["z"].shape.as_list() == [None, 1]

@@ -44,7 +44,7 @@ def test_a_result_that_is_no_tensor_is_refused() -> None:
 def test_a_computation_that_passes_its_inputs_through_puts_nothing_on_the_tpu() -> None:
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None])
-        assert on_tpu(lambda given: {"y": given}, x)["y"] is x
+        assert on_tpu(lambda y: {"y": y}, x)["y"] is x
         assert [operation.type for operation in graph.get_operations()] == ["Placeholder"]
 
 

@@ -11,7 +11,7 @@ from tpuserve.saved_model import metagraph
 from tpuserve.saved_model.inspection import summary_tables
 
 
-def shown(directory: Path, encoding: str = "utf-8", **console: object) -> str:
+def summary_text(directory: Path, encoding: str = "utf-8", **console: object) -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     settings = {"width": 160, **console}
     screen = Console(file=file, **settings)  # type: ignore[arg-type]
@@ -25,7 +25,9 @@ def written(graph: pb.GraphDef, directory: Path) -> Path:
 
 
 def test_both_metagraphs_are_printed_with_the_devices_of_their_ops(tmp_path: Path) -> None:
-    text = shown(saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "1"))
+    text = summary_text(
+        saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "1")
+    )
     for expected in (
         "metagraph {serve}, TensorFlow 2.21.0",
         "on the TPU   nothing",
@@ -41,16 +43,18 @@ def test_both_metagraphs_are_printed_with_the_devices_of_their_ops(tmp_path: Pat
 def test_tpu_graph_without_the_tag_tpu_is_noted(tmp_path: Path) -> None:
     model = saved_models.half_plus_two()
     model.meta_graphs[0].graph_def.CopyFrom(model.meta_graphs[1].graph_def)
-    text = shown(saved_models.write_saved_model(model, tmp_path / "1"))
+    text = summary_text(saved_models.write_saved_model(model, tmp_path / "1"))
     note = "TPU computations without the tag tpu: a machine without a TPU lowers them to its CPU"
     assert text.count(note) == 1
     graph = pb.GraphDef()
     graph.node.add(name="metadata", op="TPUReplicateMetadata")
-    assert "on the TPU   a computation of tpu.rewrite" in shown(written(graph, tmp_path / "2"))
+    assert "on the TPU   a computation of tpu.rewrite" in summary_text(
+        written(graph, tmp_path / "2")
+    )
 
 
 def test_batching_variables_and_files_of_a_real_export_are_printed() -> None:
-    text = shown(WORDS)
+    text = summary_text(WORDS)
     for expected in (
         ": up to 4 rows, padded to 1, 4; waits 5 ms; 2 at once, 100 in the queue",
         "variables    3, 200 B; model/dense/embedding float32 [4, 8] 128 B, ",
@@ -65,12 +69,12 @@ def test_batching_variables_and_files_of_a_real_export_are_printed() -> None:
 def test_problem_is_printed(tmp_path: Path) -> None:
     directory = saved_models.copy_of_words(tmp_path / "1")
     (directory / "assets" / "vocabulary.txt").unlink()
-    assert "problem      assets/vocabulary.txt is missing" in shown(directory)
+    assert "problem      assets/vocabulary.txt is missing" in summary_text(directory)
 
 
 def test_colours_are_printed_to_terminals_alone() -> None:
-    assert "\x1b[" in shown(WORDS, force_terminal=True, color_system="standard")
-    assert "\x1b[" not in shown(WORDS)
+    assert "\x1b[" in summary_text(WORDS, force_terminal=True, color_system="standard")
+    assert "\x1b[" not in summary_text(WORDS)
 
 
 def test_lines_in_a_pipe_are_not_wrapped(
@@ -85,7 +89,7 @@ def test_lines_in_a_pipe_are_not_wrapped(
 def test_ascii_console_gets_ascii_alone(tmp_path: Path) -> None:
     graph = pb.GraphDef()
     graph.node.add(op="Größe")
-    text = shown(written(graph, tmp_path / "1"), encoding="ascii")
+    text = summary_text(written(graph, tmp_path / "1"), encoding="ascii")
     assert "on the host  1 op: Gr\\xf6\\xdfe 1" in text
 
 
@@ -101,13 +105,13 @@ def test_ascii_console_gets_ascii_alone(tmp_path: Path) -> None:
 def test_control_characters_in_a_name_are_escaped(tmp_path: Path, name: str, expected: str) -> None:
     graph = pb.GraphDef()
     graph.node.add(op=name)
-    assert f"1 op: {expected}" in shown(written(graph, tmp_path / "1"))
+    assert f"1 op: {expected}" in summary_text(written(graph, tmp_path / "1"))
 
 
 def test_directory_of_any_name_is_printed(tmp_path: Path) -> None:
     directory = tmp_path / "[red]\udcff"
     saved_models.copy_of_words(directory)
-    assert "[red]\\udcff: graph" in shown(directory)
+    assert "[red]\\udcff: graph" in summary_text(directory)
 
 
 def test_omitted_entries_of_long_lists_are_counted(tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_omitted_entries_of_long_lists_are_counted(tmp_path: Path) -> None:
     for op in "ABCDEFGH":
         model.meta_graphs[0].graph_def.node.add(op=op)
     model.meta_graphs[0].graph_def.node.add(op="I" * 5000)
-    text = shown(saved_models.write_saved_model(model, tmp_path / "1"))
+    text = summary_text(saved_models.write_saved_model(model, tmp_path / "1"))
     assert "s199" in text
     assert "s200" not in text
     assert "and 100 more" in text
@@ -131,5 +135,5 @@ def test_variable_of_unknown_size_is_marked(tmp_path: Path) -> None:
         node = graph.node.add(name=name, op="VarHandleOp")
         node.attr["dtype"].type = pb.DT_FLOAT
         node.attr["shape"].shape.dim.add(size=size)
-    text = shown(written(graph, tmp_path / "1"))
+    text = summary_text(written(graph, tmp_path / "1"))
     assert "2, 2.0 MB and 1 of unknown size; v float32 [500000] 2.0 MB, w float32 [?] of" in text

@@ -38,15 +38,15 @@ def test_an_op_is_named_with_its_node_its_function_and_its_line(tmp_path: Path) 
         text = tf.strings.as_string(inputs["x"], name="spelled")
         return {"y": tf.strings.to_hash_bucket_fast(text, 7, name="hashed")}
 
-    found = {
+    hazards = {
         hazard.node: hazard for hazard in hazards_of(tmp_path, model) if hazard.severity == "error"
     }
-    assert [found[node].op for node in ("spelled", "hashed")] == [
+    assert [hazards[node].op for node in ("spelled", "hashed")] == [
         "AsString",
         "StringToHashBucketFast",
     ]
-    assert "tpu_computation" in found["spelled"].function
-    assert "test_metagraph_hazards.py:" in (found["spelled"].line or "")
+    assert "tpu_computation" in hazards["spelled"].function
+    assert "test_metagraph_hazards.py:" in (hazards["spelled"].line or "")
 
 
 def test_an_outside_compiled_op_is_no_hazard(tmp_path: Path) -> None:
@@ -82,33 +82,33 @@ def test_64_bit_types_are_reported_once_per_computation(tmp_path: Path) -> None:
         wide = tf.cast(inputs["x"], tf.float64)
         return {"y": wide * wide, "class": tf.argmax(inputs["x"])}
 
-    found = hazards_of(tmp_path, model)
-    assert [(hazard.kind, hazard.severity) for hazard in found] == [
+    hazards = hazards_of(tmp_path, model)
+    assert [(hazard.kind, hazard.severity) for hazard in hazards] == [
         ("float64", "warning"),
         ("int64", "note"),
     ]
-    assert "in 1 op (ArgMax)" in found[1].message
+    assert "in 1 op (ArgMax)" in hazards[1].message
 
 
 def test_open_dimensions_are_reported_as_recompilations(tmp_path: Path) -> None:
     inputs = {"x": tf.TensorSpec([None, None], tf.float32)}
-    found = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, inputs)
-    assert [hazard.kind for hazard in found] == ["recompilation", "recompilation"]
-    assert "leaves open dimension 1 of 'x'" in found[0].message
-    assert "accepts any batch size" in found[1].message
+    hazards = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, inputs)
+    assert [hazard.kind for hazard in hazards] == ["recompilation", "recompilation"]
+    assert "leaves open dimension 1 of 'x'" in hazards[0].message
+    assert "accepts any batch size" in hazards[1].message
 
 
 def test_a_model_without_a_tpu_computation_is_reported(tmp_path: Path) -> None:
-    found = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, on_host=True)
-    assert [hazard.kind for hazard in found] == ["no_computation"]
+    hazards = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, on_host=True)
+    assert [hazard.kind for hazard in hazards] == ["no_computation"]
 
 
 def test_random_ops_are_reported(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": inputs["x"] + tf.random.normal([4])}
 
-    (found,) = hazards_of(tmp_path, model)
-    assert (found.kind, found.op) == ("random", "RandomStandardNormal")
+    (hazard,) = hazards_of(tmp_path, model)
+    assert (hazard.kind, hazard.op) == ("random", "RandomStandardNormal")
 
 
 def test_shapes_that_depend_on_values_are_reported(tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_a_shape_from_an_input_is_reported(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": tf.fill(inputs["n"] + 2, 1.0, name="filled")}
 
-    found = [
+    hazards = [
         hazard for hazard in hazards_of(tmp_path, model, inputs) if hazard.kind == "constant_input"
     ]
-    assert [(hazard.op, hazard.node, hazard.severity) for hazard in found] == [
+    assert [(hazard.op, hazard.node, hazard.severity) for hazard in hazards] == [
         ("Fill", "filled", "warning")
     ]
 
@@ -139,8 +139,8 @@ def test_strings_that_xla_does_not_refuse_are_reported(tmp_path: Path) -> None:
         with tf.control_dependencies([words]):
             return {"y": inputs["x"] + 1.0}
 
-    (found,) = hazards_of(tmp_path, model)
-    assert (found.kind, found.op, found.severity) == ("strings", "Const", "warning")
+    (hazard,) = hazards_of(tmp_path, model)
+    assert (hazard.kind, hazard.op, hazard.severity) == ("strings", "Const", "warning")
 
 
 def test_only_computations_have_hazards(tmp_path: Path) -> None:
@@ -149,10 +149,10 @@ def test_only_computations_have_hazards(tmp_path: Path) -> None:
         x = tf.strings.to_number(text)
         return {"y": inference_on_tpu(lambda x: 2.0 * x, [x], 1, 4, 100, [4])[0]}
 
-    found = hazards_of(
+    hazards = hazards_of(
         tmp_path, lambda inputs: {"y": 2.0 * inputs["x"]}, candidate=model, on_host=True
     )
-    assert found == []
+    assert hazards == []
 
 
 def constant(*shape: int) -> PlacedNode:
@@ -164,9 +164,9 @@ def constant(*shape: int) -> PlacedNode:
 
 def test_more_than_two_gib_of_constants_are_refused() -> None:
     # An element has 4 bytes, so two constants of 2**28 elements have exactly 2 GiB.
-    (found,) = node_hazards.find_large_constants([constant(2**28), constant(2**28), constant(1)])
-    assert (found.kind, found.severity, found.node) == ("constants", "error", "table")
-    assert str(2**31 + 4) in found.message
+    (hazard,) = node_hazards.find_large_constants([constant(2**28), constant(2**28), constant(1)])
+    assert (hazard.kind, hazard.severity, hazard.node) == ("constants", "error", "table")
+    assert str(2**31 + 4) in hazard.message
     assert list(node_hazards.find_large_constants([constant(2**28), constant(2**28)])) == []
 
 
@@ -190,7 +190,7 @@ def test_an_output_without_finite_numbers_is_reported(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": tf.math.log(-1.0 - inputs["x"]), "z": inputs["x"] + 1.0}
 
-    (found,) = hazards_of(tmp_path, model)
-    assert (found.kind, found.severity) == ("not_finite", "warning")
-    assert "4 of 4 values of output 'y' of signature 'serving_default' are NaN" in found.message
-    assert "--inputs" in found.message
+    (hazard,) = hazards_of(tmp_path, model)
+    assert (hazard.kind, hazard.severity) == ("not_finite", "warning")
+    assert "4 of 4 values of output 'y' of signature 'serving_default' are NaN" in hazard.message
+    assert "--inputs" in hazard.message

@@ -21,10 +21,10 @@ def messages(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",
         for name in names
         for size in warm
     ]
-    found = recompilations.find_recompilations(
+    hazards = recompilations.find_recompilations(
         dict.fromkeys(names, ON_TPU), dict.fromkeys(names, OPEN), allowed, records
     )
-    return [f"{hazard.severity}: {hazard.message}" for hazard in found]
+    return [f"{hazard.severity}: {hazard.message}" for hazard in hazards]
 
 
 def test_an_open_batch_is_reported_once_for_all_signatures() -> None:

@@ -71,9 +71,10 @@ def test_an_array_without_a_name_is_refused(tmp_path: Path) -> None:
 
 def chosen(*names: str) -> Any:
     arrays = {name: np.array([number]) for number, name in enumerate(names)}
-    found = npz_inputs.assign_to_signatures(arrays, SIGNATURES, "inputs.npz")
+    assignment = npz_inputs.assign_to_signatures(arrays, SIGNATURES, "inputs.npz")
     return {
-        name: {alias: names[pair[0]] for alias, pair in of.items()} for name, of in found.items()
+        name: {alias: names[pair[0]] for alias, pair in of.items()}
+        for name, of in assignment.items()
     }
 
 

@@ -35,16 +35,16 @@ def predict(**inputs: Any) -> Any:
 
 
 def example(key: str, value: float) -> Any:
-    made = tf.train.Example()
-    made.features.feature[key].float_list.value.append(value)
-    return made
+    tf_example = tf.train.Example()
+    tf_example.features.feature[key].float_list.value.append(value)
+    return tf_example
 
 
 def test_a_predict_request_has_arrays(tmp_path: Path) -> None:
-    found = warm_up_inputs.read_warm_up_inputs(
+    inputs = warm_up_inputs.read_warm_up_inputs(
         records(tmp_path, predict(x=[1.0, 2.0])), SIGNATURES, []
     )
-    assert found["serving_default"][0]["x"].tolist() == [1.0, 2.0]
+    assert inputs["serving_default"][0]["x"].tolist() == [1.0, 2.0]
 
 
 def test_a_classification_has_serialized_examples_with_their_context(tmp_path: Path) -> None:
@@ -53,8 +53,10 @@ def test_a_classification_has_serialized_examples_with_their_context(tmp_path: P
     request.model_spec.signature_name = "classes"
     request.input.example_list_with_context.context.CopyFrom(example("shared", 1))
     request.input.example_list_with_context.examples.append(example("own", 2))
-    (found,) = warm_up_inputs.read_warm_up_inputs(records(tmp_path, log), SIGNATURES, [])["classes"]
-    parsed = tf.train.Example.FromString(found["inputs"][0])
+    (inputs,) = warm_up_inputs.read_warm_up_inputs(records(tmp_path, log), SIGNATURES, [])[
+        "classes"
+    ]
+    parsed = tf.train.Example.FromString(inputs["inputs"][0])
     assert sorted(parsed.features.feature) == ["own", "shared"]
 
 
