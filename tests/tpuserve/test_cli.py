@@ -147,8 +147,8 @@ def test_the_command_line_does_not_import_tensorflow(arguments: list[str], direc
         f"try: main({arguments!r})\n"
         "finally: assert 'tensorflow' not in sys.modules and 'fastapi' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.slow
@@ -158,8 +158,8 @@ def test_a_command_does_not_import_the_other_commands() -> None:
         "try: main(['serve', '--help'])\n"
         "finally: assert not {'numpy', 'rich', 'fastapi', 'google.protobuf'} & {*sys.modules}"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_version_is_the_newest_of_the_changelog(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,14 +184,14 @@ def test_inspect_shows_each_of_several_directories(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_a_one_line_error(directory: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "tpuserve", "inspect", str(directory)],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
         )
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
+    assert result.returncode != 0
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ SERVINGS = {
 
 def theirs(name: str) -> Descriptor:
     package = "tensorflow.serving" if name in SERVINGS else "tensorflow"
-    found: Descriptor = descriptor_pool.Default().FindMessageTypeByName(f"{package}.{name}")
-    return found
+    descriptor: Descriptor = descriptor_pool.Default().FindMessageTypeByName(f"{package}.{name}")
+    return descriptor
 
 
 def wire(message: Descriptor) -> dict[str, tuple[Any, ...]]:

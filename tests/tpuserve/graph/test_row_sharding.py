@@ -22,14 +22,14 @@ def test_mod_gives_each_replica_every_nth_row() -> None:
 @pytest.mark.parametrize("num_rows", [1, 8, 9, 16, 23])
 def test_each_row_has_one_owner_and_fits_into_its_part(strategy: str, num_rows: int) -> None:
     sharding = RowSharding(strategy, num_rows, num_replicas=8)
-    found = {}
+    owners = {}
     for replica in range(8):
         for position, row in enumerate(sharding.rows_of(replica)):
             assert (sharding.owner(row), sharding.local_row(row)) == (replica, position)
             assert position < sharding.rows_per_replica
-            found[row] = replica
-    assert sorted(found) == list(range(num_rows))
-    assert sharding.is_complete == (set(found.values()) == set(range(8)))
+            owners[row] = replica
+    assert sorted(owners) == list(range(num_rows))
+    assert sharding.is_complete == (set(owners.values()) == set(range(8)))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -107,11 +107,13 @@ def test_computation_may_be_in_a_loop_or_branch_of_the_host(
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", is_v2)
     v = replicas.variable()
 
-    def body(done: Any) -> Any:
-        with tf.control_dependencies(lowered(lambda x: v.assign_add(x), tf.cast(done, tf.float32))):
-            return done + 1
+    def body(iteration: Any) -> Any:
+        with tf.control_dependencies(
+            lowered(lambda x: v.assign_add(x), tf.cast(iteration, tf.float32))
+        ):
+            return iteration + 1
 
-    looped = v1.while_loop(lambda done: done < 4, body, [0], return_same_structure=False)
+    looped = v1.while_loop(lambda iteration: iteration < 4, body, [0], return_same_structure=False)
     with tf.control_dependencies([looped]):
         chosen = v1.cond(v > -1.0, lambda: lowered(lambda: v * 10.0)[0], lambda: v * 0.0)
     # The loop adds 0 + 1 + 2 + 3.

@@ -135,10 +135,10 @@ def test_seeded_random_ops_differ_between_replicas_and_repeat_in_a_new_run() -> 
 def test_outside_compilation_runs_for_each_replica_between_compiled_clusters(
     compiled: bool,
 ) -> None:
-    seen: list[float] = []
+    values: list[float] = []
 
     def note(x: Any) -> Any:
-        seen.append(float(x))
+        values.append(float(x))
         return x + np.float32(100.0)
 
     def computation(x: Any) -> Any:
@@ -149,7 +149,7 @@ def test_outside_compilation_runs_for_each_replica_between_compiled_clusters(
 
     results, _ = replicas.run(computation, [[1.0], [2.0]], compiled=compiled)
     assert results == [103.0, 105.0]
-    assert sorted(seen) == [2.0, 4.0]
+    assert sorted(values) == [2.0, 4.0]
 
 
 @both
@@ -191,14 +191,14 @@ def control_flow_v2() -> Any:
 
 def test_each_core_has_its_own_infeed_and_outfeed_queue() -> None:
     def computation() -> Any:
-        def body(done: Any) -> Any:
+        def body(iteration: Any) -> Any:
             (x,) = tpu_ops.infeed_dequeue_tuple([tf.float32], [[2]])
-            sent = tpu_ops.outfeed_enqueue_tuple([x * 10.0])
-            with tf.control_dependencies([sent]):
-                return done + 1
+            outfeed = tpu_ops.outfeed_enqueue_tuple([x * 10.0])
+            with tf.control_dependencies([outfeed]):
+                return iteration + 1
 
         return while_v2.while_loop(
-            lambda done: done < 2, body, [tf.constant(0)], return_same_structure=False
+            lambda iteration: iteration < 2, body, [tf.constant(0)], return_same_structure=False
         )
 
     with tf.Graph().as_default():
@@ -212,16 +212,16 @@ def test_each_core_has_its_own_infeed_and_outfeed_queue() -> None:
             for core in (0, 1)
         ]
         lowered = lower_in_place([outputs[0][0], *feeds, *received])
-        done, *rest = lowered.targets
+        loop, *rest = lowered.targets
         with v1.Session(config=replicas.config()) as session:
             for core, value in ((0, 1.0), (0, 2.0), (1, 3.0), (1, 4.0)):
                 session.run(rest[core], {batch: [value, value]})
-            session.run(done)
+            session.run(loop)
             first = session.run(rest[2:])
             second = session.run(rest[2:])
             session.run(lowered.end_infeeds)
             with pytest.raises(tf.errors.OutOfRangeError, match="emulated_tpu/infeed"):
-                session.run(done)
+                session.run(loop)
     np.testing.assert_array_equal(first, [[10.0, 10.0], [30.0, 30.0]])
     np.testing.assert_array_equal(second, [[20.0, 20.0], [40.0, 40.0]])
 

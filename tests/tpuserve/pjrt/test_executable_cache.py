@@ -46,8 +46,8 @@ def test_stored_executable_is_found_by_another_cache_of_the_directory(
     tmp_path: Path, device: Any
 ) -> None:
     store(tmp_path / "new" / "executables", device)
-    found = find(tmp_path / "new" / "executables", device)
-    assert found(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+    executable = find(tmp_path / "new" / "executables", device)
+    assert executable(np.ones(3, np.float32)).tolist() == [2, 2, 2]
     assert find(tmp_path / "new" / "executables", device, "triple") is None
 
 

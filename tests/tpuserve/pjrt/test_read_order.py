@@ -9,7 +9,7 @@ from tpuserve.proto import saved_model_pb2 as pb
 def nodes(**inputs: tuple[str, list[str]]) -> Any:
     """Make the nodes of a graph: name=(op, inputs)."""
     return pb.GraphDef(
-        node=[pb.NodeDef(name=name, op=op, input=given) for name, (op, given) in inputs.items()]
+        node=[pb.NodeDef(name=name, op=op, input=sources) for name, (op, sources) in inputs.items()]
     ).node
 
 

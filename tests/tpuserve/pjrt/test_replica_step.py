@@ -20,12 +20,18 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def devices() -> Iterator[tuple[Any, ...]]:
-    with pjrt_devices(REPLICAS) as found:
-        yield found
+    with pjrt_devices(REPLICAS) as cpu_devices:
+        yield cpu_devices
 
 
 def run(
-    step: ReplicaStep, devices: Any, count: int = 1, *, seed: int = 7, first: int = 0, done: int = 0
+    step: ReplicaStep,
+    devices: Any,
+    count: int = 1,
+    *,
+    seed: int = 7,
+    first: int = 0,
+    earlier_steps: int = 0,
 ) -> tuple[list[Any], list[bool], dict[str, Any]]:
     """Run steps whose variables start at zero; a batch is filled with the number of its replica.
 
@@ -39,7 +45,9 @@ def run(
     batches = program.make_batches(count)
     for replica in range(REPLICAS):
         batches[0][replica] = replica
-    ran = program.dispatch(batches, count, seed=seed, step=first, done=done, iterations=count)
+    ran = program.dispatch(
+        batches, count, seed=seed, step=first, done=earlier_steps, iterations=count
+    )
     values = program.get_variables(range(len(step.variables)))
     return (
         [np.asarray(result)[:, :count] for result in ran.results],
@@ -49,23 +57,23 @@ def run(
 
 
 def test_sum_over_replicas_updates_the_variable_in_each_step(devices: Any) -> None:
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         total = v1.tpu.cross_replica_sum(tf.reduce_sum(batch))
         return variable("total").assign_add(total, read_value=False)
 
-    found = make_step(step)
-    assert [feed.shape for feed in found.feeds] == [(3,)]
-    assert [variable.name for variable in found.variables] == ["total"]
-    assert found.changed_variables == (0,)
-    assert found.iterations == "iterations:0"
+    replica_step = make_step(step)
+    assert [feed.shape for feed in replica_step.feeds] == [(3,)]
+    assert [variable.name for variable in replica_step.variables] == ["total"]
+    assert replica_step.changed_variables == (0,)
+    assert replica_step.iterations == "iterations:0"
     # A step adds 3 * (0 + 1 + 2 + 3).
-    assert run(found, devices, 5)[2] == {"total": 90.0}
+    assert run(replica_step, devices, 5)[2] == {"total": 90.0}
 
 
 def test_sum_in_groups_and_in_a_branch_and_in_a_loop(devices: Any) -> None:
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         pairs = v1.tpu.cross_replica_sum(batch, [[0, 1], [2, 3]])
-        branch = tf.cond(done < 5, lambda: v1.tpu.cross_replica_sum(batch), lambda: batch)
+        branch = tf.cond(iteration < 5, lambda: v1.tpu.cross_replica_sum(batch), lambda: batch)
         _, loop = tf.while_loop(
             lambda count, total: count < 3,
             lambda count, total: (count + 1, total + v1.tpu.cross_replica_sum(batch)),
@@ -81,7 +89,7 @@ def test_sum_in_groups_and_in_a_branch_and_in_a_loop(devices: Any) -> None:
 
 
 def test_all_to_all_and_permute_move_rows_between_replicas(devices: Any) -> None:
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         exchanged = tf.raw_ops.AllToAll(
             input=batch[:, None],
             group_assignment=[[0, 1, 2, 3]],
@@ -98,7 +106,7 @@ def test_all_to_all_and_permute_move_rows_between_replicas(devices: Any) -> None
 
 
 def test_a_variable_of_unknown_shape_is_refused_by_its_name() -> None:
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         with tf.init_scope():
             shapeless = v1.Variable(
                 tf.zeros([1]),
@@ -113,7 +121,7 @@ def test_a_variable_of_unknown_shape_is_refused_by_its_name() -> None:
         make_step(step)
 
 
-def noise(batch: Any, done: Any) -> Any:
+def noise(batch: Any, iteration: Any) -> Any:
     uniform = tf.random.uniform([2], seed=3)
     return send(uniform, tf.random.normal([2], seed=3), tf.random.uniform([2], seed=3))
 
@@ -136,7 +144,7 @@ def test_random_numbers_differ_in_each_iteration_and_call_of_a_function(devices:
     def draw() -> Any:
         return tf.random.uniform([1], seed=3)
 
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         _, drawn = tf.while_loop(
             lambda count, drawn: count < 3,
             lambda count, drawn: (count + 1, tf.concat([drawn[1:], draw()], 0)),
@@ -150,17 +158,17 @@ def test_random_numbers_differ_in_each_iteration_and_call_of_a_function(devices:
 
 
 def test_step_that_sends_in_a_branch_says_when_it_sends(devices: Any) -> None:
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         def sending() -> Any:
             with tf.control_dependencies([send(batch)]):
                 return tf.constant(True)
 
-        return tf.cond(tf.equal(done % 3, 0), sending, lambda: tf.constant(False))
+        return tf.cond(tf.equal(iteration % 3, 0), sending, lambda: tf.constant(False))
 
     v1.enable_control_flow_v2()
-    found = make_step(step)
-    assert not found.sends_always
-    (batch,), is_sent, _ = run(found, devices, 4, done=2)
+    replica_step = make_step(step)
+    assert not replica_step.sends_always
+    (batch,), is_sent, _ = run(replica_step, devices, 4, earlier_steps=2)
     # The run has the steps 2 to 5 of the loop, of which only step 3 is a multiple of three.
     assert is_sent == [False, True, False, False]
     np.testing.assert_array_equal(batch[:, 1, 0], [0, 1, 2, 3])
@@ -169,11 +177,11 @@ def test_step_that_sends_in_a_branch_says_when_it_sends(devices: Any) -> None:
 @pytest.mark.parametrize(
     ("op", "step"),
     [
-        ("AsString", lambda batch, done: tf.strings.as_string(batch).op),
-        ("RandomShuffle", lambda batch, done: send(tf.random.shuffle(batch))),
+        ("AsString", lambda batch, iteration: tf.strings.as_string(batch).op),
+        ("RandomShuffle", lambda batch, iteration: send(tf.random.shuffle(batch))),
         (
             "Exp",
-            lambda batch, done: v1.tpu.outside_compilation(lambda: send(tf.exp(batch))),
+            lambda batch, iteration: v1.tpu.outside_compilation(lambda: send(tf.exp(batch))),
         ),
     ],
 )
@@ -189,7 +197,7 @@ def test_graph_without_a_loop_on_replicas_is_refused() -> None:
 
 
 def test_tensor_from_outside_of_the_step_is_refused_by_name() -> None:
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         with tf.init_scope():
             outside = v1.placeholder(tf.float32, [3], name="outside")
         return send(batch + outside)
@@ -199,7 +207,7 @@ def test_tensor_from_outside_of_the_step_is_refused_by_name() -> None:
 
 
 def test_variable_that_no_device_has_memory_for_is_named_with_its_bytes(devices: Any) -> None:
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         return variable("total").assign_add(tf.reduce_sum(batch), read_value=False)
 
     program = StepProgram(make_step(step), devices)
@@ -210,13 +218,13 @@ def test_variable_that_no_device_has_memory_for_is_named_with_its_bytes(devices:
 
 
 def test_feed_of_unknown_size_is_filled_up_to_a_power_of_two(devices: Any) -> None:
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         is_filling = tf.cast(tf.equal(batch, -1), tf.int32)
         return send(tf.reduce_sum(batch)[None], tf.reduce_sum(is_filling)[None])
 
-    found = make_step(step, (2, None), tf.int32)
-    assert found.unknown_sizes == ((0, 1),)
-    program = StepProgram(found, devices)
+    replica_step = make_step(step, (2, None), tf.int32)
+    assert replica_step.unknown_sizes == ((0, 1),)
+    program = StepProgram(replica_step, devices)
     for size, room in ((3, 4), (4, 4), (5, 8)):
         (batch,) = batches = program.make_batches(1, [size])
         assert batch.shape == (REPLICAS, 1, 2, room)

@@ -32,8 +32,8 @@ both_strategies = pytest.mark.parametrize("strategy", [DIV, MOD])
 
 @pytest.fixture(scope="module")
 def devices() -> Iterator[tuple[Any, ...]]:
-    with pjrt_devices(REPLICAS) as found:
-        yield found
+    with pjrt_devices(REPLICAS) as cpu_devices:
+        yield cpu_devices
 
 
 def divided(name: str, strategy: str, rows: int = ROWS, dim: int = DIM) -> Any:
@@ -50,15 +50,15 @@ def update(strategy: str, rows: int = ROWS, dim: int = DIM) -> Any:
     """
     sharding = RowSharding(strategy, rows, REPLICAS)
 
-    def step(batch: Any, done: Any) -> Any:
+    def step(batch: Any, iteration: Any) -> Any:
         table, last = (divided(name, strategy, rows, dim) for name in ("table", "last"))
         replica, ids = tf.cast(batch[0], tf.int32), tf.cast(batch[1:], tf.int32)
         is_own = tf.equal(sharding.owner(ids), replica)[:, None]
         # A gather of a row of another replica gives some row, which the replica does not use.
         own = tf.raw_ops.ResourceGather(resource=table, indices=ids, dtype=tf.float32)
-        found = v1.tpu.cross_replica_sum(tf.where(is_own, own, tf.zeros_like(own)))
-        changes = {"indices": ids, "updates": found}
-        with tf.control_dependencies([send(found)]):
+        values = v1.tpu.cross_replica_sum(tf.where(is_own, own, tf.zeros_like(own)))
+        changes = {"indices": ids, "updates": values}
+        with tf.control_dependencies([send(values)]):
             return tf.group(
                 tf.raw_ops.ResourceScatterAdd(resource=table, **changes),
                 tf.raw_ops.ResourceScatterUpdate(resource=last, **changes),
@@ -92,10 +92,10 @@ def test_rows_are_found_and_changed_by_their_owners(strategy: str, devices: Any)
     names = [variable.name for variable in step.variables]
     assert names == ["table", "last"]
     dispatched = dispatch(program, IDS, 3)
-    found = np.asarray(dispatched.results[0])
+    rows = np.asarray(dispatched.results[0])
     for replica in range(REPLICAS):
         for number in range(3):
-            np.testing.assert_array_equal(found[replica, number], table[IDS] * 2**number)
+            np.testing.assert_array_equal(rows[replica, number], table[IDS] * 2**number)
     table[IDS] *= 8
     # The last step has stored what it has found: the rows after two steps.
     last[IDS] = table[IDS] / 2
@@ -186,7 +186,7 @@ def test_rows_with_nan_on_one_device_are_reported_and_padding_is_not(
 def test_use_of_a_divided_variable_without_its_rows_is_refused_with_its_line(
     op: str, use: Any
 ) -> None:
-    graph = build(lambda batch, done: tf.group(use(divided("table", DIV))))
+    graph = build(lambda batch, iteration: tf.group(use(divided("table", DIV))))
     with pytest.raises(
         UnsupportedOnTpu, match=rf"{op}.*model.py:12.*, uses a variable whose rows are divided"
     ):

@@ -26,13 +26,13 @@ def build(
     from tensorflow.python.tpu.ops import tpu_ops
 
     def computation(count: Any) -> Any:
-        def body(done: Any) -> Any:
+        def body(iteration: Any) -> Any:
             (batch,) = tpu_ops.infeed_dequeue_tuple(dtypes=[dtype], shapes=[shape])
-            with tf.control_dependencies([step(batch, done)]):
-                return done + 1
+            with tf.control_dependencies([step(batch, iteration)]):
+                return iteration + 1
 
         return while_v2.while_loop(
-            lambda done: done < count, body, [tf.constant(0)], return_same_structure=False
+            lambda iteration: iteration < count, body, [tf.constant(0)], return_same_structure=False
         )
 
     with tf.Graph().as_default() as graph:

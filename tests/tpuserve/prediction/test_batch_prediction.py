@@ -110,10 +110,10 @@ def test_json_lines_have_named_inputs_or_a_single_value(model: Path, tmp_path: P
     path = models.write_lines(tmp_path / "data.jsonl", rows)
     run(model, tmp_path, path, output_format=OutputFormat.JSON_LINES)
     lines = (tmp_path / "out" / f"{FIRST}.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    y = np.array([prediction["y"] for prediction in found], np.float32)
+    predictions = [json.loads(line) for line in lines]
+    y = np.array([prediction["y"] for prediction in predictions], np.float32)
     np.testing.assert_array_equal(y, 2 * x)
-    assert np.shape([prediction["sum"] for prediction in found]) == (6,)
+    assert np.shape([prediction["sum"] for prediction in predictions]) == (6,)
 
 
 def test_strings_are_text_or_base64(model: Path, tmp_path: Path) -> None:
@@ -176,8 +176,8 @@ def test_a_cut_file_is_an_error_and_the_run_continues_with_it(model: Path, tmp_p
     assert (report.files, report.skipped_files, report.rows) == (3, 1, 20)
     assert os.stat(out / "predictions-00000-of-00003.tfrecord") == first
     files = sorted(out.glob("*.tfrecord"))
-    found = [models.outputs(models.read_logs(path), "y") for path in files]
-    np.testing.assert_array_equal(np.concatenate(found), 2 * x)
+    outputs = [models.outputs(models.read_logs(path), "y") for path in files]
+    np.testing.assert_array_equal(np.concatenate(outputs), 2 * x)
 
 
 @pytest.mark.parametrize("remaining_bytes", [1, 11, 12, 30])

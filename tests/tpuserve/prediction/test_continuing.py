@@ -60,7 +60,7 @@ class Stop(Exception):
     """Ends a run in the middle of a file, as a signal of the user does."""
 
 
-def stop(done: int, total: int, step: str) -> None:
+def stop(num_complete: int, total: int, step: str) -> None:
     """Raise `Stop` when enough rows are written; the progress of `predict`."""
     rows = step.split()[0]
     if rows.isdecimal() and int(rows) >= STOP_ROWS:

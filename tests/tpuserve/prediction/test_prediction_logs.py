@@ -42,6 +42,6 @@ def test_tensors_are_those_that_were_given(
         assert log.request.model_spec.signature_name == "100%b"
         assert sorted(log.response.outputs) == ["%b" * 100, "b"]
         for proto in (log.request.inputs["input"], *log.response.outputs.values()):
-            found = tf.make_ndarray(proto)
-            assert found.dtype == array.dtype
-            np.testing.assert_array_equal(found, rows)
+            values = tf.make_ndarray(proto)
+            assert values.dtype == array.dtype
+            np.testing.assert_array_equal(values, rows)

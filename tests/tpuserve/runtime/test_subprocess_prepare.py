@@ -162,12 +162,12 @@ def test_subprocess_has_the_lowest_priority_with_and_without_autogroups() -> Non
     reason="the kernel has no autogroups",
 )
 def test_several_unprivileged_subprocesses_lower_their_priority_at_once() -> None:
-    shown = f"print(open({subprocess_prepare._SESSION_NICE_FILE!r}).read())"
+    statement = f"print(open({subprocess_prepare._SESSION_NICE_FILE!r}).read())"
     command = [
         *_without_privileges(),
         sys.executable,
         "-c",
-        subprocess_prepare._LOWER_PRIORITY + shown,
+        subprocess_prepare._LOWER_PRIORITY + statement,
     ]
     processes = [
         subprocess.Popen(command, stdout=-1, stderr=-1, start_new_session=True, text=True)

@@ -77,10 +77,10 @@ def test_a_batch_function_pads_to_an_allowed_size_and_returns_the_requested_rows
 def test_clusters_of_both_branches_are_collected(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         with_control_flow_v2 = tf.function(
-            lambda given: tf.cond(
-                given[0, 0] > 0,
-                lambda: exports.whole(lambda batch: batch * 2.0)(given),
-                lambda: exports.whole(lambda batch: batch * 3.0)(given),
+            lambda y: tf.cond(
+                y[0, 0] > 0,
+                lambda: exports.whole(lambda batch: batch * 2.0)(y),
+                lambda: exports.whole(lambda batch: batch * 3.0)(y),
             )
         )
         return with_control_flow_v2(x)

@@ -62,9 +62,9 @@ def test_a_module_that_tensorflow_writes_as_text_runs_in_jax() -> None:
 
     module = module_generation.generate_stablehlo(generate)
     exported = export_module(module, [jax.ShapeDtypeStruct((3,), np.float32)], "cpu")
-    (found,) = jax.jit(exported.call)(np.array([0, 1, -0.5], np.float32))
+    (result,) = jax.jit(exported.call)(np.array([0, 1, -0.5], np.float32))
     # The expected values are erf(1) and erf(1/2), to six decimal places.
-    assert np.asarray(found).tolist() == pytest.approx([0, 0.842701, -0.520500], abs=1e-6)
+    assert np.asarray(result).tolist() == pytest.approx([0, 0.842701, -0.520500], abs=1e-6)
 
 
 @pytest.mark.slow

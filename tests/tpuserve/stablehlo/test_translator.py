@@ -96,7 +96,9 @@ def test_another_export_of_the_same_model_has_the_same_fingerprint(tmp_path: Pat
         looped = tf.while_loop(lambda y: tf.reduce_sum(y) < 9.0, lambda y: (y * 2.0,), (x,))
         return tf.cond(x[0, 0] > 0, lambda: looped[0], lambda: exports.linear(x)[:, :1] + x)
 
-    made = [exports.write(tmp_path / name, exports.whole(computation), [None, 16]) for name in "ab"]
-    names = [cluster_of(directory, 8)[1].function for directory in made]
+    directories = [
+        exports.write(tmp_path / name, exports.whole(computation), [None, 16]) for name in "ab"
+    ]
+    names = [cluster_of(directory, 8)[1].function for directory in directories]
     assert names[0] != names[1]
-    assert fingerprint(made[0]) == fingerprint(made[1])
+    assert fingerprint(directories[0]) == fingerprint(directories[1])

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.slow
     "dtype", [tf.float32, tf.bfloat16, tf.int64, tf.int8, tf.uint8, tf.complex64, tf.bool]
 )
 def test_a_tensor_has_its_shape_and_type_and_is_zero(dtype: Any, shape: tuple[int, ...]) -> None:
-    found = uninitialized.make_uninitialized_tensor(shape, dtype)
-    assert (found.shape, found.dtype) == (shape, dtype)
-    assert not tf.cast(found, tf.bool).numpy().any()
+    tensor = uninitialized.make_uninitialized_tensor(shape, dtype)
+    assert (tensor.shape, tensor.dtype) == (shape, dtype)
+    assert not tf.cast(tensor, tf.bool).numpy().any()
 
 
 def test_a_tensor_may_be_larger_than_the_machine() -> None:

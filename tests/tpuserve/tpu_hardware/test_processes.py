@@ -19,16 +19,16 @@ def test_the_process_that_holds_a_file_open_is_found_until_it_ends(tmp_path: Pat
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        (found,) = find_processes([device, tmp_path / "accel1"]).processes
-    assert found.pid == holder.pid
-    assert found.command.startswith(sys.executable)
+        (process,) = find_processes([device, tmp_path / "accel1"]).processes
+    assert process.pid == holder.pid
+    assert process.command.startswith(sys.executable)
     assert find_processes([device]).processes == ()
 
 
 def test_this_process_is_not_listed(tmp_path: Path) -> None:
     with open(tmp_path / "accel0", "w"):
-        found = find_processes([tmp_path / "accel0"]).processes
-    assert os.getpid() not in [process.pid for process in found]
+        holders = find_processes([tmp_path / "accel0"]).processes
+    assert os.getpid() not in [process.pid for process in holders]
 
 
 def test_no_file_has_no_process() -> None:
