@@ -45,8 +45,8 @@ def test_wrong_values_are_refused(index: str, addresses: str, text: str) -> None
 
 @pytest.mark.parametrize(("task", "index"), [(("chief", 0), 0), (("worker", 1), 2)])
 def test_chief_and_workers_of_tf_config_are_hosts(task: tuple[str, int], index: int) -> None:
-    found = read_task({"chief": ["a:7"], "worker": ["b:1", "c:1"]}, *task)
-    assert found.hosts == HostAddresses(index, ("a:7", "b:1", "c:1"))
+    cluster_task = read_task({"chief": ["a:7"], "worker": ["b:1", "c:1"]}, *task)
+    assert cluster_task.hosts == HostAddresses(index, ("a:7", "b:1", "c:1"))
 
 
 def test_other_clusters_have_no_hosts() -> None:

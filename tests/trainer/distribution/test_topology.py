@@ -227,11 +227,11 @@ def test_explicit_replicas_of_one_core_are_model_parallel_and_use_all_cores() ->
 def test_a_process_of_several_hosts_feeds_its_own_cores() -> None:
     system = PjrtSlice(hosts=2, cores=8, local_host=1, platform="cpu")
     config = TPUConfig(per_host_input_for_training=InputPipelineConfig.PER_HOST_V2)
-    found = BatchTopology(system, config, "train", 32)
-    found.check()
-    assert found.replicas == 8
-    assert [pipeline.index for pipeline in found.local_pipelines] == [1]
-    assert found.local_replicas == (4, 5, 6, 7)
+    batch_topology = BatchTopology(system, config, "train", 32)
+    batch_topology.check()
+    assert batch_topology.replicas == 8
+    assert [pipeline.index for pipeline in batch_topology.local_pipelines] == [1]
+    assert batch_topology.local_replicas == (4, 5, 6, 7)
 
 
 @pytest.mark.parametrize(

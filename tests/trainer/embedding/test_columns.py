@@ -81,10 +81,10 @@ def test_cpu_and_emulated_cores_evaluate_and_predict_the_same(on_cpu: Run, on_tp
 @pytest.mark.numeric
 def test_activations_are_those_of_tensorflow(on_tpu: Run) -> None:
     with slope.tpu(2):
-        found = np.stack([row["x"] for row in on_tpu.model.predict(columns.predict_input_fn)])
+        activations = np.stack([row["x"] for row in on_tpu.model.predict(columns.predict_input_fn)])
     # DenseFeatures sorts its columns by name: first, second, single, weighted.
     expected = np.concatenate([*_oracle(on_tpu.variables), [[2], [1], [2], [0]]], 1)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(activations, expected, atol=1e-6)
 
 
 def _oracle(variables: dict[str, Any]) -> list[Any]:
@@ -99,10 +99,10 @@ def _oracle(variables: dict[str, Any]) -> list[Any]:
         weights = None
         if names == ("weighted",):
             weights = {"weighted": columns.sparse(columns.FEATURES["weights"])}
-        found = embedding.serving_embedding_lookup(
+        activations = embedding.serving_embedding_lookup(
             features, weights, {table: tf.Variable(value)}, config
         )
-        return [found[name].numpy() for name in names]
+        return [activations[name].numpy() for name in names]
 
     (sequence,) = look_up(
         "sequence_features/sequence_embedding/embedding_weights", "sum", "sequence", length=2
@@ -129,8 +129,8 @@ def test_both_metagraphs_of_an_export_predict_what_the_estimator_predicts(
     examples = exports.strings([_example(row).SerializeToString() for row in range(4)])
     for tag_set, hardware in exports.HARDWARE.items():
         model = loader.load(directory, tag_set, hardware)
-        found = model.run("serving_default", {"examples": examples})["y"]
-        np.testing.assert_allclose(found, on_tpu.predictions, atol=1e-5, err_msg=str(tag_set))
+        predictions = model.run("serving_default", {"examples": examples})["y"]
+        np.testing.assert_allclose(predictions, on_tpu.predictions, atol=1e-5, err_msg=str(tag_set))
         model.close()
 
 
@@ -162,10 +162,10 @@ def test_predictions_off_the_tpu_do_without_features_and_columns_of_the_training
     spec = EmbeddingConfigSpec(columns.make_columns().plain, AdagradParameters(0.1))
     model = sums.estimator(tmp_path, spec, use_tpu=False, model=model_fn)
     checkpoint = tf.train.latest_checkpoint(on_cpu.model.model_dir)
-    found = [row["x"] for row in model.predict(input_fn, checkpoint_path=checkpoint)]
+    activations = [row["x"] for row in model.predict(input_fn, checkpoint_path=checkpoint)]
     table = on_cpu.variables["dense_features/single_embedding/embedding_weights"]
     expected = [table[row].mean(0) if row else [0.0] * 4 for row in columns.FEATURES["single"]]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(activations, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
@@ -185,8 +185,8 @@ def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(
         model = sums.estimator(tmp_path, spec, use_tpu=use_tpu, model=model_fn)
         model.train(_single, steps=1)
         loss = model.evaluate(_single, steps=1)["loss"]
-        found = [row["y"][0] for row in itertools.islice(model.predict(_single), 4)]
-    assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in found]), rel=1e-5)
+        predictions = [row["y"][0] for row in itertools.islice(model.predict(_single), 4)]
+    assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in predictions]), rel=1e-5)
 
 
 def test_a_column_that_model_fn_does_not_use_is_named(tmp_path: Path) -> None:

@@ -140,8 +140,8 @@ def test_input_modes_without_batches_of_their_own_are_refused(tmp_path: Path) ->
 
 
 def test_columns_describe_their_tables_and_features() -> None:
-    made = columns.make_columns()
-    tables, features = configs_from_columns([*made.plain, *made.sequences])
+    feature_columns = columns.make_columns()
+    tables, features = configs_from_columns([*feature_columns.plain, *feature_columns.sequences])
     assert features == {
         "single": FeatureConfig("tbl_single"),
         "weighted": FeatureConfig("tbl_weighted_weighted_by_weights", weight_key="weights"),

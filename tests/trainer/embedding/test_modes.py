@@ -48,9 +48,9 @@ def test_evaluation_and_predictions_are_those_of_the_table(
 ) -> None:
     with slope.tpu(cores or 2):
         model = estimator(trained, use_tpu=cores is not None)
-        found = [row["y"][0] for row in model.predict(unlabelled(sums.IDS, sums.IDS[::-1]))]
+        predictions = [row["y"][0] for row in model.predict(unlabelled(sums.IDS, sums.IDS[::-1]))]
         loss = model.evaluate(sums.batches(sums.IDS), steps=1)["loss"]
-    np.testing.assert_allclose(found, [*Y, *Y[::-1]], rtol=1e-6)
+    np.testing.assert_allclose(predictions, [*Y, *Y[::-1]], rtol=1e-6)
     assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in Y]), rel=1e-6)
 
 
@@ -61,9 +61,9 @@ def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(
     with slope.tpu(2):
         model = estimator(tmp_path, use_tpu=use_tpu, model=sums.model_fn_with_train_op)
         model.train(sums.batches(sums.IDS), steps=1)
-        found = [row["y"][0] for row in model.predict(unlabelled(sums.IDS))]
+        predictions = [row["y"][0] for row in model.predict(unlabelled(sums.IDS))]
         loss = model.evaluate(sums.batches(sums.IDS), steps=1)["loss"]
-    np.testing.assert_allclose(found, Y, rtol=1e-6)
+    np.testing.assert_allclose(predictions, Y, rtol=1e-6)
     assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in Y]), rel=1e-6)
 
 
@@ -73,8 +73,8 @@ def test_a_smaller_last_batch_is_predicted(trained: Path) -> None:
         return dataset.batch(params["batch_size"])
 
     with slope.tpu(2):
-        found = [row["y"][0] for row in estimator(trained).predict(input_fn)]
-    np.testing.assert_allclose(found, [*Y, *Y[:2]], rtol=1e-6)
+        predictions = [row["y"][0] for row in estimator(trained).predict(input_fn)]
+    np.testing.assert_allclose(predictions, [*Y, *Y[:2]], rtol=1e-6)
 
 
 @pytest.mark.numeric
@@ -129,8 +129,8 @@ def test_both_metagraphs_of_an_export_look_ids_up(trained: Path, tmp_path: Path)
     examples = exports.strings([_example(row) for row in sums.IDS])
     for tag_set, hardware in exports.HARDWARE.items():
         model = loader.load(Path(written.decode()), tag_set, hardware)
-        found = model.run("serving_default", {"examples": examples})["y"]
-        np.testing.assert_allclose(found[:, 0], Y, rtol=1e-5, err_msg=str(tag_set))
+        predictions = model.run("serving_default", {"examples": examples})["y"]
+        np.testing.assert_allclose(predictions[:, 0], Y, rtol=1e-5, err_msg=str(tag_set))
         model.close()
 
 
@@ -142,10 +142,10 @@ def _example(ids: list[int]) -> bytes:
 
 
 def test_sequences_have_a_row_for_each_of_their_ids(tmp_path: Path) -> None:
-    found = []
+    shapes = []
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        found.append((features["x"].shape.as_list(), features["x_seq_length_"].shape.as_list()))
+        shapes.append((features["x"].shape.as_list(), features["x_seq_length_"].shape.as_list()))
         activations = tf.reduce_sum(features["x"], [1, 2])
         lengths = tf.cast(features["x_seq_length_"], tf.float32)
         return trainer.TPUEstimatorSpec(mode, predictions={"y": activations, "n": lengths})
@@ -155,7 +155,7 @@ def test_sequences_have_a_row_for_each_of_their_ids(tmp_path: Path) -> None:
         model = sums.estimator(tmp_path, spec, model=_train_or(model_fn))
         model.train(sums.batches(sums.IDS), steps=1)
         rows = list(model.predict(unlabelled(sums.IDS)))
-    assert found == [([2, 2, 2], [2])]
+    assert shapes == [([2, 2, 2], [2])]
     np.testing.assert_allclose([row["n"] for row in rows], [2, 1, 2, 2])
     # The third id of a row is cut.
     np.testing.assert_allclose([row["y"] for row in rows], [1.4, 1.3, 4.2, 1.8], rtol=1e-6)

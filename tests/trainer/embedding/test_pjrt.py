@@ -51,10 +51,10 @@ def shapes_on_devices(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def assert_same(first: Path, second: Path) -> None:
     """Assert that two trainings have the same variables, within the tolerance of test_training."""
     expected = sums.variables(first)
-    found = sums.variables(second)
-    assert found.keys() == expected.keys()
+    actual = sums.variables(second)
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_evaluation_and_prediction_divide_the_table_too(
         assert model.evaluate(ids, steps=1)["loss"] == pytest.approx(expected, rel=1e-5)
         assert shapes_on_devices["words"] == [(2, 2)] * CORES
         shapes_on_devices.clear()
-        found = next(iter(model.predict(ids)))
+        prediction = next(iter(model.predict(ids)))
         assert shapes_on_devices["words"] == [(2, 2)] * CORES
-    np.testing.assert_allclose(found["y"], first["y"], rtol=1e-5)
+    np.testing.assert_allclose(prediction["y"], first["y"], rtol=1e-5)
 
 
 def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(tmp_path: Path) -> None:
@@ -114,8 +114,10 @@ def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(tmp_path: Path) -
         model = sums.estimator(tmp_path, sums.spec(), model=sums.model_fn_with_train_op)
         model.train(sums.batches(sums.IDS), steps=1)
         loss = model.evaluate(sums.batches(sums.IDS), steps=1)["loss"]
-        found = [row["y"][0] for row in itertools.islice(model.predict(sums.batches(sums.IDS)), 4)]
-    assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in found]), rel=1e-5)
+        predictions = [
+            row["y"][0] for row in itertools.islice(model.predict(sums.batches(sums.IDS)), 4)
+        ]
+    assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in predictions]), rel=1e-5)
 
 
 def test_no_device_ever_has_memory_for_all_rows(
@@ -205,5 +207,5 @@ def test_pipelined_lookups_come_before_the_update_of_the_step_before(tmp_path: P
             run_config={"save_checkpoints_steps": 3},
         )
         model.train(sums.batches([[0], [0]]), steps=4)
-    found = [sums.variables(tmp_path, step)["words"][0].sum() for step in (3, 4)]
-    np.testing.assert_allclose(found, [1.25, 1.25 - 0.5 * 0.25], rtol=1e-6)
+    row_sums = [sums.variables(tmp_path, step)["words"][0].sum() for step in (3, 4)]
+    np.testing.assert_allclose(row_sums, [1.25, 1.25 - 0.5 * 0.25], rtol=1e-6)

@@ -69,8 +69,8 @@ def test_a_step_follows_the_rule_of_the_optimizer(
         tf.constant([[gradient]]),
         tf.constant(parameters.learning_rate),
     )
-    found = [float(value[0, 0]) for value in (rows, *new_slots)]
-    assert found == pytest.approx(expected, abs=1e-6)
+    values = [float(value[0, 0]) for value in (rows, *new_slots)]
+    assert values == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ def config(combiner: str | None, length: int, weights: str | None) -> EmbeddingC
 def run(features: Callable[[], Any], look_up: Callable[[Any], Any]) -> Any:
     """Return the results of some lookups, from a graph of their own."""
     with tf.Graph().as_default(), v1.Session() as session:
-        found = look_up(features())
+        results = look_up(features())
         session.run(v1.global_variables_initializer())
-        return session.run(found)
+        return session.run(results)
 
 
 def sparse_features() -> Any:
@@ -94,11 +94,11 @@ def test_results_are_those_of_padded_lookups(
         return {**padded, **StepTables(settings, 1).look_up(padded)}
 
     expected = run(features, look_up_padded)
-    found = run(features, lambda features: sparse_lookup.look_up(features, settings))
-    assert found.keys() == expected.keys()
-    np.testing.assert_allclose(found["x"], expected["x"], rtol=1e-6)
+    actual = run(features, lambda features: sparse_lookup.look_up(features, settings))
+    assert actual.keys() == expected.keys()
+    np.testing.assert_allclose(actual["x"], expected["x"], rtol=1e-6)
     if length:
-        np.testing.assert_array_equal(found["x_seq_length_"], expected["x_seq_length_"])
+        np.testing.assert_array_equal(actual["x_seq_length_"], expected["x_seq_length_"])
 
 
 @pytest.mark.parametrize("features", [sparse_features, dense_features])

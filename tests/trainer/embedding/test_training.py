@@ -163,8 +163,8 @@ def test_learning_rate_is_that_of_the_table_or_else_of_the_optimizer(
             run_config={"save_checkpoints_steps": 1},
         )
         model.train(sums.batches([[0], [0]]), steps=2)
-    found = [sums.variables(tmp_path, step)["words"][0].sum() for step in (1, 2)]
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    row_sums = [sums.variables(tmp_path, step)["words"][0].sum() for step in (1, 2)]
+    np.testing.assert_allclose(row_sums, expected, rtol=1e-6)
 
 
 def test_gradient_multiplier_takes_the_global_step(tmp_path: Path) -> None:
@@ -226,5 +226,5 @@ def test_pipelined_lookups_come_before_the_update_of_the_step_before(
             run_config={"save_checkpoints_steps": 3},
         )
         model.train(sums.batches([[0], [0]]), steps=4)
-    found = [sums.variables(tmp_path, step)["words"][0].sum() for step in (3, 4)]
-    np.testing.assert_allclose(found, [1.25, 1.25 - 0.5 * 0.25], rtol=1e-6)
+    row_sums = [sums.variables(tmp_path, step)["words"][0].sum() for step in (3, 4)]
+    np.testing.assert_allclose(row_sums, [1.25, 1.25 - 0.5 * 0.25], rtol=1e-6)

@@ -157,10 +157,10 @@ def test_the_sizes_that_are_unknown_before_a_step_can_be_fetched() -> None:
 
 
 def test_python_functions_and_prints_that_nothing_needs_run_in_each_step() -> None:
-    seen: list[float] = []
+    losses: list[float] = []
 
     def record(value: float) -> float:
-        seen.append(value)
+        losses.append(value)
         return value
 
     def wrap(train_op: Any, loss: Any) -> Any:
@@ -172,8 +172,8 @@ def test_python_functions_and_prints_that_nothing_needs_run_in_each_step() -> No
         program = Program(smooth, True, wrap=wrap)
         last = program.run(4, in_xla=True)
     assert _CALL_OF_XLA in program.ops
-    assert len(seen) == 4
-    assert seen[-1] == last
+    assert len(losses) == 4
+    assert losses[-1] == last
 
 
 def test_an_op_in_the_middle_that_xla_cannot_run_is_named_with_its_line() -> None:

@@ -35,16 +35,16 @@ def after_loops(process: "subprocess.Popen[str]", loops: int, number: signal.Sig
     for _ in range(loops):
         assert process.stdout.readline() == "loop\n"
     process.send_signal(number)
-    said, _ = process.communicate(timeout=120)
-    return said
+    output, _ = process.communicate(timeout=120)
+    return output
 
 
 def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
     process = started(tmp_path, 10**9)
-    said = after_loops(process, 3, signal.SIGTERM)
+    output = after_loops(process, 3, signal.SIGTERM)
     assert process.returncode == 0
-    assert "after train" not in said
-    loops = 3 + said.count("loop")
+    assert "after train" not in output
+    loops = 3 + output.count("loop")
     assert programs.variable(tmp_path, "global_step") == 4 * loops
 
 
@@ -56,9 +56,9 @@ def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Pat
     killed_at = int(programs.variable(tmp_path, "global_step"))
     assert 0 < killed_at < 200
     again = started(tmp_path, 200)
-    said, _ = again.communicate(timeout=120)
+    output, _ = again.communicate(timeout=120)
     assert again.returncode == 0
-    assert said.count("loop") == (200 - killed_at) // 4
+    assert output.count("loop") == (200 - killed_at) // 4
     assert programs.variable(tmp_path, "global_step") == 200
 
 
@@ -98,24 +98,24 @@ def test_a_second_sigterm_ends_at_once() -> None:
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    print('still there', flush=True)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGTERM
-    assert "still there" not in done.stdout
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == -signal.SIGTERM
+    assert "still there" not in result.stdout
 
 
 def test_sigterm_ends_the_process_with_code_0() -> None:
-    said = []
+    events = []
 
     def train() -> None:
         with graceful_shutdown.sigterm_watcher() as ending:
             ending.after_create_session(None, None)
             os.kill(os.getpid(), signal.SIGTERM)
-            said.append("the loop ends")
+            events.append("the loop ends")
 
     with pytest.raises(SystemExit) as ended:
         train()
     assert ended.value.code == 0
-    assert said == ["the loop ends"]
+    assert events == ["the loop ends"]
     assert tf.executing_eagerly()
 
 

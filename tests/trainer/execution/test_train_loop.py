@@ -184,8 +184,8 @@ def test_seeded_random_numbers_are_others_in_each_step_and_the_same_in_each_run(
     def build() -> tuple[Any, Any]:
         drawn = v1.get_variable("drawn", initializer=tf.zeros([2]))
         noise = tf.random.uniform([], seed=3)
-        kept = drawn.assign(tf.stack([drawn[1], noise]))
-        with tf.control_dependencies([kept]):
+        update = drawn.assign(tf.stack([drawn[1], noise]))
+        with tf.control_dependencies([update]):
             return tf.no_op(), drawn.read_value()
 
     first, second = (made_of(build, steps=2)[0] for _ in range(2))

@@ -27,10 +27,10 @@ def find(monkeypatch: pytest.MonkeyPatch) -> Find:
     monkeypatch.setattr(host_agreement, "_RETRY_SECS", 0)
     monkeypatch.setattr(host_agreement, "current_group", lambda: on_host.group)
 
-    def find(*seen: list[str | None]) -> list[Any]:
+    def find(*paths: list[str | None]) -> list[Any]:
         def call(group: HostGroup) -> Any:
             on_host.group = group
-            attempts = itertools.chain(seen[group.index], itertools.repeat(seen[group.index][-1]))
+            attempts = itertools.chain(paths[group.index], itertools.repeat(paths[group.index][-1]))
             return host_agreement.find_same_checkpoint(
                 lambda: next(attempts), f"/model_{group.index}"
             )

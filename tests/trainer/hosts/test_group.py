@@ -59,15 +59,15 @@ class Member:
 def members(count: int, **options: Any) -> Iterator[tuple[list[Member], ThreadPoolExecutor]]:
     (port,) = processes.free_ports(1)
     with ThreadPoolExecutor(count) as pool:
-        made = [pool.submit(Member, index, count, port, **options) for index in range(count)]
-        found = [future.result(LIMIT) for future in made]
-        yield found, pool
-        for member in found:
+        futures = [pool.submit(Member, index, count, port, **options) for index in range(count)]
+        hosts = [future.result(LIMIT) for future in futures]
+        yield hosts, pool
+        for member in hosts:
             member.group.close()
 
 
 def on_all(
-    found: list[Member], pool: ThreadPoolExecutor, call: Callable[[HostGroup], Any]
+    hosts: list[Member], pool: ThreadPoolExecutor, call: Callable[[HostGroup], Any]
 ) -> list[Any]:
     """Make a call on all hosts at the same time; return the result or exception of each."""
 
@@ -77,7 +77,7 @@ def on_all(
         except Exception as error:
             return error
 
-    return [future.result(LIMIT) for future in [pool.submit(attempt, member) for member in found]]
+    return [future.result(LIMIT) for future in [pool.submit(attempt, member) for member in hosts]]
 
 
 def test_host_0_calls_a_method_of_the_others_while_they_wait_for_an_exchange() -> None:
@@ -97,16 +97,16 @@ def test_host_0_calls_a_method_of_the_others_while_they_wait_for_an_exchange() -
         group.wait_for_all("the end")
         return served.number
 
-    with members(3) as (found, pool):
-        assert on_all(found, pool, meet) == [0, 0, 0]
+    with members(3) as (hosts, pool):
+        assert on_all(hosts, pool, meet) == [0, 0, 0]
         assert sorted(called) == [(1, 7), (2, 7)]
 
 
 def test_every_host_gets_the_values_of_all_in_order() -> None:
-    with members(3) as (found, pool):
-        gathered = on_all(found, pool, lambda group: group.gather("squares", group.index**2))
+    with members(3) as (hosts, pool):
+        gathered = on_all(hosts, pool, lambda group: group.gather("squares", group.index**2))
         assert gathered == [[0, 1, 4]] * 3
-        assert on_all(found, pool, lambda group: group.broadcast("index", group.index)) == [0] * 3
+        assert on_all(hosts, pool, lambda group: group.broadcast("index", group.index)) == [0] * 3
 
 
 def test_only_the_first_host_runs_what_writes_and_all_get_its_result() -> None:
@@ -117,9 +117,9 @@ def test_only_the_first_host_runs_what_writes_and_all_get_its_result() -> None:
         # A nested call does not wait for hosts that do not make it.
         return group.broadcast("nested", f"written by {group.index}")
 
-    with members(3) as (found, pool):
+    with members(3) as (hosts, pool):
         results = on_all(
-            found, pool, lambda group: group.run_on_first("writing", lambda: write(group))
+            hosts, pool, lambda group: group.run_on_first("writing", lambda: write(group))
         )
     assert results == ["written by 0"] * 3
     assert called == [0]
@@ -129,8 +129,8 @@ def test_all_hosts_learn_that_the_first_one_failed() -> None:
     def fail(group: HostGroup) -> Any:
         return group.run_on_first("the export", lambda: 1 // 0)
 
-    with members(2) as (found, pool):
-        first, second = on_all(found, pool, fail)
+    with members(2) as (hosts, pool):
+        first, second = on_all(hosts, pool, fail)
     assert isinstance(first, ZeroDivisionError)
     assert isinstance(second, HostLost)
     assert "the export failed on host 0 (127.0.0.1:" in str(second)
@@ -140,19 +140,19 @@ def test_hosts_that_do_different_things_are_named() -> None:
     def call(group: HostGroup) -> Any:
         return group.wait_for_all("evaluation" if group.index == 2 else "training")
 
-    with members(3) as (found, pool):
-        errors = on_all(found, pool, call)
+    with members(3) as (hosts, pool):
+        errors = on_all(hosts, pool, call)
     assert all(isinstance(error, HostsDiffer) for error in errors)
     assert "is at 'training', and host 2 (host-2) at 'evaluation'" in str(errors[1])
 
 
 def test_a_lost_host_ends_those_that_wait_for_it_with_a_line_that_names_it() -> None:
-    with members(3) as (found, pool):
-        waiting = [pool.submit(found[index].group.gather, "step", 0) for index in (0, 2)]
-        found[1].drop()
+    with members(3) as (hosts, pool):
+        waiting = [pool.submit(hosts[index].group.gather, "step", 0) for index in (0, 2)]
+        hosts[1].drop()
         for index, wait in zip((0, 2), waiting, strict=True):
             assert (
-                found[index]
+                hosts[index]
                 .wait_for_end()
                 .startswith(
                     "host 1 (host-1) is lost: its process has ended. "
@@ -164,34 +164,34 @@ def test_a_lost_host_ends_those_that_wait_for_it_with_a_line_that_names_it() -> 
 
 
 def test_the_loss_of_the_first_host_ends_the_others() -> None:
-    with members(3) as (found, _), found[1].group.needing_all(), found[2].group.needing_all():
-        found[0].drop()
-        assert "host 0 (127.0.0.1:" in found[1].wait_for_end()
-        assert "host 0 (127.0.0.1:" in found[2].wait_for_end()
+    with members(3) as (hosts, _), hosts[1].group.needing_all(), hosts[2].group.needing_all():
+        hosts[0].drop()
+        assert "host 0 (127.0.0.1:" in hosts[1].wait_for_end()
+        assert "host 0 (127.0.0.1:" in hosts[2].wait_for_end()
 
 
 def test_a_host_that_falls_silent_is_lost() -> None:
     with (
-        members(2, beat_secs=3600, silence_secs=0.2) as (found, _),
-        found[0].group.needing_all(),
+        members(2, beat_secs=3600, silence_secs=0.2) as (hosts, _),
+        hosts[0].group.needing_all(),
     ):
-        assert "nothing has come from it for 0.2 s" in found[0].wait_for_end()
+        assert "nothing has come from it for 0.2 s" in hosts[0].wait_for_end()
 
 
 def test_a_process_may_finish_what_needs_no_other_host_but_not_for_ever() -> None:
-    with members(2, grace_secs=0.5) as (found, _):
-        found[1].drop()
-        assert "host 1 (host-1) is lost" in found[0].wait_for_end()
+    with members(2, grace_secs=0.5) as (hosts, _):
+        hosts[1].drop()
+        assert "host 1 (host-1) is lost" in hosts[0].wait_for_end()
 
 
 def test_the_first_host_leaves_last_and_an_orderly_end_is_no_loss() -> None:
-    with members(2, grace_secs=0) as (found, pool):
-        leaving = pool.submit(found[0].group.leave)
-        found[1].group.leave()
+    with members(2, grace_secs=0) as (hosts, pool):
+        leaving = pool.submit(hosts[0].group.leave)
+        hosts[1].group.leave()
         assert not leaving.done()
-        found[1].drop()
+        hosts[1].drop()
         leaving.result(LIMIT)
-        assert not found[0].lost
+        assert not hosts[0].lost
 
 
 def test_a_single_host_has_no_one_to_wait_for() -> None:

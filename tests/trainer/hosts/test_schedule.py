@@ -52,8 +52,8 @@ def test_all_hosts_stop_where_the_shortest_input_ends(results: list[dict[str, An
 def test_other_features_on_a_host_are_named(results: list[dict[str, Any]]) -> None:
     for result in results:
         assert "other tensors on host 1 (127.0.0.1) than on host 0" in result["error"]
-        found, expected = (f"features['{name}'] (float32[8, 2])" for name in "cb")
-        assert f"{found} in place of {expected}" in result["error"]
+        actual, expected = (f"features['{name}'] (float32[8, 2])" for name in "cb")
+        assert f"{actual} in place of {expected}" in result["error"]
 
 
 def test_host_0_alone_calls_a_host_call_with_the_tensors_of_all_hosts(

@@ -37,13 +37,13 @@ def test_several_hosts_compute_what_one_process_computes(
     with running.hosts(count, cores, "together", tmp_path, naming=naming) as processes:
         results = [running.results(process) for process in processes]
     expected, evaluation = alone
-    found = weights(tmp_path)
-    assert found.keys() == expected.keys()
+    actual = weights(tmp_path)
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
         # Each of 18 steps adds eight gradients of about 1 in another order, which changes their sum
         # by about 1e-7. With the rate 0.05 and the momentum 0.9 the changes add up to less than
         # 2e-6.
-        np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, atol=2e-6, err_msg=name)
     assert [result["same"] for result in results] == [results[0]["same"]] * count
     assert results[0]["same"] == pytest.approx(evaluation, rel=1e-5)
     assert results[0]["same"]["rows"] == 3 * program.REPLICAS * program.ROWS
@@ -56,11 +56,11 @@ def test_several_hosts_train_a_table_of_which_each_device_has_some_rows(tmp_path
     cpu = program.make_table_estimator(tmp_path / "cpu", use_tpu=False)
     input_fn = sums.batches(*map(program.table_ids, range(6)))
     cpu.train(input_fn, max_steps=8)
-    expected, found = weights(tmp_path / "cpu"), weights(tmp_path / "hosts")
-    assert found.keys() == expected.keys() == {"global_step", "words", "words/Adagrad"}
+    expected, actual = weights(tmp_path / "cpu"), weights(tmp_path / "hosts")
+    assert actual.keys() == expected.keys() == {"global_step", "words", "words/Adagrad"}
     for name, value in expected.items():
         # Each of 8 steps changes a number below 2 by less than 1, and rounds sums of some 10.
-        np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, atol=1e-5, err_msg=name)
     loss = cpu.evaluate(input_fn, steps=3)["loss"]
     assert [result["loss"] for result in results] == [pytest.approx(loss, rel=1e-4)] * 2
     assert "error" not in results[0]

@@ -45,8 +45,8 @@ def model_fn(strategy: str, replicas: int, initial: Any = INITIAL) -> Callable[.
         ids = collect(features["ids"])
         is_own = tf.equal(sharding.owner(ids), replica)
         rows = tf.where(is_own, ids, sharding.first_row(replica))
-        found = tf.raw_ops.ResourceGather(resource=table.handle, indices=rows, dtype=tf.float32)
-        own = tf.where(is_own[..., None], found, tf.zeros_like(found))
+        values = tf.raw_ops.ResourceGather(resource=table.handle, indices=rows, dtype=tf.float32)
+        own = tf.where(is_own[..., None], values, tf.zeros_like(values))
         mine = tf.gather(v1.tpu.cross_replica_sum(own), replica)
         y = tf.reduce_sum(mine, -1)
         if mode == trainer.ModeKeys.PREDICT:

@@ -57,8 +57,8 @@ def main() -> None:
             next(rows)
             # Put the generator into a reference cycle, so that it exists until the interpreter
             # ends.
-            kept: list[Any] = [rows]
-            kept.append(kept)
+            cycle: list[Any] = [rows]
+            cycle.append(cycle)
     # Print line and line break in one call: another thread prints as well.
     print(f"after {mode} {trainer.__name__}\n", end="", flush=True)
 

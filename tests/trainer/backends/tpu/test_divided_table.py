@@ -30,15 +30,15 @@ def devices() -> Iterator[None]:
 @pytest.fixture
 def programs_made(monkeypatch: pytest.MonkeyPatch) -> list[StepProgram]:
     """The programs that have run, the last one at the end."""
-    made: list[StepProgram] = []
+    step_programs: list[StepProgram] = []
     dispatch = StepProgram.dispatch
 
     def recording(self: StepProgram, *arguments: Any, **options: Any) -> Any:
-        made.append(self)
+        step_programs.append(self)
         return dispatch(self, *arguments, **options)
 
     monkeypatch.setattr(StepProgram, "dispatch", recording)
-    return made
+    return step_programs
 
 
 def assert_table(model_dir: Path, expected: Any) -> None:
@@ -46,8 +46,8 @@ def assert_table(model_dir: Path, expected: Any) -> None:
 
     Each of some 20 steps adds gradients below 1 to float32 numbers below 2.
     """
-    found = programs.variable(model_dir, "table")
-    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-6)
+    table = programs.variable(model_dir, "table")
+    np.testing.assert_allclose(table, expected, rtol=0, atol=5e-6)
 
 
 def test_training_evaluation_and_prediction_with_parts_of_the_table(
@@ -86,7 +86,7 @@ def test_training_with_a_divided_table_is_compiled_once_for_each_strategy(
 
 
 def test_hook_sees_and_assigns_the_whole_table(tmp_path: Path) -> None:
-    seen: list[Any] = []
+    tables: list[Any] = []
 
     class Halve(tf.compat.v1.train.SessionRunHook):
         def begin(self) -> None:
@@ -96,10 +96,10 @@ def test_hook_sees_and_assigns_the_whole_table(tmp_path: Path) -> None:
             self._table, self._halve = table, table.assign(table.read_value() / 2)
 
         def after_run(self, run_context: Any, run_values: Any) -> None:
-            seen.append(run_context.session.run(self._table))
+            tables.append(run_context.session.run(self._table))
             run_context.session.run(self._halve)
 
     estimator = divided_table.estimator(tmp_path, "mod", REPLICAS)
     estimator.train(divided_table.input_fn, [Halve()], max_steps=5)
-    np.testing.assert_allclose(seen[0], divided_table.trained(5), rtol=0, atol=5e-6)
+    np.testing.assert_allclose(tables[0], divided_table.trained(5), rtol=0, atol=5e-6)
     assert_table(tmp_path, divided_table.trained(5) / 2)

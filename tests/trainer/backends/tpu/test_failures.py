@@ -70,10 +70,10 @@ class Outcome:
             assert failing.has_failed.wait(PREPARATION_SECS)
         thread.join(LIMIT_SECS if failing is not None else PREPARATION_SECS)
         assert not thread.is_alive(), "it hangs"
-        left = set(threading.enumerate()) - before
+        new_threads = set(threading.enumerate()) - before
         # Leave out the threads of summary writers: TensorFlow caches a writer for each directory.
         self.threads_left = [
-            thread for thread in left if type(thread).__name__ != "_EventLoggerThread"
+            thread for thread in new_threads if type(thread).__name__ != "_EventLoggerThread"
         ]
 
     def _run(self, call: Callable[[], Any]) -> None:
@@ -160,8 +160,8 @@ def slope_with(
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
         spec = programs.slope_model_fn({"x": change(features["x"])}, labels, mode, params)
-        made = {name: make(features["x"], labels) for name, make in more.items()}
-        return spec._replace(**made)
+        fields = {name: make(features["x"], labels) for name, make in more.items()}
+        return spec._replace(**fields)
 
     return model_fn
 
@@ -342,8 +342,8 @@ def test_an_op_that_xla_refuses_is_named_with_the_line_that_made_it(
     assert isinstance(outcome.error, UnsupportedOnTpu)
     # TensorFlow's error, whose text does not name the line, is not shown before the explanation.
     assert isinstance(outcome.error.__context__, tf.errors.InvalidArgumentError)
-    shown = "".join(traceback.format_exception(outcome.error))
-    assert shown.count("Traceback") == 1
+    trace = "".join(traceback.format_exception(outcome.error))
+    assert trace.count("Traceback") == 1
     text = str(outcome.error)
     assert f"AsString (spelled, created at {__file__}:" in text
     assert ': return x + tf.strings.to_number(tf.strings.as_string(x, name="spelled"))' in text

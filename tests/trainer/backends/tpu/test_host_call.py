@@ -108,11 +108,11 @@ def test_a_host_call_runs_in_evaluation_too(tmp_path: Path) -> None:
 
 @pytest.mark.on_pjrt_too
 def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> None:
-    taken: list[Any] = []
+    calls: list[Any] = []
 
     def more(features: Any, **_: Any) -> dict[str, Any]:
         def take(x: Any) -> Any:
-            return tf.numpy_function(lambda array: taken.append(array.ravel().tolist()), [x], [])
+            return tf.numpy_function(lambda array: calls.append(array.ravel().tolist()), [x], [])
 
         return {"host_call": (take, {"x": features["x"]})}
 
@@ -122,23 +122,23 @@ def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> N
 
     with slope.tpu(4):
         slope.estimator(tmp_path, more).train(input_fn, steps=2)
-    assert taken == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert calls == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 @pytest.mark.on_pjrt_too
 def test_a_host_call_gets_the_global_step_before_its_update(tmp_path: Path) -> None:
-    taken: list[Any] = []
+    calls: list[Any] = []
 
     def more(**_: Any) -> dict[str, Any]:
         def take(step: Any) -> Any:
-            return tf.numpy_function(lambda array: taken.append(array.tolist()), [step], [])
+            return tf.numpy_function(lambda array: calls.append(array.tolist()), [step], [])
 
         # The graph has this read after the train_op, and no control dependency orders the two.
         return {"host_call": (take, [tf.reshape(v1.train.get_global_step(), [1])])}
 
     with slope.tpu(2):
         slope.estimator(tmp_path, more).train(slope.ones(), steps=3)
-    assert taken == [[0, 0], [1, 1], [2, 2]]
+    assert calls == [[0, 0], [1, 1], [2, 2]]
 
 
 def test_a_host_call_without_tensors_is_refused(tmp_path: Path) -> None:
@@ -154,21 +154,21 @@ def test_a_host_call_without_tensors_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.on_pjrt_too
 def test_each_replica_drops_out_different_units(tmp_path: Path) -> None:
-    taken: list[Any] = []
+    calls: list[Any] = []
 
     def more(features: Any, **_: Any) -> dict[str, Any]:
-        kept = tf.nn.dropout(tf.ones([1, 64]), rate=0.5)
+        units = tf.nn.dropout(tf.ones([1, 64]), rate=0.5)
 
         def take(x: Any) -> Any:
-            return tf.numpy_function(lambda array: taken.append(array), [x], [])
+            return tf.numpy_function(lambda array: calls.append(array), [x], [])
 
-        return {"host_call": (take, [kept])}
+        return {"host_call": (take, [units])}
 
     with slope.tpu(2):
         estimator_on_tpu = slope.estimator(tmp_path, more, config={"tf_random_seed": 1})
         estimator_on_tpu.train(slope.ones(), steps=3)
-    masks = {tuple(row) for step in taken for row in step}
-    assert np.shape(taken) == (3, 2, 64)
+    masks = {tuple(row) for step in calls for row in step}
+    assert np.shape(calls) == (3, 2, 64)
     assert len(masks) == 6
     assert {value for mask in masks for value in mask} == {0.0, 2.0}
 
@@ -176,10 +176,10 @@ def test_each_replica_drops_out_different_units(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.numeric
 def test_a_part_of_the_model_runs_on_the_host(compiled: bool, tmp_path: Path) -> None:
-    seen: list[float] = []
+    values: list[float] = []
 
     def note(x: Any) -> Any:
-        seen.append(float(x[0, 0]))
+        values.append(float(x[0, 0]))
         return x
 
     def on_host(x: Any) -> Any:
@@ -199,5 +199,5 @@ def test_a_part_of_the_model_runs_on_the_host(compiled: bool, tmp_path: Path) ->
         trainer.TPUEstimator(build, config=config, train_batch_size=4).train(
             slope.ones(), max_steps=4
         )
-    assert seen == [1.0] * 8  # Two replicas, four steps.
+    assert values == [1.0] * 8  # Two replicas, four steps.
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**4)

@@ -180,12 +180,12 @@ def test_the_batch_size_table_on_pjrt_devices(row: Row, tmp_path: Path) -> None:
 
 def _check_row(row: Row, tmp_path: Path) -> None:
     """Check a row of the table in the `slope.tpu` context that the caller has entered."""
-    seen = Seen(tmp_path, **row.settings)
-    assert seen.train() == row.train
-    assert len(seen.deployments) == row.calls
-    for call, (_, index, calls, replicas) in enumerate(seen.deployments):
+    recorder = Seen(tmp_path, **row.settings)
+    assert recorder.train() == row.train
+    assert len(recorder.deployments) == row.calls
+    for call, (_, index, calls, replicas) in enumerate(recorder.deployments):
         assert (index, calls, replicas) == (call, row.calls, row.replicas_of_call)
-    for expected, run in ((row.evaluate, seen.evaluate), (row.predict, seen.predict)):
+    for expected, run in ((row.evaluate, recorder.evaluate), (row.predict, recorder.predict)):
         if expected is None:
             with pytest.raises(InvalidSetting, match="hosts"):
                 run()
@@ -195,9 +195,9 @@ def _check_row(row: Row, tmp_path: Path) -> None:
 
 def _steps(settings: dict[str, Any], model_dir: Path) -> Seen:
     with tpuserve.emulated_tpu(4, 2, compiled=False):
-        seen = Seen(model_dir, **settings)
-        seen.train()
-    return seen
+        recorder = Seen(model_dir, **settings)
+        recorder.train()
+    return recorder
 
 
 def _rows(call: int, first: int, count: int) -> list[int]:
@@ -205,40 +205,40 @@ def _rows(call: int, first: int, count: int) -> list[int]:
 
 
 def test_per_shard_v1_gives_each_replica_its_own_call(tmp_path: Path) -> None:
-    seen = _steps({"per_host": Input.PER_SHARD_V1}, tmp_path)
-    assert seen.hosts == [0, 0, 1, 1]
+    recorder = _steps({"per_host": Input.PER_SHARD_V1}, tmp_path)
+    assert recorder.hosts == [0, 0, 1, 1]
     step = [row for call in range(4) for row in _rows(call, 0, 16)]
-    assert seen.rows_of_steps == [step, step]
+    assert recorder.rows_of_steps == [step, step]
 
 
 def test_per_host_v1_splits_a_batch_of_each_host(tmp_path: Path) -> None:
-    seen = _steps({"per_host": Input.PER_HOST_V1}, tmp_path)
-    assert seen.hosts == [0, 1]
-    assert seen.rows_of_steps == [
+    recorder = _steps({"per_host": Input.PER_HOST_V1}, tmp_path)
+    assert recorder.hosts == [0, 1]
+    assert recorder.rows_of_steps == [
         [*_rows(0, 0, 32), *_rows(1, 0, 32)],
         [*_rows(0, 32, 32), *_rows(1, 32, 32)],
     ]
 
 
 def test_per_host_v2_takes_a_batch_for_each_replica(tmp_path: Path) -> None:
-    seen = _steps({"per_host": Input.PER_HOST_V2}, tmp_path)
-    assert seen.hosts == [0, 1]
-    assert seen.rows_of_steps == [
+    recorder = _steps({"per_host": Input.PER_HOST_V2}, tmp_path)
+    assert recorder.hosts == [0, 1]
+    assert recorder.rows_of_steps == [
         [*_rows(0, 0, 32), *_rows(1, 0, 32)],
         [*_rows(0, 32, 32), *_rows(1, 32, 32)],
     ]
 
 
 def test_broadcast_gives_all_rows_to_all(tmp_path: Path) -> None:
-    seen = _steps({"per_host": Input.BROADCAST}, tmp_path)
-    assert seen.hosts == [0]
+    recorder = _steps({"per_host": Input.BROADCAST}, tmp_path)
+    assert recorder.hosts == [0]
     # The host_call receives the tensors of the first replica alone.
-    assert seen.rows_of_steps == [_rows(0, 0, 64), _rows(0, 64, 64)]
+    assert recorder.rows_of_steps == [_rows(0, 0, 64), _rows(0, 64, 64)]
 
 
 def test_sliced_splits_one_batch_for_all_hosts(tmp_path: Path) -> None:
     with tpuserve.emulated_tpu(4, 2, compiled=False):
-        seen = Seen(tmp_path, eval_training_input_configuration=Input.SLICED)
-        seen.evaluate()
-    assert seen.hosts == [0]
-    assert seen.rows_of_steps == [_rows(0, 0, 64)]
+        recorder = Seen(tmp_path, eval_training_input_configuration=Input.SLICED)
+        recorder.evaluate()
+    assert recorder.hosts == [0]
+    assert recorder.rows_of_steps == [_rows(0, 0, 64)]

@@ -85,16 +85,16 @@ def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: 
     train(tmp_path / "cpu", "cpu", 20)
     for kind, max_steps in (("cpu", 5), ("pjrt", 10), ("emulated", 15), ("cpu", 20)):
         train(tmp_path / "ring", kind, max_steps)
-    expected, found = values(tmp_path / "cpu"), values(tmp_path / "ring")
-    assert found["global_step"] == 20
-    assert sorted(found) == [
+    expected, actual = values(tmp_path / "cpu"), values(tmp_path / "ring")
+    assert actual["global_step"] == 20
+    assert sorted(actual) == [
         "global_step",
         "hidden",
         "hidden/Momentum",
         "out",
         "out/Momentum",
     ]
-    assert_equal(found, expected)
+    assert_equal(actual, expected)
 
 
 def test_pjrt_devices_train_the_weights_of_the_emulated_tpu(tmp_path: Path) -> None:

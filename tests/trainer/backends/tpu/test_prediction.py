@@ -111,13 +111,13 @@ def test_every_input_mode_predicts_every_row(per_host: int, trained: Path) -> No
 
 @pytest.mark.on_pjrt_too
 def test_a_host_call_of_prediction_gets_the_real_rows(trained: Path) -> None:
-    taken: list[Any] = []
+    calls: list[Any] = []
 
     def more(mode: str, y: Any, **_: Any) -> dict[str, Any]:
         assert mode == ModeKeys.PREDICT
-        note = lambda array: taken.append(array.ravel().tolist())  # noqa: E731
+        note = lambda array: calls.append(array.ravel().tolist())  # noqa: E731
         return {"host_call": (lambda y: tf.numpy_function(note, [y], []), [y])}
 
     with slope.tpu():
         list(slope.estimator(trained, more).predict(_numbers(6)))
-    assert taken == [[0.5, 1, 1.5, 2], [2.5, 3]]
+    assert calls == [[0.5, 1, 1.5, 2], [2.5, 3]]

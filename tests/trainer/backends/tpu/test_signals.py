@@ -39,8 +39,8 @@ def started(
 
 def read_until(process: "subprocess.Popen[str]", line: str, times: int = 1) -> None:
     assert process.stdout is not None
-    for said in process.stdout:
-        times -= said == f"{line}\n"
+    for output_line in process.stdout:
+        times -= output_line == f"{line}\n"
         if not times:
             return
     pytest.fail(f"it ended without saying {line!r}")
@@ -69,9 +69,9 @@ def test_ctrl_c_ends_a_long_loop_at_once(tmp_path: Path, mode: str, device: str)
     process = started(mode, tmp_path, iterations=10**9, device=device)
     read_until(process, "fed")
     process.send_signal(signal.SIGINT)
-    said, complaints = ended(process)
+    output, complaints = ended(process)
     assert process.returncode == -signal.SIGINT
-    assert "after" not in said
+    assert "after" not in output
     assert complaints.count("Traceback") == 1
     assert complaints.rstrip().endswith("KeyboardInterrupt")
 
@@ -81,10 +81,10 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path, device: str
     process = started("train", tmp_path, iterations=4, device=device)
     read_until(process, "loop", times=3)
     process.send_signal(signal.SIGTERM)
-    said, _ = ended(process)
+    output, _ = ended(process)
     assert process.returncode == 0
-    assert "after" not in said
-    assert programs.variable(tmp_path, "global_step") == 4 * (3 + said.count("loop"))
+    assert "after" not in output
+    assert programs.variable(tmp_path, "global_step") == 4 * (3 + output.count("loop"))
 
 
 def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Pat
     killed_at = int(programs.variable(tmp_path, "global_step"))
     assert 0 < killed_at < 80
     again = started("train", tmp_path, iterations=4, max_steps=80)
-    said, _ = ended(again, secs=120)
+    output, _ = ended(again, secs=120)
     assert again.returncode == 0
-    assert said.count("loop") == (80 - killed_at) // 4
+    assert output.count("loop") == (80 - killed_at) // 4
     assert programs.variable(tmp_path, "global_step") == 80
 
 

@@ -305,14 +305,14 @@ def test_training_applies_a_warm_start(tmp_path: Path) -> None:
 
 @pytest.mark.on_pjrt_too
 def test_replicas_sum_in_groups(tmp_path: Path) -> None:
-    taken: list[Any] = []
+    calls: list[Any] = []
 
     def more(mode: str, features: Any, **_: Any) -> dict[str, Any]:
         x = tf.reduce_sum(features["x"])
         pairs = trainer.cross_replica_sum(x, group_assignment=[[0, 1], [2, 3]])
         whole = v1.tpu.cross_replica_sum(x)
         take = lambda a, b: tf.numpy_function(  # noqa: E731
-            lambda *arrays: taken.append([one.tolist() for one in arrays]), [a, b], []
+            lambda *arrays: calls.append([one.tolist() for one in arrays]), [a, b], []
         )
         return {"host_call": (take, [tf.reshape(pairs, [1]), tf.reshape(whole, [1])])}
 
@@ -322,7 +322,7 @@ def test_replicas_sum_in_groups(tmp_path: Path) -> None:
 
     with slope.tpu(4):
         slope.estimator(tmp_path, more).train(input_fn, steps=1)
-    assert taken == [[[3, 3, 7, 7], [10, 10, 10, 10]]]
+    assert calls == [[[3, 3, 7, 7], [10, 10, 10, 10]]]
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ class Program(NamedTuple):
 
     Attributes:
       uses: knows the variables "a" (index 0) and "b" (index 1).
-      done: the tensor that stands for the end of the loop.
+      loop_end: the tensor that stands for the end of the loop.
       a: the variable "a".
       b: the variable "b".
       other: a variable that the step on the devices does not use.
     """
 
     uses: VariableUses
-    done: Any
+    loop_end: Any
     a: Any
     b: Any
     other: Any
@@ -34,9 +34,9 @@ class Program(NamedTuple):
 @pytest.fixture
 def program() -> Iterator[Program]:
     with tf.Graph().as_default() as graph:
-        done = v1.placeholder_with_default(0, [], name="done")
+        loop_end = v1.placeholder_with_default(0, [], name="done")
         a, b, other = (v1.get_variable(name, [], use_resource=True) for name in ("a", "b", "other"))
-        yield Program(VariableUses(graph, done, {"a": 0, "b": 1}), done, a, b, other)
+        yield Program(VariableUses(graph, loop_end, {"a": 0, "b": 1}), loop_end, a, b, other)
 
 
 def uses(runs_loop: bool = False, reads: Any = (), writes: Any = ()) -> RunUses:
@@ -44,10 +44,10 @@ def uses(runs_loop: bool = False, reads: Any = (), writes: Any = ()) -> RunUses:
 
 
 def test_fetch_that_waits_for_the_loop_reads_its_variable(program: Program) -> None:
-    with tf.control_dependencies([program.done]):
+    with tf.control_dependencies([program.loop_end]):
         loss = tf.identity(program.a.read_value())
     assert program.uses.find_uses({object(): [loss]}, {}) == uses(True, reads=[0])
-    assert program.uses.find_uses([program.done.op], {}) == uses(True)
+    assert program.uses.find_uses([program.loop_end.op], {}) == uses(True)
 
 
 def test_assignment_writes_and_an_update_also_reads(program: Program) -> None:

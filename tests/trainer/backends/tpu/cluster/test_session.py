@@ -107,9 +107,9 @@ def test_hosts_of_a_cluster_train_what_hosts_in_one_process_train(
         expected = alone.evaluate(input_fn, 3) if mode == Modes.PER_HOST_V2 else {}
     with tpuserve.emulated_tpu(CORES):
         together = estimator(tmp_path / "two", mode, cluster=resolver).train(input_fn, steps=10)
-        found = together.evaluate(input_fn, 3) if mode == Modes.PER_HOST_V2 else {}
+        evaluation = together.evaluate(input_fn, 3) if mode == Modes.PER_HOST_V2 else {}
     assert_close(variables(tmp_path / "two"), variables(tmp_path / "one"))
-    assert_close(found, expected)
+    assert_close(evaluation, expected)
     largest = [programs.scalars(tmp_path / name)["largest"] for name in ("one", "two")]
     assert largest[0].keys() == {4, 8}
     assert_close(*largest)
@@ -138,9 +138,9 @@ def test_a_broadcast_input_is_predicted(resolver: Any, tmp_path: Path) -> None:
         expected = [row["y"] for row in alone.predict(input_fn)]
     with tpuserve.emulated_tpu(CORES):
         together = estimator(tmp_path, Modes.BROADCAST, cluster=resolver)
-        found = [row["y"] for row in together.predict(input_fn)]
-    assert len(found) == 160
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        predictions = [row["y"] for row in together.predict(input_fn)]
+    assert len(predictions) == 160
+    np.testing.assert_allclose(predictions, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_python_code_of_a_later_input_fn_is_refused_in_another_process(

@@ -60,10 +60,10 @@ def test_a_delayed_first_batch_is_fed(tmp_path: Path) -> None:
 def test_the_results_of_every_step_are_received_when_the_input_ends(
     tmp_path: Path, batches: int
 ) -> None:
-    seen: list[float] = []
+    values: list[float] = []
 
     def see(x: Any) -> Any:
-        seen.extend(x.numpy().tolist())
+        values.extend(x.numpy().tolist())
         return x
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
@@ -74,4 +74,4 @@ def test_the_results_of_every_step_are_received_when_the_input_ends(
 
     estimator(tmp_path, model_fn).train(programs.ones(batches), steps=None)
     assert programs.variable(tmp_path, "global_step") == batches
-    assert seen == [1.0] * 2 * batches
+    assert values == [1.0] * 2 * batches
