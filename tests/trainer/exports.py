@@ -51,12 +51,12 @@ def export(
 
 def answers(directory: Path, inputs: dict[str, Any], signature: str = "serving_default") -> Any:
     """Run both metagraphs; assert that their outputs agree within 1e-5, and return the outputs."""
-    found = []
+    outputs = []
     for tag_set, hardware in HARDWARE.items():
         model = loader.load(directory, tag_set, hardware)
-        found.append(model.run(signature, inputs))
+        outputs.append(model.run(signature, inputs))
         model.close()
-    cpu, tpu = found
+    cpu, tpu = outputs
     assert cpu.keys() == tpu.keys()
     for name in cpu:
         if cpu[name].dtype == object:
@@ -134,9 +134,9 @@ def check_three_outputs(directory: Path) -> None:
     assert same_signatures(directory) == {"serving_default", "scores", "value"}
     serialized = examples(x=[3.0])
     assert answers(directory, {"examples": serialized})["y"].tolist() == [[1.5]]
-    asked = {"inputs": serialized}
-    assert answers(directory, asked, "scores")["scores"].tolist() == [[1.5, -1.5]]
-    assert answers(directory, asked, "value")["outputs"].tolist() == [[3.0]]
+    inputs = {"inputs": serialized}
+    assert answers(directory, inputs, "scores")["scores"].tolist() == [[1.5, -1.5]]
+    assert answers(directory, inputs, "value")["outputs"].tolist() == [[3.0]]
 
 
 def load_by_tensorflow(directory: Path, tag_list: list[str]) -> None:

@@ -88,9 +88,9 @@ def variable(model_dir: Path, name: str) -> Any:
 
 def scalars(directory: Path) -> dict[str, dict[int, float]]:
     """Return the scalar summaries of a directory: tag → step → value."""
-    found: dict[str, dict[int, float]] = {}
+    series: dict[str, dict[int, float]] = {}
     for path in sorted(directory.glob("events.out.tfevents.*")):
         for event in v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                found.setdefault(value.tag, {})[event.step] = value.simple_value
-    return found
+                series.setdefault(value.tag, {})[event.step] = value.simple_value
+    return series

@@ -12,17 +12,17 @@ REFUSED = (
 
 def test_advice_for_an_op_that_a_tpu_cannot_run_is_outside_compilation() -> None:
     with tpuserve.emulated_tpu(8):
-        found = advice.get_error_advice(ValueError(REFUSED))
-    assert found is not None
-    assert found.replaces_traceback
-    assert found.text.startswith(
+        error_advice = advice.get_error_advice(ValueError(REFUSED))
+    assert error_advice is not None
+    assert error_advice.replaces_traceback
+    assert error_advice.text.startswith(
         "a TPU cannot run PyFunc (ask). Wrap the op in tpu.outside_compilation"
     )
 
 
 def test_an_error_of_the_trainer_about_an_op_needs_no_traceback() -> None:
-    found = advice.get_error_advice(UnsupportedOnTpu("no AsString on a TPU"))
-    assert found == advice.Advice("no AsString on a TPU", replaces_traceback=True)
+    error_advice = advice.get_error_advice(UnsupportedOnTpu("no AsString on a TPU"))
+    assert error_advice == advice.Advice("no AsString on a TPU", replaces_traceback=True)
 
 
 @pytest.mark.parametrize(

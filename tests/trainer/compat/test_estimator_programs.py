@@ -82,9 +82,9 @@ def test_resnet_like_trains_and_evaluates_its_checkpoints(cores: int, tmp_path: 
     assert sorted(evaluated["top_1_accuracy"]) == [12, 24]
     assert evaluated["top_1_accuracy"][24] > 0.7
     assert evaluated["top_5_accuracy"][24] >= evaluated["top_1_accuracy"][24]
-    shown = re.search(r"^step 24: top_1 (\S+) top_5 (\S+)", output, re.MULTILINE)
-    assert shown is not None
-    assert float(shown[1]) == pytest.approx(evaluated["top_1_accuracy"][24], abs=1e-4)
+    match = re.search(r"^step 24: top_1 (\S+) top_5 (\S+)", output, re.MULTILINE)
+    assert match is not None
+    assert float(match[1]) == pytest.approx(evaluated["top_1_accuracy"][24], abs=1e-4)
 
     scalars = program_runner.read_scalars(model)
     # A step trains on half of the images.
@@ -121,11 +121,11 @@ def test_electra_like_pretrains_with_its_own_hook(cores: int, tmp_path: Path) ->
         cores=cores,
     )
 
-    shown = re.findall(r"^\d+/120 = .*ETA: \d+s(?:, loss: (\S+))?$", output, re.MULTILINE)
-    assert len(shown) == 12
+    losses = re.findall(r"^\d+/120 = .*ETA: \d+s(?:, loss: (\S+))?$", output, re.MULTILINE)
+    assert len(losses) == 12
     assert output.endswith("trained until step 120\n")
     if not cores:
-        assert float(shown[-1]) < float(shown[0]) - 1
+        assert float(losses[-1]) < float(losses[0]) - 1
     results = json.loads((tmp_path / "models/tiny/results.json").read_text())
     assert results["global_step"] == 120
     # Untrained, the losses are ln 16 = 2.8 and ln 2 = 0.7. The masked words are random, so fewer
@@ -173,9 +173,9 @@ def test_gan_like_trains_with_two_optimizers_and_writes_samples_on_the_host(tmp_
         "starts at 0",
         "ends at 16",
     ]
-    shown = re.findall(r"^step (\d+): real (\S+) made (\S+)$", output, re.MULTILINE)
-    assert [step for step, _, _ in shown] == ["8", "16"]
-    real_score, generated_score = map(float, shown[-1][1:])
+    scores = re.findall(r"^step (\d+): real (\S+) made (\S+)$", output, re.MULTILINE)
+    assert [step for step, _, _ in scores] == ["8", "16"]
+    real_score, generated_score = map(float, scores[-1][1:])
     assert real_score > generated_score
     samples = np.loadtxt(tmp_path / "samples/16.txt")
     assert samples.shape == (20, 64)

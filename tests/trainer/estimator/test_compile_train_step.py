@@ -93,12 +93,12 @@ def test_each_chip_has_memory_for_its_rows_of_a_divided_table(
 ) -> None:
     initial = np.zeros((40_000, 128), np.float32)
     model = divided_table.estimator(tmp_path, "mod", 4, initial=initial)
-    (found,) = answer(compiler, model, "v5e:2x2", input_fn=divided_table.input_fn)
-    assert found.error is None
+    (compilation,) = answer(compiler, model, "v5e:2x2", input_fn=divided_table.input_fn)
+    assert compilation.error is None
     rows_bytes = initial.nbytes // 4
-    assert rows_bytes <= found.result.aliased_bytes < 1.01 * rows_bytes
-    assert found.stats.argument_bytes < 1.01 * rows_bytes
-    assert found.stats.temporary_bytes < 0.1 * rows_bytes
+    assert rows_bytes <= compilation.result.aliased_bytes < 1.01 * rows_bytes
+    assert compilation.stats.argument_bytes < 1.01 * rows_bytes
+    assert compilation.stats.temporary_bytes < 0.1 * rows_bytes
 
 
 def test_step_with_a_sparse_feature_is_compiled_for_the_ids_of_the_first_batch(
@@ -107,8 +107,8 @@ def test_step_with_a_sparse_feature_is_compiled_for_the_ids_of_the_first_batch(
     # Three ids at most in a row of this batch, and one in those of the next.
     batches = sums.batches(sums.IDS, [[1], [2], [3], [4]])
     model = sums.estimator(tmp_path, sums.spec(AdagradParameters(0.1)))
-    (found,) = answer(compiler, model, "v5e:2x2", input_fn=batches)
-    assert found.error is None
+    (compilation,) = answer(compiler, model, "v5e:2x2", input_fn=batches)
+    assert compilation.error is None
     assert isinstance(model._program, TPUModelProgram)
     (target,) = compiler.describe_targets(["v5e:2x2"])
     step = TrainStepBuilder(model._program, batches, None).build(target, batch_size=4)
@@ -118,16 +118,16 @@ def test_step_with_a_sparse_feature_is_compiled_for_the_ids_of_the_first_batch(
 
 def test_method_compiles_at_the_train_batch_size_of_a_cpu_program(tmp_path: Path) -> None:
     model = programs.estimator(tmp_path, model_fn=matrix_model_fn, train_batch_size=8)
-    (found,) = model.compile_train_step(input_fn, "v6e:1x1").compilations
-    assert found.error is None
-    assert (found.replicas, found.batch_size) == (1, 8)
+    (compilation,) = model.compile_train_step(input_fn, "v6e:1x1").compilations
+    assert compilation.error is None
+    assert (compilation.replicas, compilation.batch_size) == (1, 8)
 
 
 def test_op_that_xla_refuses_is_named_with_its_line(compiler: Compiler, tmp_path: Path) -> None:
     model = programs.estimator(tmp_path, model_fn=text_model_fn, train_batch_size=8)
-    (found,) = answer(compiler, model, "v5e:2x2")
-    assert "AsString" in found.error
-    assert "test_compile_train_step.py:" in found.error
+    (compilation,) = answer(compiler, model, "v5e:2x2")
+    assert "AsString" in compilation.error
+    assert "test_compile_train_step.py:" in compilation.error
 
 
 def test_model_parallelism_is_refused_by_its_name(compiler: Compiler, tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_model_parallelism_is_refused_by_its_name(compiler: Compiler, tmp_path: 
         model_dir=str(tmp_path),
     )
     model = trainer.TPUEstimator(matrix_model_fn, config=config, train_batch_size=8)
-    (found,) = answer(compiler, model, "v5e:2x2")
-    assert found.error.startswith("num_cores_per_replica is 2: a step that is split")
+    (compilation,) = answer(compiler, model, "v5e:2x2")
+    assert compilation.error.startswith("num_cores_per_replica is 2: a step that is split")
 
 
 def test_missing_batch_size_is_an_error(tmp_path: Path) -> None:

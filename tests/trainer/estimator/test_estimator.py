@@ -75,15 +75,15 @@ def test_model_fn_is_bound_to_its_params(tmp_path: Path) -> None:
 
 
 def test_params_are_just_those_that_were_given(tmp_path: Path) -> None:
-    seen: list[Any] = []
+    all_params: list[Any] = []
 
     def watching(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        seen.append(params)
+        all_params.append(params)
         return model_fn(features, labels, mode, params)
 
     model = estimator(tmp_path, model_fn=watching, params={"rate": 0.5, "batch_size": 7})
     model.train(programs.ones(), steps=1)
-    assert seen == [{"rate": 0.5, "batch_size": 7}]
+    assert all_params == [{"rate": 0.5, "batch_size": 7}]
 
 
 def test_a_tpu_spec_is_refused(tmp_path: Path) -> None:

@@ -114,14 +114,14 @@ def test_a_chosen_checkpoint_is_exported(tmp_path: Path) -> None:
 
 
 def test_params_have_no_batch_size_in_an_export(tmp_path: Path) -> None:
-    seen: list[dict[str, Any]] = []
+    all_params: list[dict[str, Any]] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-        seen.append(dict(params))
+        all_params.append(dict(params))
         return programs.slope_model_fn(features, labels, mode, params)
 
     export(tmp_path, model_fn=model_fn, train_batch_size=2)
-    training, *exporting = seen
+    training, *exporting = all_params
     assert training == {"rate": 0.5, "use_tpu": False, "batch_size": 2}
     assert exporting == [{"rate": 0.5, "use_tpu": False}] * 2
 
@@ -171,8 +171,8 @@ def test_the_saver_of_the_models_scaffold_decides_what_is_saved(tmp_path: Path) 
         v1.get_variable("never_trained", [2])
 
         def scaffold_fn() -> Any:
-            kept = [var for var in v1.global_variables() if var.op.name != "never_trained"]
-            return v1.train.Scaffold(saver=v1.train.Saver(kept))
+            variables = [var for var in v1.global_variables() if var.op.name != "never_trained"]
+            return v1.train.Scaffold(saver=v1.train.Saver(variables))
 
         return dataclasses.replace(spec, scaffold_fn=scaffold_fn)
 

@@ -56,15 +56,15 @@ def test_all_export_outputs_and_parsing_receivers_work(
 
 
 def test_model_fn_hears_of_the_tpu_in_the_tpu_metagraph_alone(tmp_path: Path) -> None:
-    seen: list[dict[str, Any]] = []
+    all_params: list[dict[str, Any]] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
         if mode == trainer.ModeKeys.PREDICT:
-            seen.append(params)
+            all_params.append(params)
         return wrapped(None)(features, labels, mode, params)
 
     export(tmp_path, model_fn)
-    assert seen == [{"rate": 0.5, "use_tpu": False}, {"rate": 0.5, "use_tpu": True}]
+    assert all_params == [{"rate": 0.5, "use_tpu": False}, {"rate": 0.5, "use_tpu": True}]
 
 
 WORDS = ["red", "green", "blue"]

@@ -16,10 +16,10 @@ v1 = tf.compat.v1
 
 
 def test_an_input_fn_gets_the_global_batch_size_of_its_mode(tmp_path: Path) -> None:
-    seen: list[int] = []
+    batch_sizes: list[int] = []
 
     def input_fn(params: dict[str, Any]) -> Any:
-        seen.append(params["batch_size"])
+        batch_sizes.append(params["batch_size"])
         return programs.ones(batches=1)()
 
     estimator = programs.estimator(
@@ -28,7 +28,7 @@ def test_an_input_fn_gets_the_global_batch_size_of_its_mode(tmp_path: Path) -> N
     estimator.train(input_fn, max_steps=1)
     estimator.evaluate(input_fn)
     list(estimator.predict(input_fn))
-    assert seen == [8, 6, 4]
+    assert batch_sizes == [8, 6, 4]
 
 
 def test_a_batch_size_that_nobody_gave_is_asked_for_by_its_name(tmp_path: Path) -> None:
@@ -204,16 +204,16 @@ class HParams:
 
 
 def test_hparams_stay_hparams_and_get_what_the_run_adds(tmp_path: Path) -> None:
-    seen: list[Any] = []
+    all_params: list[Any] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        seen.append(params)
+        all_params.append(params)
         return programs.slope_model_fn(features, labels, mode, {"rate": params.rate})
 
     hparams = HParams(rate=0.5, use_tpu=True)
     estimator = programs.estimator(tmp_path, model_fn=model_fn, params=hparams, train_batch_size=2)
     estimator.train(programs.ones(), max_steps=1)
-    assert (seen[0].batch_size, seen[0].use_tpu) == (2, False)
+    assert (all_params[0].batch_size, all_params[0].use_tpu) == (2, False)
     assert "batch_size" not in hparams
     with pytest.raises(InvalidSetting, match="are reserved keys"):
         programs.estimator(tmp_path, model_fn=model_fn, params=HParams(context=1))

@@ -127,17 +127,17 @@ def test_summaries_of_model_fn_and_loop_reach_tensorboard(tmp_path: Path) -> Non
 
 
 def test_a_hook_can_fetch_a_tensor_of_the_model_by_name(tmp_path: Path) -> None:
-    seen: list[float] = []
+    losses: list[float] = []
 
     class Fetch(tf.compat.v1.train.SessionRunHook):
         def before_run(self, run_context: Any) -> Any:
             return v1.train.SessionRunArgs("squared_error:0")
 
         def after_run(self, run_context: Any, run_values: Any) -> None:
-            seen.append(float(run_values.results))
+            losses.append(float(run_values.results))
 
     programs.estimator(tmp_path).train(programs.ones(), hooks=[Fetch()], max_steps=8)
-    assert seen == [0.5**6, 0.5**14]
+    assert losses == [0.5**6, 0.5**14]
 
 
 def test_log_lines_say_loss_step_speed_and_time_left(

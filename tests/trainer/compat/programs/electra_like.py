@@ -76,9 +76,9 @@ class EtaHook(tf.estimator.SessionRunHook):
         if step // self._every == self._printed:
             return
         self._printed = step // self._every
-        done = max(step - self._start_step, 1)
-        rate = done / max(time.time() - self._start_time, 1e-6)
-        shown = "".join(", %s: %.4f" % item for item in sorted(values.items()))
+        steps = max(step - self._start_step, 1)
+        rate = steps / max(time.time() - self._start_time, 1e-6)
+        text = "".join(", %s: %.4f" % item for item in sorted(values.items()))
         # Print text and line break in one call: TensorFlow writes from other threads.
         print(
             "%d/%d = %.1f%%, SPS: %.1f, ETA: %ds%s\n"
@@ -88,7 +88,7 @@ class EtaHook(tf.estimator.SessionRunHook):
                 100.0 * step / self._n_steps,
                 rate,
                 (self._n_steps - step) / rate,
-                shown,
+                text,
             ),
             end="",
             flush=True,

@@ -42,11 +42,11 @@ def old_arguments_and_names_of_functions_work():
     total = tf.reduce_sum(x, keep_dims=True)
     last = tf.argmax(x, dimension=1)
     half = tf.div(tf.to_float(tf.to_int32(x)), 2.0)
-    kept = tf.nn.dropout(x, keep_prob=1.0)
+    dropout = tf.nn.dropout(x, keep_prob=1.0)
     dense = tf.sparse_to_dense([1], [3], 1)
     with tf.Session() as session:
-        found = session.run([total, last, half, kept, dense])
-    assert [array.tolist() for array in found] == [
+        arrays = session.run([total, last, half, dropout, dense])
+    assert [array.tolist() for array in arrays] == [
         [[3.0]],
         [1],
         [[0.5, 1.0]],
@@ -209,10 +209,10 @@ def parameters_of_embeddings_are_there():
     import tensorflow.compat.v1.tpu.experimental as experimental
 
     for name in ("Adagrad", "Adam", "Ftrl", "StochasticGradientDescent"):
-        made = getattr(tf.tpu.experimental, name + "Parameters")(0.1)
-        assert made.learning_rate == 0.1
-        assert isinstance(made, getattr(tf.estimator.tpu.experimental, name + "Parameters"))
-        assert isinstance(made, getattr(experimental, name + "Parameters"))
+        parameters = getattr(tf.tpu.experimental, name + "Parameters")(0.1)
+        assert parameters.learning_rate == 0.1
+        assert isinstance(parameters, getattr(tf.estimator.tpu.experimental, name + "Parameters"))
+        assert isinstance(parameters, getattr(experimental, name + "Parameters"))
 
 
 @check

@@ -90,13 +90,13 @@ def generator(noise, is_training):
 
 
 def critic_loss(images, noise):
-    made = generator(noise, is_training=True)
+    fakes = generator(noise, is_training=True)
     share = tf.random_uniform([tf.shape(images)[0], 1, 1, 1])
-    between = images + share * (made - images)
+    between = images + share * (fakes - images)
     gradient = tf.gradients(critic(between), [between])[0]
     slopes = tf.sqrt(1e-4 + tf.reduce_sum(tf.square(gradient), reduction_indices=[1, 2, 3]))
     penalty = tf.reduce_mean(tf.square(slopes - 1.0))
-    return tf.reduce_mean(critic(made)) - tf.reduce_mean(critic(images)) + penalty
+    return tf.reduce_mean(critic(fakes)) - tf.reduce_mean(critic(images)) + penalty
 
 
 def variables_of(part):
@@ -104,8 +104,8 @@ def variables_of(part):
 
 
 def optimizer(name):
-    made = tf.train.AdamOptimizer(0.002, beta1=0.0, beta2=0.9, name=name)
-    return contrib_tpu.CrossShardOptimizer(made) if FLAGS.use_tpu else made
+    adam = tf.train.AdamOptimizer(0.002, beta1=0.0, beta2=0.9, name=name)
+    return contrib_tpu.CrossShardOptimizer(adam) if FLAGS.use_tpu else adam
 
 
 def model_fn(features, labels, mode, params):
@@ -116,22 +116,22 @@ def model_fn(features, labels, mode, params):
     if mode == tf.estimator.ModeKeys.EVAL:
         scores = [critic(features["images"]), critic(generator(features["noise"], False))]
 
-        def metric_fn(real, made):
-            return {"real": tf.metrics.mean(real), "made": tf.metrics.mean(made)}
+        def metric_fn(real, fake):
+            return {"real": tf.metrics.mean(real), "made": tf.metrics.mean(fake)}
 
         loss = -tf.reduce_mean(scores[1])
         return contrib_tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, scores))
 
     global_step = tf.train.get_or_create_global_step()
-    of_critic, of_generator, done = optimizer("critic"), optimizer("generator"), []
+    of_critic, of_generator, updates = optimizer("critic"), optimizer("generator"), []
     parts = [tf.split(features[name], FLAGS.critic_steps) for name in ("images", "noise")]
     for images, noise in zip(*parts):
-        with tf.control_dependencies(done):
+        with tf.control_dependencies(updates):
             loss = critic_loss(tf.identity(images), noise)
-            done = [of_critic.minimize(loss, var_list=variables_of("Critic"))]
-    with tf.control_dependencies(done):
+            updates = [of_critic.minimize(loss, var_list=variables_of("Critic"))]
+    with tf.control_dependencies(updates):
         generator_loss = -tf.reduce_mean(critic(generator(features["noise"], True)))
-    with tf.control_dependencies(done + tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+    with tf.control_dependencies(updates + tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         step = of_generator.minimize(generator_loss, var_list=variables_of("Generator"))
     with tf.control_dependencies([step]):
         train_op = tf.assign_add(global_step, 1)
@@ -149,12 +149,12 @@ def model_fn(features, labels, mode, params):
             tf.contrib.summary.histogram("generator_losses", generator_loss, step=step)
             return tf.contrib.summary.all_summary_ops()
 
-    sent = [tf.reshape(tensor, [1]) for tensor in (global_step, loss, generator_loss)]
+    results = [tf.reshape(tensor, [1]) for tensor in (global_step, loss, generator_loss)]
     return contrib_tpu.TPUEstimatorSpec(
         mode=mode,
         loss=generator_loss,
         train_op=train_op,
-        host_call=(host_call_fn, sent),
+        host_call=(host_call_fn, results),
         training_hooks=[saver_hook],
     )
 
@@ -208,11 +208,11 @@ def main(argv):
     while step < FLAGS.train_steps:
         step = min(step + FLAGS.train_steps_per_eval, FLAGS.train_steps)
         trained.train(input_fn=input_fn, max_steps=step)
-        found = trained.evaluate(input_fn=input_fn, steps=2)
+        metrics = trained.evaluate(input_fn=input_fn, steps=2)
         drawn = [prediction["images"] for prediction in on_host.predict(input_fn=noise_input_fn)]
         with tf.gfile.Open(os.path.join(FLAGS.model_dir, "samples", "%d.txt" % step), "w") as file:
             np.savetxt(file, np.reshape(drawn, [len(drawn), -1]))
-        print("step %d: real %.3f made %.3f" % (step, found["real"], found["made"]))
+        print("step %d: real %.3f made %.3f" % (step, metrics["real"], metrics["made"]))
     print("ends at %d" % estimator._load_global_step_from_checkpoint_dir(FLAGS.model_dir))
 
 

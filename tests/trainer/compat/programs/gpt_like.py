@@ -83,8 +83,8 @@ class Accumulating(tf.train.Optimizer):
 
         with tf.control_dependencies(added):
             is_due = tf.equal((global_step + 1) % self._every, 0)
-            done = tf.cond(is_due, apply, tf.no_op)
-        with tf.control_dependencies([done]):
+            update = tf.cond(is_due, apply, tf.no_op)
+        with tf.control_dependencies([update]):
             return tf.assign_add(global_step, 1, name=name)
 
 
@@ -106,8 +106,8 @@ def attention(x, heads):
 
     query, key, value = map(split, tf.split(tf.layers.dense(x, 3 * size, name="qkv"), 3, axis=2))
     weights = tf.matmul(query, key, transpose_b=True) * (size // heads) ** -0.5
-    seen = tf.matrix_band_part(tf.ones([length, length]), -1, 0)
-    weights = tf.nn.softmax(weights * seen - 1e10 * (1 - seen))
+    mask = tf.matrix_band_part(tf.ones([length, length]), -1, 0)
+    weights = tf.nn.softmax(weights * mask - 1e10 * (1 - mask))
     mixed = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
     return tf.layers.dense(tf.reshape(mixed, [-1, length, size]), size, name="out")
 
@@ -209,10 +209,10 @@ def main():
         params=params,
     )
     network.train(functools.partial(input_fn, is_train=True), max_steps=60)
-    found = network.evaluate(functools.partial(input_fn, is_train=False), steps=2)
-    print("perplexity %.3f" % found["perplexity"])
-    for found in network.predict(prompts):
-        print(" ".join(map(str, found["tokens"])))
+    result = network.evaluate(functools.partial(input_fn, is_train=False), steps=2)
+    print("perplexity %.3f" % result["perplexity"])
+    for result in network.predict(prompts):
+        print(" ".join(map(str, result["tokens"])))
 
 
 if __name__ == "__main__":

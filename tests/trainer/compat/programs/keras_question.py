@@ -73,8 +73,8 @@ def batches():
     return [(IMAGES[at : at + BATCH], LABELS[at : at + BATCH]) for at in range(0, 40, BATCH)]
 
 
-def values(found):
-    return {name: float(number) for name, number in found.items()}
+def values(metrics):
+    return {name: float(number) for name, number in metrics.items()}
 
 
 def run(name):
@@ -88,12 +88,12 @@ def run(name):
     # The estimator has left the model unchanged: train it in its own session on the same batches.
     fitted = [float(model.train_on_batch(*batch)[0]) for batch in batches()]
     model.save_weights(os.path.join(FLAGS.model_dir, "%s.h5" % name))
-    kept = os.path.join(FLAGS.model_dir, "%s.npz" % name)
-    np.savez(kept, *model.get_weights())
+    weights_path = os.path.join(FLAGS.model_dir, "%s.npz" % name)
+    np.savez(weights_path, *model.get_weights())
     expected = dict(
         zip(model.metrics_names, model.evaluate(IMAGES, LABELS, verbose=0), strict=True)
     )
-    found = estimator.evaluate(input_fn)
+    metrics = estimator.evaluate(input_fn)
     predicted = next(estimator.predict(input_fn))["digit"]
     model.set_weights(start)
     returned = trainer.to_keras(estimator)
@@ -107,10 +107,10 @@ def run(name):
         "untouched": same,
         "fitted": fitted,
         "expected": values(expected),
-        "found": values(found),
+        "found": values(metrics),
         "returned": returned is model and bool(back),
         "export": exported.decode(),
-        "kept": kept,
+        "kept": weights_path,
     }
 
 

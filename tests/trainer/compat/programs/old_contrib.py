@@ -93,12 +93,12 @@ class Celsius:
         self.degrees = degrees
 
 
-def train(seen, max_steps):
-    """Train to a step; `seen` gets the numbers that the steps have read."""
+def train(elements, max_steps):
+    """Train to a step; `elements` gets the numbers that the steps have read."""
 
     def model_fn(features, labels, mode):
         step = tf.train.get_or_create_global_step().assign_add(1)
-        with tf.control_dependencies([tf.py_func(seen.append, [features], [])]):
+        with tf.control_dependencies([tf.py_func(elements.append, [features], [])]):
             return tf.estimator.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=tf.identity(step))
 
     config = tf.estimator.RunConfig(directory + "/model")
@@ -117,10 +117,10 @@ ops.register_tensor_conversion_function(
     Celsius, lambda value, dtype=None, name=None, as_ref=False: tf.constant(value.degrees)
 )
 print(tf.Session().run(ops.convert_to_tensor(Celsius(21.5))))
-seen = []
-train(seen, 2)
-train(seen, 5)
-print(*np.asarray(seen))
+elements = []
+train(elements, 2)
+train(elements, 5)
+print(*np.asarray(elements))
 print(isinstance(None, MirroredStrategy))
 try:
     contrib_distribute.MirroredStrategy(num_gpus=2)

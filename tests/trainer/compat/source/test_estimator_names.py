@@ -26,7 +26,7 @@ def test_no_name_is_both_supplied_and_unsupported() -> None:
 
 def test_parent_modules_come_before_their_submodules() -> None:
     for modules in (estimator_names.V1, estimator_names.V2, estimator_aliases.MODULES):
-        seen = [""]
+        paths = [""]
         for path in modules:
-            assert path.rpartition(".")[0] in seen
-            seen.append(path)
+            assert path.rpartition(".")[0] in paths
+            paths.append(path)

@@ -96,8 +96,8 @@ class Encoder(object):
         with tf.variable_scope("self"):
             scores = tf.matmul(heads("query"), heads("key"), transpose_b=True)
             weights = self._drop(tf.nn.softmax(scores / math.sqrt(size) + bias))
-            seen = tf.transpose(tf.matmul(weights, heads("value")), [0, 2, 1, 3])
-            return tf.reshape(seen, [-1, length, width])
+            context = tf.transpose(tf.matmul(weights, heads("value")), [0, 2, 1, 3])
+            return tf.reshape(context, [-1, length, width])
 
     def _table(self, name, rows):
         return tf.get_variable(

@@ -61,15 +61,15 @@ class Tokenizer(object):
         return "".join(spaced).split()
 
     def _pieces(self, word):
-        found = []
+        pieces = []
         start = 0
         while start < len(word):
             for end in range(len(word), start, -1):
                 piece = ("##" if start else "") + word[start:end]
                 if piece in self.vocab:
-                    found.append(piece)
+                    pieces.append(piece)
                     start = end
                     break
             else:
                 return [self.unknown]
-        return found
+        return pieces

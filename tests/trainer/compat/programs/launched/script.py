@@ -3,13 +3,13 @@
 import os
 import sys
 
-[asked] = sys.argv[1:2] or ["say"]
+[mode] = sys.argv[1:2] or ["say"]
 
-if asked == "exit":
+if mode == "exit":
     sys.exit(int(sys.argv[2]))
-if asked == "fail":
+if mode == "fail":
     import failing
-if asked == "wait":
+if mode == "wait":
     import atexit
     import time
 
@@ -20,5 +20,5 @@ if asked == "wait":
 print(sys.argv)
 print(__name__, os.path.basename(__file__), os.path.isabs(__file__))
 print(sys.path[0] == os.path.dirname(os.path.realpath(__file__)))
-print(sys.modules["__main__"].asked == asked, __spec__ is None, __package__)
+print(sys.modules["__main__"].mode == mode, __spec__ is None, __package__)
 print(os.environ.get("TPUSERVE_EMULATED_TPU"), "tensorflow" in sys.modules)

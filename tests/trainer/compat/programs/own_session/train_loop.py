@@ -41,8 +41,8 @@ def step(total_loss, x, y):
     optimizer = tpu_optimizer.CrossShardOptimizer(tf.train.MomentumOptimizer(0.1, 0.9))
     train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
     with tf.control_dependencies([train_op]):
-        sent = tpu_ops.outfeed_enqueue_tuple([loss])
-    with tf.control_dependencies([sent]):
+        outfeed = tpu_ops.outfeed_enqueue_tuple([loss])
+    with tf.control_dependencies([outfeed]):
         return total_loss + loss
 
 
