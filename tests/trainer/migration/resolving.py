@@ -41,14 +41,16 @@ def _resolve(file: str, written: list[str]) -> dict[str, str | None]:
         for statement in _binding(ast.parse(source.read())):
             if "__future__" not in statement:
                 _attempt(statement, names)
-    found = {}
+    errors = {}
     for name in written:
         module, _, last = name.rpartition(".")
         is_import = name.split(".")[0] in ("tensorflow", "tensorflow_estimator")
         statement = f"from {module} import {last}" if module else f"import {last}"
-        found[name] = _attempt(statement if is_import else name, names)
-    return found
+        errors[name] = _attempt(statement if is_import else name, names)
+    return errors
 
 
-with open(sys.argv[1]) as _asked:
-    print(json.dumps({file: _resolve(file, names) for file, names in json.load(_asked).items()}))
+with open(sys.argv[1]) as _names_file:
+    print(
+        json.dumps({file: _resolve(file, names) for file, names in json.load(_names_file).items()})
+    )

@@ -17,9 +17,9 @@ def run(*arguments: str | Path) -> Result:
 
 def test_the_last_line_is_the_command(tmp_path: Path) -> None:
     script = samples.write(tmp_path, "a.py", RUNS)
-    done = run(script)
-    assert done.return_value == 0
-    assert done.output.splitlines()[-1] == f"  tpuserve run {script}"
+    result = run(script)
+    assert result.return_value == 0
+    assert result.output.splitlines()[-1] == f"  tpuserve run {script}"
 
 
 def test_lines_are_neither_broken_nor_cut_where_they_are_piped(
@@ -45,9 +45,9 @@ def test_the_status_is_1_where_something_stops_the_program(tmp_path: Path, sourc
 def test_as_json_all_programs_are_one_object(tmp_path: Path) -> None:
     samples.write(tmp_path, "a.py", RUNS)
     samples.write(tmp_path, "b.py", GONE)
-    found = json.loads(run("--json", tmp_path).output)
-    assert (found["version"], found["runs"]) == (1, False)
-    first, second = found["programs"]
+    report = json.loads(run("--json", tmp_path).output)
+    assert (report["version"], report["runs"]) == (1, False)
+    first, second = report["programs"]
     assert first["command"] == f"tpuserve run {tmp_path / 'a.py'}"
     assert first["findings"][1] == {
         "file": str(tmp_path / "a.py"),

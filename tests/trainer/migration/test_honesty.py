@@ -42,14 +42,14 @@ class Said:
 
     Attributes:
       findings: the report's findings.
-      found: file → name as written → the error that the name raised, or None.
+      errors: file → name as written → the error that the name raised, or None.
     """
 
     findings: list[Finding]
-    found: dict[str, dict[str, str | None]]
+    errors: dict[str, dict[str, str | None]]
 
     def error(self, finding: Finding) -> str | None:
-        return self.found[finding.file][finding.written]
+        return self.errors[finding.file][finding.written]
 
 
 def everything(version: Version) -> str:
@@ -101,7 +101,7 @@ def scripts(version: Version, directory: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module", params=["v1", "v2"])
-def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
+def resolution(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
     directory = tmp_path_factory.mktemp(request.param)
     reports = [
         report.analyze_program(script, follow_imports=False)
@@ -114,24 +114,28 @@ def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         for finding in report.findings
         if "(" not in finding.written
     ]
-    asked: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for finding in findings:
-        asked.setdefault(finding.file, []).append(finding.written)
-    (directory / "names.json").write_text(json.dumps(asked))
+        names.setdefault(finding.file, []).append(finding.written)
+    (directory / "names.json").write_text(json.dumps(names))
     flag = "--tf1" if request.param == "v1" else "--no-tf1"
     probe = [HERE / "resolving.py", directory / "names.json"]
-    done = preloaded_process.run(["-m", "tpuserve.run", flag, *map(str, probe)])
-    assert done.returncode == 0, done.stderr
-    return Said(findings, json.loads(done.stdout))
+    result = preloaded_process.run(["-m", "tpuserve.run", flag, *map(str, probe)])
+    assert result.returncode == 0, result.stderr
+    return Said(findings, json.loads(result.stdout))
 
 
-def test_what_works_or_is_supplied_resolves(said: Said) -> None:
-    promised = [finding for finding in said.findings if finding.kind.runs]
+def test_what_works_or_is_supplied_resolves(resolution: Said) -> None:
+    promised = [finding for finding in resolution.findings if finding.kind.runs]
     assert len(promised) > 500
-    assert not {finding.written: said.error(finding) for finding in promised if said.error(finding)}
+    assert not {
+        finding.written: resolution.error(finding)
+        for finding in promised
+        if resolution.error(finding)
+    }
 
 
-def test_what_is_gone_or_not_known_raises(said: Said) -> None:
-    refused = [finding for finding in said.findings if not finding.kind.runs]
+def test_what_is_gone_or_not_known_raises(resolution: Said) -> None:
+    refused = [finding for finding in resolution.findings if not finding.kind.runs]
     assert len(refused) >= 5
-    assert not [finding.written for finding in refused if said.error(finding) is None]
+    assert not [finding.written for finding in refused if resolution.error(finding) is None]

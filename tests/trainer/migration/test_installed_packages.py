@@ -32,8 +32,8 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_an_installed_package_breaks_is_said(packages: Path, tmp_path: Path) -> None:
     source = "import new_package\nfrom old_package import models\n"
-    found = report.analyze_program(samples.write(tmp_path, "program.py", source))
-    [package] = found.packages
+    program_report = report.analyze_program(samples.write(tmp_path, "program.py", source))
+    [package] = program_report.packages
     assert (package.name, package.tf1) == (
         "old_package",
         "old_package/models.py:3 names tensorflow.contrib.gan",
@@ -43,11 +43,13 @@ def test_what_an_installed_package_breaks_is_said(packages: Path, tmp_path: Path
         "tf.gone_name": ("old_package/models.py", False),
         "tf.gone_behind_a_condition": ("old_package/models.py", False),
     }
-    assert not found.runs
-    lines = [str(line) for line in text_report.format_lines(found)]
+    assert not program_report.runs
+    lines = [str(line) for line in text_report.format_lines(program_report)]
     assert "Installed package old_package" in lines
     assert any("old_package/models.py:3" in line and "tensorflow-gan" in line for line in lines)
-    assert json_report.to_dict([found])["programs"][0]["packages"][0]["name"] == "old_package"
+    assert (
+        json_report.to_dict([program_report])["programs"][0]["packages"][0]["name"] == "old_package"
+    )
 
 
 def test_a_package_that_an_optional_import_names_stops_nothing(

@@ -15,8 +15,8 @@ SOURCE = """
 
 
 def test_an_argument_that_is_not_taken_is_found(tmp_path: Path) -> None:
-    found = findings_of(tmp_path, SOURCE)
-    wrong = {name: name_status for name, name_status in found.items() if "(" in name}
+    findings = findings_of(tmp_path, SOURCE)
+    wrong = {name: name_status for name, name_status in findings.items() if "(" in name}
     assert {
         name: (name_status.lines, name_status.kind, name_status.says)
         for name, name_status in wrong.items()
@@ -39,8 +39,8 @@ CALLS = """
 
 
 def test_a_class_that_can_only_be_imported_is_gone_where_it_is_called(tmp_path: Path) -> None:
-    found = findings_of(tmp_path, CALLS)
-    gone = [name for name, name_status in found.items() if name_status.kind is NameStatus.GONE]
+    findings = findings_of(tmp_path, CALLS)
+    gone = [name for name, name_status in findings.items() if name_status.kind is NameStatus.GONE]
     assert gone == ["distribute.OneDeviceStrategy()"]
-    assert found[gone[0]].lines == (5,)
-    assert "Use TPUEstimator" in found[gone[0]].says
+    assert findings[gone[0]].lines == (5,)
+    assert "Use TPUEstimator" in findings[gone[0]].says

@@ -35,7 +35,7 @@ SOURCE = """
 
 
 def test_a_name_that_a_program_does_without_is_left_out(tmp_path: Path) -> None:
-    found = {
+    names = {
         name for name, finding in findings_of(tmp_path, SOURCE).items() if not finding.kind.runs
     }
-    assert found == {"tf.oldflags", "tf.layer", "tf.train.it", "tf.train.noam", "tf.nothing"}
+    assert names == {"tf.oldflags", "tf.layer", "tf.train.it", "tf.train.noam", "tf.nothing"}

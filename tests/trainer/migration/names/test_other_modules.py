@@ -9,8 +9,8 @@ from trainer.migration.names.classification import NameStatus
 
 
 def test_a_module_that_is_not_installed_is_said_at_its_line(tmp_path: Path) -> None:
-    (found,) = findings_of(tmp_path, "import os, click\nimport nobody_has_this.inside").values()
-    assert (found.kind, found.lines) == (NameStatus.MISSING, (2,))
+    (finding,) = findings_of(tmp_path, "import os, click\nimport nobody_has_this.inside").values()
+    assert (finding.kind, finding.lines) == (NameStatus.MISSING, (2,))
 
 
 def test_what_a_program_tries_to_import_is_not_missed(tmp_path: Path) -> None:
@@ -28,19 +28,19 @@ def test_what_a_program_tries_to_import_is_not_missed(tmp_path: Path) -> None:
 def test_a_module_above_the_script_comes_with_the_path_to_set(tmp_path: Path) -> None:
     samples.write(tmp_path, "models/__init__.py", "")
     script = samples.write(tmp_path, "models/mnist/main.py", "from models import common")
-    (found,) = report.analyze_program(script).findings
-    assert found.kind is NameStatus.MISSING
-    assert f"PYTHONPATH={tmp_path}" in found.says
+    (finding,) = report.analyze_program(script).findings
+    assert finding.kind is NameStatus.MISSING
+    assert f"PYTHONPATH={tmp_path}" in finding.says
 
 
 def test_modules_and_names_of_python_2_come_with_those_of_python_3(tmp_path: Path) -> None:
-    found = findings_of(tmp_path, "import cPickle\nfor each in xrange(3): unicode(each)")
-    assert {finding.written: (finding.kind, finding.lines) for finding in found.values()} == {
+    findings = findings_of(tmp_path, "import cPickle\nfor each in xrange(3): unicode(each)")
+    assert {finding.written: (finding.kind, finding.lines) for finding in findings.values()} == {
         "cPickle": (NameStatus.GONE, (1,)),
         "xrange": (NameStatus.GONE, (2,)),
         "unicode": (NameStatus.GONE, (2,)),
     }
-    assert "range" in found["xrange"].says
+    assert "range" in findings["xrange"].says
 
 
 def test_a_name_of_python_2_that_the_program_defines_or_asks_for_is_its_own(tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ REMOVED = """
 
 
 def test_names_that_python_and_numpy_have_removed_are_named(tmp_path: Path) -> None:
-    found = findings_of(tmp_path, REMOVED)
+    findings = findings_of(tmp_path, REMOVED)
     supplied = {
         finding.written: finding.says
-        for finding in found.values()
+        for finding in findings.values()
         if finding.kind is NameStatus.SUPPLIED
     }
     assert supplied["np.object"] == "object"
@@ -88,12 +88,12 @@ def test_names_that_python_and_numpy_have_removed_are_named(tmp_path: Path) -> N
     assert supplied["fractions.gcd"] == "math.gcd"
     gone = {
         finding.written: finding.says
-        for finding in found.values()
+        for finding in findings.values()
         if finding.kind is NameStatus.GONE
     }
     assert gone["np.asscalar"] == "Use a.item()."
     assert gone["platform.linux_distribution"] == "Use platform.freedesktop_os_release."
-    assert "np.float32" not in found
+    assert "np.float32" not in findings
     # NumPy 2 removed the function.
     has_numpy_2 = int(importlib.metadata.version("numpy").partition(".")[0]) >= 2
     assert supplied.get("np.product") == ("numpy.prod" if has_numpy_2 else None)

@@ -20,7 +20,7 @@ SOURCE = """
 
 
 def test_a_variable_of_a_function_is_no_module_of_the_same_name(tmp_path: Path) -> None:
-    found = findings_of(tmp_path, SOURCE)
-    assert "layers.append" not in found
-    assert found["layers.flatten"].name == "tensorflow.contrib.layers.flatten"
-    assert "tf1.ones" in found
+    findings = findings_of(tmp_path, SOURCE)
+    assert "layers.append" not in findings
+    assert findings["layers.flatten"].name == "tensorflow.contrib.layers.flatten"
+    assert "tf1.ones" in findings

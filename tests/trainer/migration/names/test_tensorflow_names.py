@@ -6,9 +6,9 @@ from trainer.migration.names.classification import Classification, NameStatus
 
 
 def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> Classification:
-    shown = name.replace("tensorflow", "tf", 1)
+    spelling = name.replace("tensorflow", "tf", 1)
     return tensorflow_names.classify(
-        NameReference(1, name, name if is_import else shown, is_import), tf1=tf1
+        NameReference(1, name, name if is_import else spelling, is_import), tf1=tf1
     )
 
 

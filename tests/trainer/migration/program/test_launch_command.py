@@ -9,13 +9,13 @@ ESTIMATOR = "import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f{})\n"
 
 def command(directory: Path, source: str) -> str:
     """Write a program, and return its launch command without the program's path."""
-    found = report_of(directory, source).command
-    assert found is not None
-    return found.replace(f" {directory / 'program.py'}", "")
+    launch_command = report_of(directory, source).command
+    assert launch_command is not None
+    return launch_command.replace(f" {directory / 'program.py'}", "")
 
 
 @pytest.mark.parametrize(
-    ("source", "wanted"),
+    ("source", "expected"),
     [
         ("import tensorflow as tf\ntf.Session()", "tpuserve run"),
         ("import tensorflow as tf\ntf.estimator.Estimator(f)", "tpuserve run"),
@@ -49,5 +49,5 @@ def command(directory: Path, source: str) -> str:
         ),
     ],
 )
-def test_the_command_has_what_the_program_needs(tmp_path: Path, source: str, wanted: str) -> None:
-    assert command(tmp_path, source) == wanted
+def test_the_command_has_what_the_program_needs(tmp_path: Path, source: str, expected: str) -> None:
+    assert command(tmp_path, source) == expected

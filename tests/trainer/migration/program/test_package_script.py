@@ -40,8 +40,8 @@ def test_a_script_that_does_without_its_package_is_none(source: str, tmp_path: P
 def test_a_package_begins_at_its_outermost_init_file(tmp_path: Path) -> None:
     for path in ("models/__init__.py", "models/census/__init__.py"):
         samples.write(tmp_path, path, "")
-    found = part_of(tmp_path, "models/census/task.py", "from . import model")
-    assert found == PackageScript("models.census.task", tmp_path)
+    part = part_of(tmp_path, "models/census/task.py", "from . import model")
+    assert part == PackageScript("models.census.task", tmp_path)
 
 
 def test_a_module_of_a_package_is_run_from_where_the_package_is(
@@ -50,9 +50,13 @@ def test_a_module_of_a_package_is_run_from_where_the_package_is(
     samples.write(tmp_path, "trainer/model.py", "import tensorflow as tf\ntf.flags\ntf.lites")
     samples.write(tmp_path, "trainer/task.py", "import trainer.model\nfrom . import model")
     monkeypatch.chdir(tmp_path)
-    found = report.analyze_program(Path("trainer/task.py"))
-    assert found.command == "tpuserve run -m trainer.task"
-    assert [finding.written for finding in found.findings] == ["tensorflow", "tf.flags", "tf.lites"]
+    program_report = report.analyze_program(Path("trainer/task.py"))
+    assert program_report.command == "tpuserve run -m trainer.task"
+    assert [finding.written for finding in program_report.findings] == [
+        "tensorflow",
+        "tf.flags",
+        "tf.lites",
+    ]
 
     monkeypatch.chdir(tmp_path / "trainer")
     assert (

@@ -39,12 +39,12 @@ MAIN = """
     ],
 )
 def test_a_branch_that_is_not_taken_stops_no_program(condition: str, tmp_path: Path) -> None:
-    taken = f"    def main(_):\n        if not ({condition}):\n            tf.gone_name\n"
+    live_main = f"    def main(_):\n        if not ({condition}):\n            tf.gone_name\n"
     not_taken = f"    def main(_):\n        if {condition}:\n            tf.gone_name\n"
-    found = report_of(tmp_path, HEADER + not_taken + MAIN)
-    assert found.runs
-    assert [finding.written for finding in found.unreached] == ["tf.gone_name"]
-    assert not report_of(tmp_path, HEADER + taken + MAIN).runs
+    program_report = report_of(tmp_path, HEADER + not_taken + MAIN)
+    assert program_report.runs
+    assert [finding.written for finding in program_report.unreached] == ["tf.gone_name"]
+    assert not report_of(tmp_path, HEADER + live_main + MAIN).runs
 
 
 @pytest.mark.parametrize("condition", ["FLAGS.use_tpu", "unknown", "FLAGS.steps > 5", "unknown()"])
@@ -81,13 +81,15 @@ UNUSED = """
 
 
 def test_a_function_that_nothing_names_stops_no_program(tmp_path: Path) -> None:
-    found = report_of(tmp_path, UNUSED)
-    assert {finding.written for finding in found.unreached} == {
+    program_report = report_of(tmp_path, UNUSED)
+    assert {finding.written for finding in program_report.unreached} == {
         "tf.gone_one",
         "tf.gone_two",
         "tf.gone_three",
     }
-    assert [finding.written for finding in found.findings if finding.stops] == ["tf.still_there"]
+    assert [finding.written for finding in program_report.findings if finding.stops] == [
+        "tf.still_there"
+    ]
 
 
 def test_all_functions_of_a_file_without_a_main_part_count(tmp_path: Path) -> None:

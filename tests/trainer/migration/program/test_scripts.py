@@ -14,8 +14,8 @@ def test_of_a_directory_the_programs_are_found_and_not_their_modules(tmp_path: P
     samples.write(tmp_path, "b/model.py", "")
     samples.write(tmp_path, "a.py", "print('no main part, and imported by nobody')")
     samples.write(tmp_path, ".git/c.py", MAIN)
-    found = [path.relative_to(tmp_path).as_posix() for path in scripts.find_scripts(tmp_path)]
-    assert found == ["a.py", "b/train.py"]
+    paths = [path.relative_to(tmp_path).as_posix() for path in scripts.find_scripts(tmp_path)]
+    assert paths == ["a.py", "b/train.py"]
 
 
 def test_a_file_is_a_program(tmp_path: Path) -> None:

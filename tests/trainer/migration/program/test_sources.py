@@ -18,9 +18,9 @@ def test_imports_are_followed_to_the_modules_beside_the_script(tmp_path: Path) -
     samples.write(tmp_path, "a/b/c.py", "from ..x import y")
     samples.write(tmp_path, "d/e.py", "")
     samples.write(tmp_path, "unused.py", "")
-    found = files(script, tmp_path)
-    assert found[0] == "main.py"
-    assert sorted(found) == ["a/__init__.py", "a/b/c.py", "a/x.py", "d/e.py", "main.py"]
+    names = files(script, tmp_path)
+    assert names[0] == "main.py"
+    assert sorted(names) == ["a/__init__.py", "a/b/c.py", "a/x.py", "d/e.py", "main.py"]
 
 
 def test_a_script_can_be_read_alone(tmp_path: Path) -> None:
