@@ -142,8 +142,8 @@ def print_memory(directory: Path) -> None:
         gc.collect()
         residue = _resident_megabytes() - before
         print(
-            f"{_MEGABYTES} MB of variables, {runtime}: {loaded:.0f} MB loaded, {residue:.0f} MB left "
-            f"after the unload"
+            f"{_MEGABYTES} MB of variables, {runtime}: {loaded:.0f} MB loaded, "
+            f"{residue:.0f} MB left after the unload"
         )
 
 
