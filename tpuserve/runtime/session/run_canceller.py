@@ -120,20 +120,20 @@ class RunCanceller:
         feeds = {handles.tensor(_SLOT): slot, handles.tensor(_COUNT): count}
         targets = [handles.operation(name) for name in (_WATCH, *map(_done_op, tensors))]
         lock = threading.Lock()
-        is_over = is_clean = False
+        is_over = has_succeeded = is_cancelled = False
 
         def cancel() -> None:
-            nonlocal is_clean
+            nonlocal is_cancelled
             with lock:
                 if not is_over:
-                    is_clean = False
+                    is_cancelled = True
                     self._cancel(slot, count)
 
         if cancellation is not None:
             cancellation.add_callback(cancel)
         try:
             results = run_session(feeds, targets)
-            is_clean = True
+            has_succeeded = True
         except tf.errors.InvalidArgumentError:
             if cancellation is not None:
                 cancellation.raise_if_cancelled()
@@ -143,7 +143,8 @@ class RunCanceller:
                 cancellation.remove_callback(cancel)
             with lock:
                 is_over = True
-            if not is_clean:
+            # A cancellation that came after the run has filled the queue too.
+            if is_cancelled or not has_succeeded:
                 self._empty_queue(slot)
         return results
 

@@ -123,6 +123,24 @@ def test_runs_beside_and_after_a_cancelled_one_are_answered(
     assert run(model, SHORT, Token(), "more") == {"more": 0}
 
 
+def test_cancellation_just_after_a_run_leaves_nothing_to_the_next(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_cancellable = model._canceller.run
+
+    def cancel_after_run(run_session: Any, tensors: Any, token: Token) -> Any:
+        def run_and_cancel(feeds: Any, targets: Any) -> Any:
+            results = run_session(feeds, targets)
+            token.cancel()
+            return results
+
+        return run_cancellable(run_and_cancel, tensors, token)
+
+    monkeypatch.setattr(model._canceller, "run", cancel_after_run)
+    for _ in range(2 * run_canceller._SLOTS):
+        assert run(model, SHORT, Token()) == {"y": 3, "more": 0}
+
+
 def test_failed_run_leaves_nothing_to_the_next(model: Any) -> None:
     for _ in range(run_canceller._SLOTS):
         with pytest.raises(InvalidTensor):
