@@ -1,5 +1,6 @@
 """Stores compiled XLA executables on disk, so that a restarted process need not compile again."""
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -105,8 +106,9 @@ class ExecutableCache:
             return None
         if self._can_write:
             # Set the modification time of the file to now. If the cache is full, the files that
-            # were not used for the longest time are deleted.
-            os.utime(path)
+            # were not used for the longest time are deleted. Another process may delete this file.
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(path)
         return compiled
 
     def store(self, key: str, compiled: Any) -> None:
@@ -140,7 +142,11 @@ class ExecutableCache:
 
     def _delete_oldest(self) -> None:
         assert self._directory is not None
-        files = [(path, path.stat()) for path in self._directory.glob(f"*{_SUFFIX}")]
+        files = []
+        for path in self._directory.glob(f"*{_SUFFIX}"):
+            # Another process may delete files too.
+            with contextlib.suppress(FileNotFoundError):
+                files.append((path, path.stat()))
         size = sum(status.st_size for _, status in files)
         for path, status in sorted(files, key=lambda pair: pair[1].st_mtime):
             if size <= _MAX_BYTES:

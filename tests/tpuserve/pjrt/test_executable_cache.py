@@ -153,3 +153,23 @@ def test_oldest_files_are_deleted_where_all_are_too_large(
     monkeypatch.setattr(executable_cache, "_MAX_BYTES", old.stat().st_size * 3 // 2)
     new = store(tmp_path, device, "new")
     assert os.listdir(tmp_path) == [new.name]
+
+
+def test_files_that_another_process_deletes_meanwhile_do_no_harm(
+    tmp_path: Path, device: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store(tmp_path, device)
+    loads = executable_cache.pickle.loads  # type: ignore[attr-defined]
+
+    def delete_and_load(content: bytes) -> Any:
+        path.unlink()
+        return loads(content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(executable_cache.pickle, "loads", delete_and_load)  # type: ignore[attr-defined]
+        assert find(tmp_path, device)(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+
+    # `glob` lists a link whose target is missing, as it lists a file that is deleted after that.
+    (tmp_path / "deleted.executable").symlink_to(tmp_path / "missing")
+    assert store(tmp_path, device).exists()
+    assert not caplog.text
