@@ -268,7 +268,7 @@ class ModelCacheFull(TpuserveError):
 
 
 class UntrustedModel(TpuserveError):
-    """A model has no valid signature, and signatures are required."""
+    """A model's files have no valid cryptographic signature, and such signatures are required."""
 
     code = Code.PERMISSION_DENIED
 

@@ -94,8 +94,8 @@ def is_stable(windows: Sequence[Window], tolerance: float) -> bool:
         [window.mean_ms for window in last],
     ):
         mean = sum(values) / len(values)
-        # Do not write `any(... > ...)`: comparisons with NaN, the mean latency of a window without
-        # requests, are false, so that such windows would count as stable.
+        # Do not write `any(... > ...)`: the mean latency of a window without requests is NaN, and
+        # any comparison with NaN is false, so such a window would count as stable.
         if not all(abs(value - mean) <= tolerance * mean for value in values):
             return False
     return True

@@ -57,7 +57,7 @@ def walk_graph(graph: pb.GraphDef, functions: Functions) -> NodesByDevice:
 
 
 def walk_function(name: str, functions: Functions) -> NodesByDevice:
-    """Visit the nodes of a function that the host calls, and of the functions that it calls.
+    """Find the nodes of a function that the host calls, and of all functions called from there.
 
     Args:
       name: the name of the function. No node is visited if `functions` does not have it.

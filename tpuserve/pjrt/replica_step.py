@@ -145,10 +145,12 @@ class ReplicaStep:
         self._exported: dict[str, Any] = {}
 
     def with_sizes(self, sizes: Sequence[int]) -> "ReplicaStep":
-        """Return the same step for batches of other sizes, which XLA compiles separately.
+        """Return a copy of this step for batches with the given sizes.
+
+        XLA compiles an executable for each combination of sizes.
 
         Args:
-          sizes: a size for each of `unknown_sizes`.
+          sizes: the size of each dimension in `unknown_sizes`, in the same order.
         """
         return ReplicaStep(self._graph, self._line_of, sizes)
 

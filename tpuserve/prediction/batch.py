@@ -41,9 +41,8 @@ class Batch:
       output_names: the aliases of the outputs to compute; None for all outputs.
       requests: a serialised PredictRequest for each record; empty if the records of the file are
         not requests, such as tf.train.Examples.
-      end: the position behind the last record of the batch. None if a reader that starts at that
-        position would divide the remaining records into other batches than a reader that starts at
-        the beginning of the file.
+      end: the position behind the last record of the batch, where a later run can resume. None if
+        a run that resumes there would form other batches from the remaining records.
     """
 
     where: str

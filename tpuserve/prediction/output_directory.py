@@ -69,8 +69,8 @@ def describe_run(
 class OutputDirectory:
     """The output directory of a batch prediction, which is locked inside of a `with` block.
 
-    If no output file is complete at the end of the block, and none can be continued, the files of
-    this run are removed. The directory is removed too if the block has created it.
+    The files of this run are removed at the end of the block if no output file is complete and a
+    later run can resume none. The directory is removed too if the block has created it.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], suffix: str) -> None:
@@ -172,7 +172,8 @@ class OutputDirectory:
         """Write the progress file of an incomplete output file to the disk.
 
         Args:
-          number: the position of the input file in the run's list, from 0.
+          number: the position of the input file in the run's list, from 0. Each input file has one
+            output file.
           progress: the progress to write.
         """
         with self._replace(self._progress_file(number)) as temporary:

@@ -53,8 +53,8 @@ _COMMAND: tuple[str, ...] = (sys.executable, "-I", "-c", _PROGRAM)
 # kernel kills the process with the highest score. The subprocess gives itself this score, so that
 # the kernel kills the subprocess and not the server.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
-# The largest size of a saved_model.pb, in bytes, whose load is planned in this process: planning
-# then takes a few milliseconds, while the start of a subprocess takes 100 milliseconds.
+# The largest saved_model.pb, in bytes, that this process reads itself to make the load plan. That
+# takes a few milliseconds, while the start of a subprocess takes 100 milliseconds.
 _SMALL_BYTES = 1 << 16
 
 # The longest wait for the exit code of a subprocess whose output has ended, in seconds.

@@ -113,8 +113,8 @@ class FunctionLibrary:
         graph.library.function.extend(self._by_name[function_name] for function_name in new_names)
         rename_functions(graph, new_names)
         for function in graph.library.function:
-            # TensorFlow may have added empty entries for the arguments when it imported the
-            # function. Remove them, so that the bytes are always the same.
+            # When TensorFlow imports a function, it may add an empty entry to `arg_attr` for each
+            # argument. Remove these entries, so that the bytes are always the same.
             for index in [
                 index for index, attributes in function.arg_attr.items() if not attributes.attr
             ]:

@@ -147,7 +147,10 @@ class StableHloTranslator:
             return [tf.identity(output) for output in imported[:count]]
 
     def _create_variable(self, spec: VariableSpec) -> None:
-        """Create the tf.Variable of a spec if it does not exist yet; its value takes no memory."""
+        """Create the tf.Variable of a spec if the variable does not exist yet.
+
+        The variable's value is a tensor of zeros for which Linux reserves no memory.
+        """
         if spec not in self._variables:
             assert spec.shape is not None
             shape = tuple(size or 0 for size in spec.shape)

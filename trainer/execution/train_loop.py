@@ -215,12 +215,12 @@ def _roots(step: dict[str, Any]) -> list[Any]:
 
 
 def _reads(operations: Iterable[Any]) -> list[Any]:
-    """Return the operations outside of the step that read a resource.
+    """Return the operations outside of the training step that read a resource.
 
-    An example is the summary of a variable. `build_train_loop` makes these operations wait for the
-    earlier steps of the loop, because otherwise they could read the value from before the loop. In
-    a session.run that does not feed `iterations`, such as the initialisation, there are no earlier
-    steps, so nothing waits.
+    An example is the summary of a variable. A session.run may execute several training steps, and
+    these operations once. `build_train_loop` makes the operations wait until all steps but the last
+    have ended, because otherwise they could read a value from before the steps. A session.run that
+    does not feed `iterations`, such as the initialisation, executes no steps, so nothing waits.
 
     Args:
       operations: the operations outside of the step.

@@ -1,1 +1,1 @@
-"""The SessionRunHooks of training and evaluation, progress reports and TensorBoard summaries."""
+"""SessionRunHooks for training and evaluation; some report progress or write summaries."""

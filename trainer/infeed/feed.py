@@ -51,7 +51,8 @@ class Infeed:
       dequeue: builds, inside the replicated computation, the op that takes the next batch of a
         replica from the infeed; returns the batch.
       nest: describes the tensors of a batch that input_fn returned.
-      shard_nest: describes the tensors of one replica's part of a batch, without the mask.
+      shard_nest: describes the tensors of one replica's part of a batch, but not the mask, a tensor
+        that marks which examples are real and which are padding.
       max_iterations: the largest allowed value of `iterations`; None for no limit.
       has_full_batches: whether the examples of one replica in one step are either all real or all
         padding.

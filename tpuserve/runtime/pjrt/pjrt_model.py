@@ -238,7 +238,7 @@ def load_pjrt_model(
     try:
         calls = ClusterCalls(clusters, program.run)
         calls.replace_in(meta_graph.graph_def)
-        # Plan the session for the CPU: the ops of the graph that are not in clusters run there.
+        # Make the session's plan as for the CPU: the ops outside of the XLA clusters run there.
         host_choice = dataclasses.replace(plan.choice, device="CPU", lowered=False)
         session_plan = make_session_plan(meta_graph, directory, host_choice, plan.signatures)
         if not reads_variables(meta_graph.graph_def):

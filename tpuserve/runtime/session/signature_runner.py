@@ -226,8 +226,8 @@ class SignatureRunner:
         options = config_pb2.CallableOptions()
         options.feed.extend(signature.inputs[alias].name for alias in self._aliases)
         options.fetch.extend(signature.outputs[alias].name for alias in outputs)
-        # Run the ops in the calling thread, which the inter-op thread pool -1 stands for. This is
-        # fastest for a small model.
+        # The inter-op thread pool -1 means that the ops run in the calling thread. This is fastest
+        # for a small model.
         options.run_options.inter_op_thread_pool = -1
         with self._lock:
             function = self._callables.get(outputs)

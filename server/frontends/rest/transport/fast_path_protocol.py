@@ -42,9 +42,9 @@ class FastPathProtocol(TimeoutProtocol):
     """An HTTP protocol that answers small and quick requests itself, and passes others to uvicorn.
 
     For a request that may be quick, `find_fast_path` returns a handler. The protocol buffers the
-    request until its body is complete, and calls the handler, without an asyncio task. If the body
-    is too large, the connection ends, or the handler returns None, the protocol passes the buffered
-    request to uvicorn.
+    request until its body is complete, and calls the handler, without an asyncio task. The protocol
+    passes the buffered request to uvicorn if the body is too large, if the connection ends before
+    the body is complete, or if the handler returns None.
 
     Attributes:
       find_fast_path: Takes the URL and the headers of a POST request. Returns the handler, or None
