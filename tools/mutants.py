@@ -75,6 +75,10 @@ _EQUIVALENT_LINES = {
     "if self.is_one_core and self.system.cores != 1:",
     # `==` is the same as `<=` here: there is at least one replica.
     "if has_pipeline_per_host and (self.mode == _EVAL or self.replicas <= 1):",
+    # Any TPU is the same here, whatever its size.
+    "_SOME_TPU = TpuSystem(tpu_cores= 2, hosts=1)",
+    "_SOME_TPU = TpuSystem(tpu_cores=1, hosts= 2)",
+    "_SOME_TPU = TpuSystem(tpu_cores=1, hosts= 0)",
     # `<` is the same as `!=` here: a pool's share is at most 1. Nothing reads the count of a pool
     # whose share is 1.
     "if ticket.pool.share != 1:",

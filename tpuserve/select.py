@@ -13,6 +13,9 @@ DEFAULT_RUNTIME = "session"
 PJRT_RUNTIME = "pjrt"
 XLA_RUNTIME = "xla"
 
+# Stands for the TPU of a machine of which it is unknown whether it has a TPU.
+_SOME_TPU = TpuSystem(tpu_cores=1, hosts=1)
+
 
 @dataclass(frozen=True)
 class MetaGraphSelection:
@@ -132,7 +135,7 @@ def check_tags(
       MetagraphNotFound: `select_metagraph` would find no metagraph, whether or not the machine
         has a TPU.
     """
-    possible = (TpuSystem(tpu_cores=1, hosts=1), TpuSystem()) if emulated is None else (emulated,)
+    possible = (_SOME_TPU, TpuSystem()) if emulated is None else (emulated,)
     for hardware in possible:
         try:
             select_metagraph(

@@ -7,11 +7,12 @@ import pytest
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import MetagraphNotFound, TpuNotFound
-from tpuserve.select import MetaGraphSelection, select_metagraph
+from tpuserve.select import MetaGraphSelection, check_tags, select_metagraph
 
 NO_TPU = TpuSystem()
 EMULATED = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 REAL = TpuSystem(tpu_cores=8, hosts=1)
+PJRT = TpuSystem(tpu_cores=1, hosts=1, pjrt_platform="tpu")
 BOTH = [tags.SERVE, tags.SERVE_TPU]
 
 
@@ -95,7 +96,7 @@ def test_runtime_is_the_session_by_default() -> None:
     assert (choice.runtime, choice.runtime_reason) == ("session", "by default")
 
 
-@pytest.mark.parametrize("runtime", ["pjrt", "tflite"])
+@pytest.mark.parametrize("runtime", ["pjrt", "tflite", "xnnpack"])
 def test_requested_runtime_is_selected_and_named_in_the_text(runtime: str) -> None:
     choice = select_metagraph(BOTH, None, EMULATED, where="/m/1", runtime=runtime)
     assert (choice.runtime, choice.runtime_reason) == (runtime, "asked for")
@@ -170,3 +171,34 @@ def test_fallback_to_a_tpu_graph_under_serve_is_lowered() -> None:
 def test_xla_engine_compiles_a_tpu_graph_under_serve() -> None:
     choice = choose_untagged([tags.SERVE], None, NO_TPU, runtime="xla")
     assert (choice.lowered, choice.compiled, choice.runtime) == (True, True, "session")
+
+
+def test_selection_says_whether_it_is_a_tpu_graph() -> None:
+    for hardware in (EMULATED, REAL, PJRT):
+        assert select_metagraph(BOTH, None, hardware, where="/m/1").is_tpu_graph
+    assert not select_metagraph(BOTH, tags.SERVE, REAL, where="/m/1").is_tpu_graph
+    assert not MetaGraphSelection(tags.SERVE, "CPU", lowered=False, reason="").is_tpu_graph
+
+
+def test_pjrt_devices_run_the_tpu_graph_as_it_is() -> None:
+    choice = select_metagraph(BOTH, None, PJRT, where="/m/1")
+    assert (choice.device, choice.lowered, choice.runtime) == ("TPU", False, "pjrt")
+    assert choice.runtime_reason == "which runs PJRT devices"
+
+
+@pytest.mark.parametrize("available", [[tags.SERVE], [tags.SERVE_TPU], BOTH])
+def test_tags_are_found_if_a_machine_with_or_without_a_tpu_would_find_them(
+    available: list[tags.TagSet],
+) -> None:
+    check_tags(available, None, None, where="/m/1")
+
+
+def test_tags_that_no_machine_finds_are_an_error() -> None:
+    with pytest.raises(MetagraphNotFound, match=r"{serve, tpu} \(asked for\) in /m/1"):
+        check_tags([tags.SERVE], tags.SERVE_TPU, None, where="/m/1")
+
+
+def test_tags_for_an_emulated_tpu_are_those_of_a_tpu_unless_there_is_a_fallback() -> None:
+    with pytest.raises(MetagraphNotFound, match=r"{serve, tpu} \(by default\) in /m/1"):
+        check_tags([tags.SERVE], None, EMULATED, where="/m/1")
+    check_tags([tags.SERVE], None, EMULATED, where="/m/1", fallback_to_cpu=True)
