@@ -40,6 +40,9 @@ _EQUIVALENT = (
     # These operators write `is` for `==`, which is the same for short strings and small integers.
     "core/ReplaceComparisonOperator_Eq_Is",
     "core/ReplaceComparisonOperator_NotEq_IsNot",
+    # These operators write `==` for `is`, which is the same for None and for types.
+    "core/ReplaceComparisonOperator_Is_Eq",
+    "core/ReplaceComparisonOperator_IsNot_NotEq",
 )
 """The mutations that cannot change behaviour: regular expressions for cosmic-ray's operators."""
 
@@ -79,6 +82,24 @@ _EQUIVALENT_LINES = {
     "_SOME_TPU = TpuSystem(tpu_cores= 2, hosts=1)",
     "_SOME_TPU = TpuSystem(tpu_cores=1, hosts= 2)",
     "_SOME_TPU = TpuSystem(tpu_cores=1, hosts= 0)",
+    # `==` is the same as `<=` here: "input" and "output" are the only kinds.
+    'do = "" if kind <= "input" else " request other outputs, or"',
+    # `==` is the same as `<=` here: an empty object has no value "b64".
+    'return type(value) is dict and len(value) <= 1 and type(value.get("b64")) is str',
+    # `==` is the same as `>=` here: the length grows by one at each level.
+    "if len(shape) >= _MAX_RANK:",
+    "if level >= len(shape):",
+    # `==` is the same as `>=` here: the only other type is "float32".
+    'if dtype >= "float64":',
+    # `!=` is the same as `>` here: the first item of the level is a list of this size.
+    "if types > {list} or set(map(len, level)) != {size}:",
+    "if types != {list} or set(map(len, level)) > {size}:",
+    # `<` is the same as `!=` here: only items can fit.
+    "if len(fitting) != len(items):",
+    # All arrays have the shape of the first here.
+    "if array is None or (arrays and array.shape != arrays[ -1].shape):",
+    "if len(shape) + arrays[ -1].ndim > _MAX_RANK:",
+    "stacked: Array = np.stack(arrays).reshape((*shape, *arrays[ -1].shape))",
     # `<` is the same as `!=` here: a pool's share is at most 1. Nothing reads the count of a pool
     # whose share is 1.
     "if ticket.pool.share != 1:",
@@ -102,6 +123,12 @@ _SHORTCUTS = {
     # An array that is the whole value is converted without a copy. Otherwise `_stack_raw_arrays`
     # copies the array, with the same result.
     "if type(value) is RawNumericArray:",
+    # Arrays that fit are stacked. Otherwise they are converted as lists, with the same result.
+    "array = item.to_array(dtype) if type(item) is RawNumericArray else None",
+    "if array is None or (arrays and array.shape != arrays[0].shape):",
+    "if len(shape) + arrays[0].ndim > _MAX_RANK:",
+    # `_check_types` looks at the types again.
+    "if not types <= _NUMBERS:",
     # A flat list is converted without a look for nested lists.
     "if not types & _NESTED:",
 }

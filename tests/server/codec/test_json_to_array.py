@@ -102,6 +102,12 @@ def test_bad_base64_is_refused() -> None:
         decode_value({"b64": "a*b"}, "string")
 
 
+def test_base64_with_another_character_is_refused_though_the_rest_is_base64() -> None:
+    assert decode_value({"b64": "aGk="}, "string").item() == b"hi"
+    with pytest.raises(InvalidTensor, match="^Unable to base64 decode$"):
+        decode_value({"b64": "aG****k="}, "string")
+
+
 def test_bytes_that_are_not_utf8_are_kept() -> None:
     assert decode_value("\udcff\u00fc", "string").item() == b"\xff\xc3\xbc"
 
@@ -110,9 +116,12 @@ def test_base64_may_be_broken_into_lines() -> None:
     assert decode_value({"b64": "aGVs\nbG8="}, "string").item() == b"hello"
 
 
-@pytest.mark.parametrize(("dtype", "type_name"), [("float16", "half"), ("bfloat16", "bfloat16")])
+@pytest.mark.parametrize(
+    ("dtype", "type_name"),
+    [("float16", "half"), ("bfloat16", "bfloat16"), ("uint16", "uint16")],
+)
 def test_type_that_json_cannot_represent_is_unsupported(dtype: str, type_name: str) -> None:
     with pytest.raises(
         UnsupportedType, match=f"^Conversion of JSON Value: 1.0 to type: {type_name}$"
     ):
-        decode_value([1.0], dtype)
+        decode_value([1.0, 2.0], dtype)

@@ -7,9 +7,10 @@ import orjson
 import pytest
 
 from server.codec import json_parser, numeric_arrays, requests
+from server.codec.json_to_array import decode_value
 from server.codec.numeric_arrays import RawNumericArray
 from tests.server.fakes import spec
-from tpuserve.errors import InvalidInput
+from tpuserve.errors import InvalidInput, InvalidTensor
 from tpuserve.saved_model.signature import Signature
 
 pytest.importorskip("simdjson")
@@ -168,3 +169,44 @@ def test_arrays_that_do_not_fit_together_are_refused_as_lists(
     text: bytes, dtype: str, message: str
 ) -> None:
     assert message in decode(b'{"inputs": %s}' % text, dtype)
+
+
+def extract(text: bytes) -> RawNumericArray:
+    extracted = numeric_arrays.extract_numeric_arrays(b'{"x": %s}' % text)
+    assert extracted is not None
+    (array,) = extracted[1]
+    return array
+
+
+def refuse(value: Any, dtype: str) -> str:
+    with pytest.raises(InvalidTensor) as error:
+        decode_value(value, dtype)
+    return str(error.value)
+
+
+def test_stacked_arrays_have_at_most_32_dimensions() -> None:
+    for levels, rank in ((29, 32), (30, 33), (31, 34)):
+        value: Any = [extract(ROWS), extract(ROWS)]
+        for _ in range(levels - 1):
+            value = [value]
+        if rank <= 32:
+            assert decode_value(value, "float32").shape == (*(1,) * 28, 2, 20, 30, 4)
+        else:
+            assert refuse(value, "float32") == (
+                "Encountered list at unexpected level: 32 expected < 32"
+            )
+
+
+def test_stacked_arrays_that_do_not_fit_are_refused_as_lists() -> None:
+    assert refuse([1.5, extract(ROW)], "float32") == (
+        "Encountered list at unexpected level: 1 expected < 1"
+    )
+    assert refuse([extract(ROW), 1.5], "float32") == (
+        "JSON Value: 1.5 found at incorrect level: 1 expected: 2"
+    )
+    assert refuse([extract(ROW), extract(OTHER_ROW)], "float32") == (
+        "Encountered list at unexpected size: 2399 at level: 1 expected size: 2400"
+    )
+    assert refuse([extract(ROW), extract(ROW)], "int32") == (
+        "JSON Value: 0.0 Type: Number is not of expected type: int32"
+    )

@@ -4,7 +4,12 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from tpuserve.errors import InvalidInput, InvalidInputNames, SignatureNotFound
+from tpuserve.errors import (
+    InvalidInput,
+    InvalidInputNames,
+    SignatureNotFound,
+    UnsupportedModel,
+)
 from tpuserve.saved_model.signature import Signature, TensorSpec, find_signature
 
 
@@ -114,3 +119,16 @@ def test_signature_is_found_by_its_name() -> None:
     assert find_signature({"a": PLAIN, "b": TWO_OUTPUTS}, "b") is TWO_OUTPUTS
     with pytest.raises(SignatureNotFound, match='^Serving signature key "c" not found.$'):
         find_signature({"a": PLAIN}, "c")
+
+
+def test_requests_hold_no_sparse_or_composite_tensors() -> None:
+    dense, sparse = spec("x"), TensorSpec("", "float32", ())
+    Signature({"x": dense}, {"y": dense, "z": sparse}).check_single_tensors(["y"])
+    with pytest.raises(UnsupportedModel) as error:
+        Signature({"x": sparse}, {"y": dense}).check_single_tensors(["y"])
+    assert str(error.value) == (
+        "input 'x' is a sparse or composite tensor, which requests cannot hold: export a signature "
+        "with its indices, values and shape."
+    )
+    with pytest.raises(UnsupportedModel, match="^output 'z' is .* hold: request other outputs, or"):
+        Signature({"x": dense}, {"y": dense, "z": sparse}).check_single_tensors(["y", "z"])
