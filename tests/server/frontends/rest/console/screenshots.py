@@ -28,6 +28,8 @@ _PREDICT = "/v1/models/half_plus_two:predict"
 _BODIES = (b'{"instances": [[1.0], [2.0]]}', b'{"instances": [[5.0]]}')
 _INVALID = b'{"instances": ["five"]}'
 _CLIENTS = 3
+# The number of versions that can be loaded: two of half_plus_two, and one of the model with forms.
+_AVAILABLE = 3
 
 
 def take_screenshots(browser: Any, directory: Path, load_seconds: float = 60) -> None:
@@ -46,7 +48,8 @@ def take_screenshots(browser: Any, directory: Path, load_seconds: float = 60) ->
             with browsers.open_page(browser) as page:
                 page.goto(f"http://{HOST}:{server.port}/")
                 page.locator("dd.p99", has_text="ms").first.wait_for()
-                page.locator("#errors tbody tr").first.wait_for()
+                page.locator("#errors td", has_text="Failed to process element").first.wait_for()
+                page.get_by_text("AVAILABLE", exact=True).nth(_AVAILABLE - 1).wait_for()
                 page.wait_for_timeout(1000 * load_seconds)
                 _take(page, "body", directory / "console.png", models_directory)
             with browsers.open_page(browser, color_scheme="dark") as page:
