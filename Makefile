@@ -30,7 +30,7 @@ test: .venv/dev.stamp .venv-clients/stamp .venv-perf/stamp  ## Run all tests.
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no TensorFlow.
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/pytest -n 4 --dist loadfile -m "not slow"
 
 test-other-processors: .venv/dev.stamp  ## Run the numeric tests as other processors would.
 	$(BIN)/python -m tools.other_processors
