@@ -128,14 +128,14 @@ def _find_compilable(
       The MetaGraphDef; and for each signature, which ops run on the TPU and which on the host.
     """
     config = options.batch_config
-    sizes = (config and config.allowed_batch_sizes) or (2,)
+    batch_size = config.allowed_batch_sizes[0] if config and config.allowed_batch_sizes else 2
     refused: dict[str, str] = {}
     for _ in range(_MOST_ATTEMPTS):
         tpu, converted = rewriting.rewrite_meta_graph(
             model.meta_graph, model.signatures, options, refused
         )
         refused_ops = probing.find_refused(
-            tpu, [signature.name for signature in converted if signature.functions], sizes
+            tpu, [signature.name for signature in converted if signature.functions], batch_size
         )
         if not refused_ops:
             return tpu, converted

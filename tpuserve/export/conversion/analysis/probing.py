@@ -23,15 +23,13 @@ REFUSED = "XLA cannot compile it"
 _OPEN_SIZES = (64, 224, 16, 8, 1)
 
 
-def find_refused(
-    meta_graph: Any, signatures: Sequence[str], batch_sizes: Sequence[int]
-) -> dict[str, str]:
+def find_refused(meta_graph: Any, signatures: Sequence[str], batch_size: int) -> dict[str, str]:
     """Find the nodes that XLA cannot compile, by compiling the TPU computations to StableHLO.
 
     Args:
       meta_graph: A MetaGraphDef with TPU computations.
       signatures: Names of the signatures whose TPU computations are compiled.
-      batch_sizes: Batch sizes in examples. The computations are compiled for the first only.
+      batch_size: The batch size, in examples, for which the computations are compiled.
 
     Returns:
       Node name → why XLA cannot compile the node; empty if everything compiles.
@@ -46,9 +44,7 @@ def find_refused(
     translator = StableHloTranslator(graph)
     refused: dict[str, str] = {}
     for name in signatures:
-        failure = _compile_signature(
-            graph, translator, meta_graph.signature_def[name], batch_sizes[0]
-        )
+        failure = _compile_signature(graph, translator, meta_graph.signature_def[name], batch_size)
         if failure is None:
             continue
         text = str(failure.__cause__ or failure)
