@@ -101,10 +101,9 @@ class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
         """Choose the number of steps of the next loop, and pass it to infeed and outfeed."""
         count = self._iterations_per_run
         if self._steps is not None:
-            # Make at most one step for each batch that is left. But make at least one step: a
-            # smaller final batch is spread over several steps, none of which counts as a full
-            # batch, so steps must follow until the end of the input arrives.
-            count = min(count, max(self._steps - self._receiver.num_full_batches, 1))
+            # Make at most one step for each batch that is left. At least one is left, because
+            # after_run stops the session when all batches have been received.
+            count = min(count, self._steps - self._receiver.num_full_batches)
         self._send_next_batch_signal(count)
         return tf.compat.v1.train.SessionRunArgs([], feed_dict={self._iterations: count})
 
