@@ -17,7 +17,8 @@ class LoweredSubgraph:
     """The result of `lower_in_place`: copies of ops, in which CPU ops replace the TPU ops.
 
     Attributes:
-      targets: the copies of the argument `targets` of `lower_in_place`, in the same order.
+      targets: the copies of the argument `targets` of `lower_in_place`, in the same order. The
+        copy of a tensor has the static shape of the original.
       end_infeeds, end_outfeeds: ops that close the queues which replace infeeds and outfeeds.
         Elements that are still in a closed queue can be dequeued. After the last one, a dequeue
         raises tf.errors.OutOfRangeError.
@@ -63,6 +64,10 @@ def lower_in_place(
         return_elements=[target.name for target in targets],
         name="emulated",
     )
+    for target, lowered_target in zip(targets, lowered_targets, strict=True):
+        # Copies that come from queues, which replace infeed and outfeed, have no static shapes.
+        if tf.is_tensor(lowered_target):
+            lowered_target.set_shape(target.shape)
     return LoweredSubgraph(
         lowered_targets, _close_queues(queues, "infeed"), _close_queues(queues, "outfeed")
     )

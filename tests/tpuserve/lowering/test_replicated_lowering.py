@@ -213,6 +213,7 @@ def test_each_core_has_its_own_infeed_and_outfeed_queue() -> None:
         ]
         lowered = lower_in_place([outputs[0][0], *feeds, *received])
         loop, *rest = lowered.targets
+        assert [target.shape.as_list() for target in rest[2:]] == [[2], [2]]
         with v1.Session(config=replicas.config()) as session:
             for core, value in ((0, 1.0), (0, 2.0), (1, 3.0), (1, 4.0)):
                 session.run(rest[core], {batch: [value, value]})

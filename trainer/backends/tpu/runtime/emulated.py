@@ -48,11 +48,6 @@ class EmulatedRuntime(TpuRuntime):
 
     def _lower(self, targets: Sequence[Any], core_devices: Sequence[str] = ()) -> PreparedTargets:
         lowered = lower_in_place(targets, compiled=self.is_compiled, core_devices=core_devices)
-        for target, lowered_target in zip(targets, lowered.targets, strict=True):
-            # Give the copies the static shapes of the original tensors. The copies have none,
-            # because they come from queues that replace infeed and outfeed.
-            if tf.is_tensor(lowered_target):
-                lowered_target.set_shape(target.shape)
         return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
 
     def session_config(self, proto: Any) -> Any:

@@ -89,9 +89,6 @@ class PjrtRuntime(TpuRuntime):
         )
         program = StepProgram(step, devices, list(checked), cache)
         lowered = lower_in_place(transfers)
-        for target, lowered_target in zip(transfers, lowered.targets, strict=True):
-            if tf.is_tensor(lowered_target):
-                lowered_target.set_shape(target.shape)
         # Draw a seed of 62 bits, because it is passed to the devices as a signed 64-bit integer.
         seed = random.getrandbits(62) if self.seed is None else self.seed
         seed = current_group().broadcast("the seed", seed)
