@@ -62,8 +62,8 @@ class RunConfig:
       master: the session target of training; '' is this process. None takes the target of
         `cluster` or of TF_CONFIG. The constructor replaces None by the chosen target.
       cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master. A
-        TFConfigClusterResolver that describes the task of this process as TF_CONFIG does is
-        replaced by None.
+        TFConfigClusterResolver that describes the cluster and the task of this process as
+        TF_CONFIG does is replaced by None.
       model_dir: the directory of checkpoints and summaries. None takes the directory of
         TF_CONFIG; if that is missing too, the estimator chooses a directory.
       tf_random_seed: the seed of initial values and of random ops, such as dropout; None for
@@ -392,11 +392,14 @@ class RunConfig:
         Such a resolver can be dropped, because RunConfig reads TF_CONFIG itself.
         """
         classes = {base.__name__ for base in type(self.cluster).__mro__}
-        is_reader = "TFConfigClusterResolver" in classes and bool(
-            clusters.read_tf_config(os.environ).get("cluster")
-        )
-        own = (self.task_type, self.task_id)
-        return is_reader and (self.cluster.task_type, self.cluster.task_id) == own
+        cluster = clusters.read_tf_config(os.environ).get("cluster")
+        if "TFConfigClusterResolver" not in classes or not cluster:
+            return False
+        import tensorflow as tf
+
+        own = (self.task_type, self.task_id, tf.train.ClusterSpec(cluster))
+        resolver = self.cluster
+        return (resolver.task_type, resolver.task_id, resolver.cluster_spec()) == own
 
     def _resolve_session_config(self) -> None:
         """Add to session_config the cluster that the cluster resolver describes."""

@@ -415,3 +415,20 @@ def test_a_resolver_of_tf_config_is_as_tf_config_alone(
     assert RunConfig(cluster=resolvers.TFConfigClusterResolver()) == RunConfig()
     other = RunConfig(cluster=resolvers.TFConfigClusterResolver("worker", 0))
     assert (other.cluster is None, other.master) == (False, "b:1")
+
+
+@pytest.mark.slow
+def test_a_resolver_of_another_cluster_than_tf_configs_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import tensorflow as tf
+
+    described = {"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(described))
+    spec = tf.train.ClusterSpec({"chief": ["a:1"], "worker": ["b:1"]})
+
+    class WiderResolver(tf.distribute.cluster_resolver.TFConfigClusterResolver):
+        def cluster_spec(self) -> Any:
+            return spec
+
+    assert RunConfig(cluster=WiderResolver()).cluster_spec == spec
