@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.errors import InvalidSetting
 from trainer.distribution.cross_shard import cross_replica_sum
 from trainer.model import patching
 
@@ -26,7 +27,15 @@ def synchronize_moments(replicas: int) -> Iterator[None]:
         return
 
     def all_reduce(reduce_op: Any, value: Any, options: Any = None) -> Any:
-        return tf.nest.map_structure(cross_replica_sum, value)
+        # TensorFlow's method takes a tf.distribute.ReduceOp, or its name in any case.
+        name = str(getattr(reduce_op, "value", reduce_op)).upper()
+        if name not in ("SUM", "MEAN"):
+            raise InvalidSetting(
+                f"all_reduce of a replica context has reduce_op={reduce_op!r}. Give ReduceOp.SUM "
+                f"or ReduceOp.MEAN."
+            )
+        sums = tf.nest.map_structure(cross_replica_sum, value)
+        return sums if name == "SUM" else tf.nest.map_structure(lambda x: x / replicas, sums)
 
     with patching.patched_attributes(
         tf.distribute.get_replica_context(), {"all_reduce": all_reduce}
