@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpuserve.errors import WrongContext
+from tpuserve.errors import InvalidSetting, WrongContext
 from trainer.compat.contrib import opt
 
 pytestmark = pytest.mark.slow
@@ -118,6 +118,16 @@ def test_two_steps_follow_the_formula_of_the_paper(name: str, resource: bool) ->
     make, moves = RULES[name]
     values = _steps(make, resource)
     np.testing.assert_allclose(values, np.add(moves, [3.0, 4.0]), rtol=2e-5)
+
+
+@pytest.mark.parametrize("decay", [opt.get_linear_decay_fn(4), opt.get_cosine_decay_fn(4)])
+def test_a_sign_decay_needs_the_global_step(decay: Callable[[Any], Any]) -> None:
+    with tf.Graph().as_default():
+        loss = v1.get_variable("w", initializer=1.0) * 2.0
+        with pytest.raises(InvalidSetting, match=r"global_step is None. Give minimize"):
+            opt.AddSignOptimizer(sign_decay_fn=decay).minimize(loss)
+        # As in TensorFlow 1, another function gets None, and may ignore it.
+        opt.AddSignOptimizer(sign_decay_fn=lambda step: 0.5).minimize(loss)
 
 
 @pytest.mark.numeric

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.opt.elementwise import ElementwiseOptimizer, cast_setting
 
 v1 = tf.compat.v1
@@ -45,9 +46,13 @@ class _SignOptimizer(ElementwiseOptimizer):
 
         Args:
           grads_and_vars: (gradient, variable) pairs.
-          global_step: variable that counts the steps; None for no count. It must be set if there is
-            a sign_decay_fn, which computes the decay from the number of the step.
+          global_step: variable that counts the steps; None for no count. A sign_decay_fn gets it as
+            its argument.
           name: name of the op.
+
+        Raises:
+          InvalidSetting: global_step is None, and sign_decay_fn comes from `get_linear_decay_fn` or
+            `get_cosine_decay_fn`, which compute the decay from the number of the step.
         """
         if self._sign_decay_fn is not None:
             self._sign_decay = self._sign_decay_fn(global_step)
@@ -194,5 +199,13 @@ def _clip_step(global_step: Any, decay_steps: int) -> Any:
     """Return the smaller of the global step and decay_steps, a float32 scalar.
 
     The limit keeps the decay constant after decay_steps.
+
+    Raises:
+      InvalidSetting: the global step is None.
     """
+    if global_step is None:
+        raise InvalidSetting(
+            "sign_decay_fn computes the decay from the global step, and global_step is None. Give "
+            "minimize or apply_gradients a global_step."
+        )
     return tf.cast(tf.minimum(tf.cast(global_step, tf.int64), decay_steps), tf.float32)
