@@ -144,6 +144,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         # begins, or until the choice is made without a trial.
         self._uses_xla: bool | None = None
         self._sizes: list[int] | None = None
+        # Whether the next `session.run` is the first of its session.
+        self._is_first_run = True
         self._step, self._started = 0, 0.0
         self._steps, self._seconds, self._wanted = 0, 0.0, _MIN_SECONDS
         self._is_checked = False
@@ -156,6 +158,10 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         XLA after the first run, which shows the sizes.
         """
         self._step = self._start.step
+        self._is_first_run = True
+        if self._trial is not None and not self._trial.is_over:
+            # Begin the trial again, because XLA has to compile the step again in a new session.
+            self._trial, self._uses_xla = None, None
         self._variables.forget()
         if self._is_forced and self._compiled.num_unknown_sizes == 0:
             self._force()
@@ -184,6 +190,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         seconds = self._clock() - self._started
         self._variables.release(run_context.session)
         results = run_values.results
+        is_first, self._is_first_run = self._is_first_run, False
         steps, self._step = int(results["step"]) - self._step, int(results["step"])
         if self._sizes is None:
             # Let XLA compile the step for the input sizes of the first run's last step. Nearly all
@@ -196,9 +203,9 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
             self._uses_xla = self._trial.uses_xla
             if self._trial.is_over:
                 _log_choice(self._trial)
-        elif self._uses_xla is None:
-            # Measure how fast training is before the trial of XLA. The first run is not counted,
-            # because TensorFlow optimises the graph in it.
+        elif self._uses_xla is None and not is_first:
+            # Measure how fast training is before the trial of XLA. The first run of a session is
+            # not counted, because TensorFlow optimises the graph in it.
             self._steps += steps
             self._seconds += seconds
             self._begin_trial()

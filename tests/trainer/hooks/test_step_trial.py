@@ -1,8 +1,15 @@
-import pytest
+from typing import Any
 
-from trainer.hooks.step_trial import StepTrial
+import pytest
+import tensorflow as tf
+
+from trainer.config.run_config import RunConfig
+from trainer.execution import run_graph, train_loop
+from trainer.hooks.step_trial import CompiledStepHook, StepTrial
+from trainer.hooks.training_hooks import StepRangeHook
 
 pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
 
 
 def run_trial(xla: float, kernels: float, steps: int = 10) -> tuple[StepTrial, list[bool]]:
@@ -60,3 +67,50 @@ def test_runs_of_one_step_count_for_nothing_and_the_kernels_stay() -> None:
     trial, ways = run_trial(xla=0.5, kernels=1.0, steps=1)
     assert not trial.uses_xla
     assert len(ways) == 80
+
+
+class Clock(tf.compat.v1.train.SessionRunHook):
+    """A clock that only runs during a `session.run`, for a duration that the test determines."""
+
+    def __init__(self, durations: list[float | None]) -> None:
+        self._now, self._durations = 0.0, iter(durations)
+
+    def __call__(self) -> float:
+        return self._now
+
+    def before_run(self, run_context: Any) -> None:
+        duration = next(self._durations)
+        if duration is None:
+            raise tf.errors.AbortedError(None, None, "the session is lost")
+        self._now += duration
+
+
+def train(durations: list[float | None]) -> list[bool]:
+    """Train without an end; return for each run whether it used XLA.
+
+    Args:
+      durations: the durations of the runs, in seconds. None loses the session; another session
+        makes the next run.
+    """
+    clock = Clock(durations)
+    with run_graph.new_run_graph(RunConfig(), has_single_replica=True):
+        step = v1.train.get_global_step()
+        loss = v1.get_variable("w", initializer=1.0) ** 2
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        loop = train_loop.build_train_loop(train_op, loss, step, 2, "auto")
+        assert loop.compiled is not None
+        start = StepRangeHook(steps=None, max_steps=None)
+        hook = CompiledStepHook(loop, start, is_forced=False, clock=clock)
+        fetches = [loop.compiled.uses_xla, loop.train_op]
+        with v1.train.MonitoredSession(hooks=[start, hook, clock]) as session:
+            runs = len(durations) - durations.count(None)
+            return [bool(session.run(fetches, {loop.iterations: 2})[0]) for _ in range(runs)]
+
+
+def test_a_trial_begins_after_5_s_without_the_first_run_of_each_session() -> None:
+    ways = train([100.0, 1.0, None, 100.0, 1.0, 4.0, 1.0])
+    assert ways == [False, False, False, False, False, True]
+
+
+def test_a_trial_begins_again_in_a_new_session() -> None:
+    assert train([100.0, 6.0, 1.0, None, 1.0, 1.0, 1.0]) == [False, False, True, False, False, True]
