@@ -168,9 +168,9 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
 
     def before_run(self, run_context: Any) -> Any:
         """Feed the placeholders that choose between XLA and the kernels; fetch the global step."""
-        fetches = {"step": self._loop.step}
-        if self._sizes is None:
-            fetches["sizes"] = self._compiled.unknown_sizes
+        # Fetch the sizes in each run, although only the first run's sizes are used: TensorFlow
+        # optimises the graph again for other fetches, and this time would be measured.
+        fetches = {"step": self._loop.step, "sizes": self._compiled.unknown_sizes}
         # Free the values of variables that an earlier run has held in memory, if that run failed:
         # TensorFlow calls after_run, which also frees them, only for a run that succeeds.
         self._variables.release(run_context.session)

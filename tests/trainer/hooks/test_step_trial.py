@@ -85,6 +85,16 @@ class Clock(tf.compat.v1.train.SessionRunHook):
         self._now += duration
 
 
+def build_hook(clock: Clock) -> tuple[train_loop.TrainLoop, StepRangeHook, CompiledStepHook]:
+    """Build a training loop in the default graph; return the loop and its hooks."""
+    step = v1.train.get_global_step()
+    loss = v1.get_variable("w", initializer=1.0) ** 2
+    train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    loop = train_loop.build_train_loop(train_op, loss, step, 2, "auto")
+    start = StepRangeHook(steps=None, max_steps=None)
+    return loop, start, CompiledStepHook(loop, start, is_forced=False, clock=clock)
+
+
 def train(durations: list[float | None]) -> list[bool]:
     """Train without an end; return for each run whether it used XLA.
 
@@ -94,13 +104,8 @@ def train(durations: list[float | None]) -> list[bool]:
     """
     clock = Clock(durations)
     with run_graph.new_run_graph(RunConfig(), has_single_replica=True):
-        step = v1.train.get_global_step()
-        loss = v1.get_variable("w", initializer=1.0) ** 2
-        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-        loop = train_loop.build_train_loop(train_op, loss, step, 2, "auto")
+        loop, start, hook = build_hook(clock)
         assert loop.compiled is not None
-        start = StepRangeHook(steps=None, max_steps=None)
-        hook = CompiledStepHook(loop, start, is_forced=False, clock=clock)
         fetches = [loop.compiled.uses_xla, loop.train_op]
         with v1.train.MonitoredSession(hooks=[start, hook, clock]) as session:
             runs = len(durations) - durations.count(None)
@@ -114,3 +119,14 @@ def test_a_trial_begins_after_5_s_without_the_first_run_of_each_session() -> Non
 
 def test_a_trial_begins_again_in_a_new_session() -> None:
     assert train([100.0, 6.0, 1.0, None, 1.0, 1.0, 1.0]) == [False, False, True, False, False, True]
+
+
+def test_each_run_fetches_the_same_so_that_the_graph_is_optimised_only_once() -> None:
+    with run_graph.new_run_graph(RunConfig(), has_single_replica=True):
+        _, _, hook = build_hook(Clock([]))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            context = v1.train.SessionRunContext(None, session)
+            fetches = hook.before_run(context).fetches
+            hook.after_run(context, v1.train.SessionRunValues(session.run(fetches), None, None))
+            assert hook.before_run(context).fetches == fetches
