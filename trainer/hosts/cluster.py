@@ -20,7 +20,7 @@ from tpuserve.errors import InvalidSetting
 from trainer.config import cluster_hosts
 from trainer.config.cluster_hosts import ClusterHosts, Task
 from trainer.config.run_config import RunConfig
-from trainer.hosts import cluster_server, stop_request, task_queue, task_waiting
+from trainer.hosts import cluster_server, program_end, stop_request, task_queue, task_waiting
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -34,7 +34,6 @@ _STOP_REQUESTS = "tpuserve/stop_requests"
 # The clusters, each as the tuple of its hosts, that this process leads and whose servers it has
 # reached. For these, `lead` does not wait again.
 _joined: set[tuple[Task, ...]] = set()
-_has_program_failed = False
 
 
 def find_cluster(config: RunConfig) -> ClusterHosts | None:
@@ -54,7 +53,7 @@ def find_cluster(config: RunConfig) -> ClusterHosts | None:
 def lead(hosts: ClusterHosts, config: RunConfig) -> str:
     """Start the TensorFlow server of the leader, and wait for the servers of the other processes.
 
-    When the program ends without an error, the other processes receive a signal to end too.
+    When the program ends without a failure, the other processes receive a signal to end too.
 
     Args:
       hosts: the processes of the cluster, of which this one is the leader.
@@ -72,7 +71,7 @@ def lead(hosts: ClusterHosts, config: RunConfig) -> str:
     if hosts.hosts not in _joined:
         task_waiting.wait_for_tasks(hosts.others, config.session_creation_timeout_secs)
         _joined.add(hosts.hosts)
-        _note_failures()
+        program_end.watch()
         if hosts.own is not None:
             threading.Thread(
                 target=_receive_stop_requests, args=(target, hosts), daemon=True
@@ -212,24 +211,12 @@ def _start_own_server(hosts: ClusterHosts, config: RunConfig) -> str:
     return target
 
 
-def _note_failures() -> None:
-    """Install a sys.excepthook that records that an error ends the program.
-
-    After an error the other processes receive no signal to end, and so wait for a restart.
-    """
-    previous = sys.excepthook
-
-    def note(*arguments: Any) -> None:
-        global _has_program_failed
-        _has_program_failed = True
-        previous(*arguments)
-
-    sys.excepthook = note
-
-
 def _signal_end(hosts: ClusterHosts) -> None:
-    """Send the other processes the signal to end, unless the program has failed."""
-    if _has_program_failed:
+    """Send the other processes the signal to end, unless the program has failed.
+
+    After a failure the other processes receive no signal, and so wait for a restart.
+    """
+    if program_end.has_failed():
         return
     for task in hosts.others:
         try:

@@ -221,6 +221,12 @@ def evaluate_without_end(model_dir: Path) -> None:
     estimator.evaluate(lambda params: make_input(4)(params).repeat(), hooks=[TellStepHook()])
 
 
+def exit_with_error(model_dir: Path) -> None:
+    """Evaluate a batch, and end the program by an error in the exit status."""
+    make_estimator(model_dir).evaluate(make_input(1))
+    sys.exit("the metrics are too bad")
+
+
 def wait_for_all(model_dir: Path, config: trainer.RunConfig) -> None:
     """Wait until the processes of all tasks are there, so that the timeout begins for all."""
     (model_dir / f"ready_{config.task_type}_{config.task_id}").touch()
@@ -233,6 +239,7 @@ _MODES: dict[str, Callable[..., None]] = {
     "together": train_together,
     "endless": train_without_end,
     "endless_evaluation": evaluate_without_end,
+    "exit_with_error": exit_with_error,
 }
 
 if __name__ == "__main__":

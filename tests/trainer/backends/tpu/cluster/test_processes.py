@@ -212,6 +212,15 @@ def test_an_evaluation_that_loses_a_process_names_it(tmp_path: Path) -> None:
         assert re.search(r"HostLost: worker 0 \(.*\) is lost: ", finish(chief, 1).errors)
 
 
+def test_a_worker_waits_for_the_restart_of_a_chief_that_exits_with_an_error(
+    tmp_path: Path,
+) -> None:
+    with Cluster(2, "exit_with_error", tmp_path) as cluster:
+        worker = cluster.start("worker")
+        finish(cluster.start("chief"), 1)
+        wait_for_line(worker, r"chief 0 \(.*\) is lost: waiting 7200 s for its restart")
+
+
 def lose_at_session_creation(address: str) -> None:
     """Accept connections at an address until TensorFlow connects, and then no more."""
     name, _, port = address.rpartition(":")
