@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tpuserve.graph.graph_walk import FUNCTION_CALLS, skip_identities
+from tpuserve.graph.references import data_inputs, node_name
 
 _ASSIGN = "AssignVariableOp"
 _RESTORE = "RestoreV2"
@@ -59,7 +60,7 @@ def _collect(
                 keys[name] = key
         elif node.op in FUNCTION_CALLS and node.attr["f"].func.name in functions:
             function = functions[node.attr["f"].func.name]
-            inputs = [reference for reference in node.input if not reference.startswith("^")]
+            inputs = data_inputs(node)
             arguments = {}
             for argument, reference in zip(function.signature.input_arg, inputs, strict=False):
                 name = _find_variable(reference, by_name, handles)
@@ -72,7 +73,7 @@ def _collect(
 def _find_variable(
     reference: str, nodes: Mapping[str, Any], handles: Mapping[str, str]
 ) -> str | None:
-    producer = skip_identities(reference, nodes).partition(":")[0]
+    producer = node_name(skip_identities(reference, nodes))
     if producer in handles:
         return handles[producer]
     node = nodes.get(producer)
@@ -104,7 +105,7 @@ def _find_key(reference: str, nodes: Mapping[str, Any]) -> str | None:
 
 
 def _constant_strings(reference: str, nodes: Mapping[str, Any]) -> Sequence[bytes] | None:
-    node = nodes.get(skip_identities(reference, nodes).partition(":")[0])
+    node = nodes.get(node_name(skip_identities(reference, nodes)))
     if node is None or node.op != "Const":
         return None
     tensor = node.attr["value"].tensor

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tpuserve.graph.references import node_name
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.proto import saved_model_pb2 as pb
 
@@ -119,10 +120,10 @@ def skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:
         returned itself if no Identity produces the tensor.
       nodes: node name → NodeDef, of the graph or the body of a function.
     """
-    node = nodes.get(reference.partition(":")[0])
+    node = nodes.get(node_name(reference))
     while node is not None and node.op == "Identity":
         reference = node.input[0]
-        node = nodes.get(reference.partition(":")[0])
+        node = nodes.get(node_name(reference))
     return reference
 
 

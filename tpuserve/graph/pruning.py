@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpuserve.graph.attributes import attribute_value
+from tpuserve.graph.references import node_name
 from tpuserve.graph.traversal import find_reachable
 
 # Keys of the collections that TensorFlow's SavedModel loader reads. All others are removed.
@@ -40,13 +41,13 @@ def needed_nodes(meta_graph: Any) -> set[str]:
       meta_graph: a MetaGraphDef. Collections that the loader does not read are ignored.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
-    roots = map(_node_name, _root_references(meta_graph))
+    roots = map(node_name, _root_references(meta_graph))
     return find_reachable(roots, lambda name: _needed_by(nodes[name]) if name in nodes else None)
 
 
 def _needed_by(node: Any) -> Iterator[str]:
     """Yield the names of the nodes that a node needs: its inputs and its colocation group."""
-    yield from map(_node_name, node.input)
+    yield from map(node_name, node.input)
     if "_class" in node.attr:
         for constraint in attribute_value(node, "_class").list.s:
             if constraint.startswith(_COLOCATION_PREFIX):
@@ -88,8 +89,3 @@ def _tensor_names(info: Any) -> Iterator[str]:
             yield from _tensor_names(component)
     else:
         yield info.name
-
-
-def _node_name(reference: str) -> str:
-    """Return the name of the node in a reference such as "y:0" or "^init"."""
-    return reference.removeprefix("^").partition(":")[0]

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from tpuserve.graph.references import node_name
+
 _STATIC_COST_OPS = frozenset(
     re.findall(
         r"\w+",
@@ -38,7 +40,7 @@ def has_static_cost(graph: Any, fetches: Iterable[str]) -> bool:
     """
     nodes = {node.name: node for node in graph.node}
     functions = {function.signature.name: function for function in graph.library.function}
-    pending = [_node_name(fetch) for fetch in fetches]
+    pending = [node_name(fetch) for fetch in fetches]
     visited: set[str] = set()
     called: set[str] = set()
     while pending:
@@ -50,7 +52,7 @@ def has_static_cost(graph: Any, fetches: Iterable[str]) -> bool:
         if node is None or node.op not in _STATIC_COST_OPS:
             return False
         called.update(_called_function(node))
-        pending.extend(_node_name(reference) for reference in node.input)
+        pending.extend(node_name(reference) for reference in node.input)
     return _have_static_cost(called, functions)
 
 
@@ -81,8 +83,3 @@ def _called_function(node: Any) -> list[str]:
     if "f" in node.attr and node.attr["f"].WhichOneof("value") == "func":
         return [node.attr["f"].func.name]
     return []
-
-
-def _node_name(reference: str) -> str:
-    """Return the name of the node in a reference such as "y:0" or "^init"."""
-    return reference.removeprefix("^").partition(":")[0]

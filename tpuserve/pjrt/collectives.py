@@ -8,7 +8,8 @@ custom call (a marker) by the collective.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpuserve.lowering.rules.node_rewriting import data_inputs, replace_op
+from tpuserve.graph.references import data_inputs, node_name
+from tpuserve.lowering.rules.node_rewriting import replace_op
 from tpuserve.pjrt.randomness import RaiseUnsupported
 from tpuserve.stablehlo import spmd_collectives
 
@@ -75,8 +76,8 @@ def _replace_by_marker(node: Any, shape: Any, rows: Sequence[Sequence[int]]) -> 
 def _constant_rows(node: Any, constants: Mapping[str, Any]) -> Sequence[Sequence[int]]:
     from tpuserve.tensorflow_internals import tensor_util
 
-    producer = constants[data_inputs(node)[1].partition(":")[0]]
+    producer = constants[node_name(data_inputs(node)[1])]
     while producer.op == "Identity":
-        producer = constants[data_inputs(producer)[0].partition(":")[0]]
+        producer = constants[node_name(data_inputs(producer)[0])]
     rows: Sequence[Sequence[int]] = tensor_util.MakeNdarray(producer.attr["value"].tensor).tolist()
     return rows

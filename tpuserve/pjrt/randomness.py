@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tpuserve.graph.graph_walk import called_functions
-from tpuserve.lowering.rules.node_rewriting import RewriteScope, control_inputs, data_inputs
+from tpuserve.graph.references import data_inputs, replace_data_inputs
+from tpuserve.lowering.rules.node_rewriting import RewriteScope
 from tpuserve.saved_model import dtypes
 
 KEY = "tpuserve_key"
@@ -143,15 +144,13 @@ def _replace_random_op(node: Any, number: int, scope: RewriteScope) -> None:
     counter = _add_constant(node, "counter", [0, word], dtypes.UINT64, scope)
     algorithm = _add_constant(node, "algorithm", _PHILOX, dtypes.INT32, scope)
     shape, *bounds = data_inputs(node)
-    inputs = [shape, KEY, counter, algorithm, *bounds, *control_inputs(node)]
+    replace_data_inputs(node, [shape, KEY, counter, algorithm, *bounds])
     shape_type = node.attr["T"].type
     dtype = node.attr[type_attribute].type
     node.op = op
     node.attr.clear()
     node.attr["dtype"].type = dtype
     node.attr["Tshape"].type = shape_type
-    del node.input[:]
-    node.input.extend(inputs)
 
 
 def _pass_key(node: Any, number: int, scope: RewriteScope) -> None:
@@ -163,9 +162,7 @@ def _pass_key(node: Any, number: int, scope: RewriteScope) -> None:
       scope: the graph or function body that contains the node.
     """
     key = _add_key(node.name, number, scope)
-    inputs = [*data_inputs(node), key, *control_inputs(node)]
-    del node.input[:]
-    node.input.extend(inputs)
+    replace_data_inputs(node, [*data_inputs(node), key])
     attribute = "T" if node.op in _LOOPS else "Tin"
     if attribute in node.attr:
         node.attr[attribute].list.type.append(dtypes.UINT64)

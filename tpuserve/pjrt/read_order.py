@@ -8,12 +8,12 @@ adds make the reads come first in both cases.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuserve.graph.graph_walk import skip_identities
+from tpuserve.graph.references import data_inputs, node_name
 from tpuserve.graph.traversal import find_reachable
-from tpuserve.lowering.rules.node_rewriting import data_inputs
 
 # Types of the ops that read a variable. Their first input is the handle of the variable.
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
@@ -37,23 +37,18 @@ def read_before_changes(nodes: Sequence[Any]) -> None:
             reads[skip_identities(node.input[0], by_name)].append(node.name)
     followers: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        for name in _producers(node):
+        for name in map(node_name, node.input):
             followers[name].append(node.name)
     for node in nodes:
         if not _CHANGE.fullmatch(node.op):
             continue
         later = _find_later(node.name, followers)
         handles = {skip_identities(reference, by_name) for reference in data_inputs(node)}
-        earlier = set(_producers(node))
+        earlier = set(map(node_name, node.input))
         for read in sorted({read for handle in handles for read in reads.get(handle, ())}):
             if read not in later and read not in earlier:
                 node.input.append(f"^{read}")
                 followers[read].append(node.name)
-
-
-def _producers(node: Any) -> Iterator[str]:
-    for reference in node.input:
-        yield reference.lstrip("^").partition(":")[0]
 
 
 def _find_later(name: str, followers: Mapping[str, Sequence[str]]) -> set[str]:

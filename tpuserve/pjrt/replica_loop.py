@@ -13,8 +13,8 @@ import tensorflow as tf
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph import batch_rows, row_sharding
 from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, REPLICATE_METADATA, skip_identities
+from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from tpuserve.graph.row_sharding import RowSharding
-from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
 from tpuserve.stablehlo.abstract_tensor import VariableSpec, shape_from_proto
 from tpuserve.stablehlo.function_graphs import FunctionBody
 from tpuserve.tensorflow_internals import tensor_util
@@ -60,9 +60,7 @@ class LoopArguments:
             static shape.
         """
         nodes = {node.name: node for node in graph.node}
-        used = {
-            full_tensor_name(reference) for node in body.nodes for reference in data_inputs(node)
-        }
+        used = {tensor_name(reference) for node in body.nodes for reference in data_inputs(node)}
         arguments = cls({}, {}, [], [], {}, [], "")
         iterations = ""
         for name, output, initial in zip(body.inputs, body.outputs, loop.input, strict=False):
@@ -96,7 +94,7 @@ class LoopArguments:
                 value = tensor_util.MakeNdarray(producer.attr["value"].tensor)
                 arguments.constants[name] = value
             elif producer.op == "TPUReplicatedInput":
-                iterations = full_tensor_name(producer.input[0])
+                iterations = tensor_name(producer.input[0])
                 arguments.counts.append(name)
             elif name in used:
                 raise UnsupportedOnTpu(
@@ -137,4 +135,4 @@ def _count_replicas(loop: Any, graph: Any) -> int:
 
 
 def _find_producer(reference: str, nodes: Mapping[str, Any]) -> Any:
-    return nodes[skip_identities(reference, nodes).partition(":")[0]]
+    return nodes[node_name(skip_identities(reference, nodes))]

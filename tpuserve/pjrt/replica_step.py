@@ -17,8 +17,8 @@ import tensorflow as tf
 from tpuserve import jax_client
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph.graph_walk import find_called_functions, skip_identities
+from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from tpuserve.lowering.rules import op_traits
-from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.pjrt import collectives, randomness, step_outfeed
@@ -135,7 +135,7 @@ class ReplicaStep:
             self._set_batch_shapes(specs)
             specs = self._infer_tensors()
         self.results = tuple(specs[name] for name in self._sent.tensors)
-        shapes = {name.partition(":")[0]: specs[name].shape for name in specs if name[-2:] == ":0"}
+        shapes = {node_name(name): specs[name].shape for name in specs if name[-2:] == ":0"}
         collectives.replace_collectives(self._nodes, shapes, self._refuse)
         self.is_random = randomness.make_stateless(self._nodes, self._refuse)
         read_before_changes(self._nodes.node)
@@ -284,7 +284,7 @@ class ReplicaStep:
         )
         if self.is_random:
             input_map[f"{randomness.KEY}:0"] = _make_key(position)
-        used = {full_tensor_name(name) for node in graph.node for name in data_inputs(node)}
+        used = {tensor_name(name) for node in graph.node for name in data_inputs(node)}
         condition = [] if self._sent.condition is None else [self._sent.condition]
         outputs = [name for name in self._body.outputs if name not in self._body.inputs]
         fetches = [*self._sent.tensors, *condition]
@@ -324,9 +324,7 @@ class ReplicaStep:
                 input_map[name] = tf.compat.v1.placeholder(tf.int32, [])
             for name, value in self._arguments.constants.items():
                 input_map[name] = tf.constant(value)
-            used = {
-                full_tensor_name(name) for node in self._nodes.node for name in data_inputs(node)
-            }
+            used = {tensor_name(name) for node in self._nodes.node for name in data_inputs(node)}
             used_map = {name: tensor for name, tensor in input_map.items() if name in used}
             cleaned = type(self._nodes)()
             cleaned.CopyFrom(self._nodes)
@@ -351,8 +349,8 @@ class ReplicaStep:
         """
         by_name = {node.name: node for node in self._nodes.node}
         assigned = {
-            full_tensor_name(skip_identities(node.input[0], by_name)): specs[
-                full_tensor_name(node.input[1])
+            tensor_name(skip_identities(node.input[0], by_name)): specs[
+                tensor_name(node.input[1])
             ].shape
             for node in self._nodes.node
             if node.op == "AssignVariableOp"
@@ -370,9 +368,7 @@ class ReplicaStep:
         The arguments and the tensors of the infeed become arguments of the new function. They are
         known before the function runs, so no node has to wait for them.
         """
-        argument_names = {
-            name.partition(":")[0] for name in (*self._feed_names, *self._body.inputs)
-        }
+        argument_names = {node_name(name) for name in (*self._feed_names, *self._body.inputs)}
         for node in self._nodes.node:
             remaining = [
                 name for name in node.input if name[0] != "^" or name[1:] not in argument_names

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tpuserve.graph.graph_walk import skip_identities
+from tpuserve.graph.references import data_inputs, tensor_name
 from tpuserve.graph.row_sharding import RowSharding
-from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
 from tpuserve.pjrt.device_core import Array
 
 # Types of the ops whose inputs are the handle of a variable and numbers of its rows.
@@ -68,13 +68,13 @@ def use_local_rows(graph: Any, shardings: Mapping[str, RowSharding], refuse: Ref
     local: dict[tuple[str, RowSharding], str] = {}
     for node in list(graph.node):
         for position, reference in enumerate(data_inputs(node)):
-            sharding = shardings.get(full_tensor_name(skip_identities(reference, by_name)))
+            sharding = shardings.get(tensor_name(skip_identities(reference, by_name)))
             if sharding is None or node.op == "Identity":
                 continue
             has_batch = "batch_dims" in node.attr and node.attr["batch_dims"].i
             if position or node.op not in _WITH_ROWS or has_batch:
                 refuse(node, "", "uses a variable whose rows are divided among the replicas")
-            key = full_tensor_name(node.input[1]), sharding
+            key = tensor_name(node.input[1]), sharding
             if key not in local:
                 dtype = node.attr["Tindices"].type
                 local[key] = _add_local_rows(graph, key[0], dtype, sharding, len(local))

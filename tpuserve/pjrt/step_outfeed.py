@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuserve.graph.graph_walk import called_functions, skip_identities
-from tpuserve.lowering.rules.node_rewriting import control_inputs, data_inputs, full_tensor_name
+from tpuserve.graph.references import control_inputs, data_inputs, node_name, tensor_name
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.pjrt.randomness import RaiseUnsupported
@@ -44,8 +44,8 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
     sent: SentTensors | None = None
     for node in graph.node:
         if op_spec(node.op).kind is OpKind.OUTFEED_ENQUEUE:
-            tensors = SentTensors(tuple(full_tensor_name(name) for name in data_inputs(node)))
-            _make_no_op(node, [f"^{name.partition(':')[0]}" for name in data_inputs(node)])
+            tensors = SentTensors(tuple(tensor_name(name) for name in data_inputs(node)))
+            _make_no_op(node, [f"^{node_name(name)}" for name in data_inputs(node)])
         elif not any(called_functions(node)):
             continue
         elif "then_branch" in node.attr:
@@ -84,7 +84,7 @@ def _remove_from_branches(
         for inner in function.node_def:
             if op_spec(inner.op).kind is not OpKind.OUTFEED_ENQUEUE:
                 continue
-            condition, *arguments = (full_tensor_name(reference) for reference in data_inputs(node))
+            condition, *arguments = (tensor_name(reference) for reference in data_inputs(node))
             by_name = {
                 argument.name: value
                 for argument, value in zip(function.signature.input_arg, arguments, strict=True)
@@ -107,7 +107,7 @@ def _find_argument(reference: str, function: Any) -> str:
       function: the FunctionDef that contains the tensor.
     """
     nodes = {inner.name: inner for inner in function.node_def}
-    return skip_identities(reference, nodes).partition(":")[0]
+    return node_name(skip_identities(reference, nodes))
 
 
 def _make_no_op(node: Any, producers: list[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.graph.references import data_inputs, node_name
 from tpuserve.saved_model.metagraph import called_functions
 
 _PICTURE_DECODERS = ("DecodeImage", "DecodeJpeg", "DecodePng", "DecodeAndCropJpeg")
@@ -77,7 +78,7 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
     functions = {function.signature.name: function for function in graph_def.library.function}
     features: dict[str, ExampleFeature] = {}
     is_number = is_picture = False
-    pending = deque([(_scope(graph_def.node), tensor_name.partition(":")[0])])
+    pending = deque([(_scope(graph_def.node), node_name(tensor_name))])
     # Follow each argument of a function only once. Otherwise the search would not end if functions
     # call themselves.
     seen: set[tuple[_Scope, str]] = set()
@@ -111,13 +112,9 @@ def _scope(
     by_name = {}
     for node in nodes:
         by_name[node.name] = node
-        for position, reference in enumerate(_data_inputs(node)):
-            consumers[reference.partition(":")[0]].append((node, position))
+        for position, reference in enumerate(data_inputs(node)):
+            consumers[node_name(reference)].append((node, position))
     return _Scope(by_name, consumers, arguments or {})
-
-
-def _data_inputs(node: Any) -> list[str]:
-    return [name for name in node.input if not name.startswith("^")]
 
 
 def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple[Any, str]]:
@@ -142,7 +139,7 @@ def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple
 
 
 def _called(function: Any, node: Any, scope: _Scope) -> _Scope:
-    inputs = _data_inputs(node)[1 if node.op in _BRANCHES else 0 :]
+    inputs = data_inputs(node)[1 if node.op in _BRANCHES else 0 :]
     names = [argument.name for argument in function.signature.input_arg]
     return _scope(
         function.node_def,
@@ -163,7 +160,7 @@ def _constant(reference: str, scope: _Scope) -> list[str]:
     Returns:
       The strings; empty if the tensor does not come from a constant.
     """
-    name = reference.partition(":")[0]
+    name = node_name(reference)
     # Stop at a tensor that was visited before: an invalid graph may have a cycle.
     seen: set[tuple[_Scope, str]] = set()
     while (scope, name) not in seen:
@@ -174,7 +171,7 @@ def _constant(reference: str, scope: _Scope) -> list[str]:
             reference = scope.nodes[name].input[0]
         else:
             break
-        name = reference.partition(":")[0]
+        name = node_name(reference)
     node = scope.nodes.get(name)
     if node is None or node.op != "Const":
         return []
@@ -183,7 +180,7 @@ def _constant(reference: str, scope: _Scope) -> list[str]:
 
 
 def _parse_example_v2(node: Any, scope: _Scope) -> list[ExampleFeature]:
-    sparse, dense, ragged = (_constant(name, scope) for name in _data_inputs(node)[2:5])
+    sparse, dense, ragged = (_constant(name, scope) for name in data_inputs(node)[2:5])
     return _features(
         (sparse, node.attr["sparse_types"].list.type),
         (ragged, node.attr["ragged_value_types"].list.type),
@@ -194,7 +191,7 @@ def _parse_example_v2(node: Any, scope: _Scope) -> list[ExampleFeature]:
 
 def _parse_example(node: Any, scope: _Scope) -> list[ExampleFeature]:
     count = node.attr["Nsparse"].i
-    keys = _data_inputs(node)[2:]
+    keys = data_inputs(node)[2:]
     sparse = [key for name in keys[:count] for key in _constant(name, scope)]
     dense_names = keys[count : count + node.attr["Ndense"].i]
     dense = [key for name in dense_names for key in _constant(name, scope)]

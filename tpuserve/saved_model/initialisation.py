@@ -5,6 +5,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tpuserve.errors import DamagedSavedModel
+from tpuserve.graph.references import node_name
 from tpuserve.saved_model.signature import INIT_SIGNATURE
 
 # The names of a SavedModel's collections and files, from tensorflow/cc/saved_model/constants.h. A
@@ -33,7 +34,7 @@ def find_init_op(meta_graph: Any, directory: Path) -> str:
     if INIT_SIGNATURE in meta_graph.signature_def:
         outputs = meta_graph.signature_def[INIT_SIGNATURE].outputs
         if INIT_SIGNATURE in outputs:
-            return _node_name(outputs[INIT_SIGNATURE].name)
+            return node_name(outputs[INIT_SIGNATURE].name)
     for name in _INIT_COLLECTIONS:
         if name in meta_graph.collection_def:
             op_names = meta_graph.collection_def[name].node_list.value
@@ -42,7 +43,7 @@ def find_init_op(meta_graph: Any, directory: Path) -> str:
                     f"cannot load {directory}: collection {name} has {len(op_names)} "
                     f"initialisation ops and must have one. Export the model again."
                 )
-            return _node_name(op_names[0])
+            return node_name(op_names[0])
     return ""
 
 
@@ -89,7 +90,7 @@ def insert_asset_paths(meta_graph: Any, directory: Path) -> None:
         return
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     for tensor, path in assets.items():
-        node = nodes.get(_node_name(tensor))
+        node = nodes.get(node_name(tensor))
         if node is not None and is_path_constant(node):
             node.attr["value"].tensor.string_val[:] = [path.encode()]
 
@@ -114,7 +115,3 @@ def _asset_file_defs(meta_graph: Any) -> Iterator[Any]:
         asset = meta_graph_pb2.AssetFileDef()
         if packed.Unpack(asset):
             yield asset
-
-
-def _node_name(tensor: str) -> str:
-    return tensor.removeprefix("^").partition(":")[0]

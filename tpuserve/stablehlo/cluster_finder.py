@@ -16,6 +16,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tpuserve.errors import InvalidInput
 from tpuserve.graph.attributes import attribute_value
 from tpuserve.graph.graph_walk import FUNCTION_CALLS
+from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
 from tpuserve.saved_model.metagraph import called_functions
 from tpuserve.stablehlo import abstract_tensor
@@ -94,9 +95,9 @@ class ClusterFinder:
             they depend on are collected too.
         """
         scope = _GraphScope(nodes, self._functions, feeds)
-        roots = [*(_producer(tensor) for tensor in fetches), *control_outputs]
+        roots = [*(node_name(tensor) for tensor in fetches), *control_outputs]
         for node in scope.ordered_calls(roots):
-            inputs = scope.lookup([tensor for tensor in node.input if not tensor.startswith("^")])
+            inputs = scope.lookup(data_inputs(node))
             scope.set_outputs(node.name, self._trace_call(node, inputs))
         return scope.lookup(fetches)
 
@@ -186,8 +187,8 @@ class _GraphScope:
     ) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._functions = functions
-        self._known = {_full_name(name): tensor for name, tensor in feeds.items()}
-        self._boundary = {_producer(tensor) for tensor in self._known}
+        self._known = {tensor_name(name): tensor for name, tensor in feeds.items()}
+        self._boundary = {node_name(tensor) for tensor in self._known}
 
     def ordered_calls(self, roots: Sequence[str]) -> Iterator[NodeDef]:
         """Yield the nodes that call functions, each after those that it depends on.
@@ -206,7 +207,7 @@ class _GraphScope:
 
     def lookup(self, tensors: Sequence[str]) -> list[AbstractTensor]:
         """Return the types and shapes of named tensors; infer those that are not known yet."""
-        names = [_full_name(tensor) for tensor in tensors]
+        names = [tensor_name(tensor) for tensor in tensors]
         unknown = [name for name in names if name not in self._known]
         known = dict(self._known)
         if unknown:
@@ -226,17 +227,15 @@ class _GraphScope:
         graph_def = self._functions.new_graph_def()
         inputs_used: dict[str, AbstractTensor] = {}
         order = _topological_order(
-            self._nodes, [_producer(tensor) for tensor in tensors], self._boundary
+            self._nodes, [node_name(tensor) for tensor in tensors], self._boundary
         )
         for name in order:
             if name in self._boundary:
                 continue
             node = graph_def.node.add()
             node.CopyFrom(self._nodes[name])
-            data_inputs = [tensor for tensor in node.input if not tensor.startswith("^")]
-            del node.input[:]
-            node.input.extend(data_inputs)
-            full_names = [_full_name(tensor) for tensor in data_inputs]
+            node.input[:] = data_inputs(node)
+            full_names = [tensor_name(tensor) for tensor in node.input]
             inputs_used.update(
                 {full: self._known[full] for full in full_names if full in self._known}
             )
@@ -309,15 +308,5 @@ def _topological_order(
         visited.add(name)
         pending.append((name, True))
         if name not in boundary:
-            pending.extend((_producer(tensor), False) for tensor in reversed(nodes[name].input))
+            pending.extend((node_name(tensor), False) for tensor in reversed(nodes[name].input))
     return list(order)
-
-
-def _producer(tensor: str) -> str:
-    """Return the name of the node in a tensor name or control input: "x" for "x:0" or "^x"."""
-    return tensor.lstrip("^").partition(":")[0]
-
-
-def _full_name(tensor: str) -> str:
-    """Return the name of a tensor with its output index: "x:0" for "x" or "x:0"."""
-    return tensor if ":" in tensor else f"{tensor}:0"

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.graph.references import node_name
 from tpuserve.stablehlo import call_modules, uninitialized, xla_errors
 from tpuserve.stablehlo.abstract_tensor import VariableSpec
 from tpuserve.stablehlo.cluster_finder import XlaCluster
@@ -68,7 +69,7 @@ class StableHloTranslator:
             if name in self._refusals:
                 raise UnsupportedOnTpu(self._refusals[name])
         body = self._functions.body(cluster.function)
-        placeholders = {name.partition(":")[0] for name in body.inputs}
+        placeholders = {node_name(name) for name in body.inputs}
         graph_def = self._functions.new_graph_def()
         graph_def.node.extend(node for node in body.nodes if node.name not in placeholders)
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tpuserve.graph.attributes import attribute_value
+from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from tpuserve.untrusted import content_rules, size_rules
 from tpuserve.untrusted.model_runs import ModelRun
-from tpuserve.untrusted.program import Program, Site, node_name, tensor_name
+from tpuserve.untrusted.program import Program, Site
 from tpuserve.untrusted.tensor_values import (
     UNKNOWN,
     UNKNOWN_CONSTANT,
@@ -192,7 +193,7 @@ class SizeEvaluator:
         outputs = {name: [value] for name, value in arguments.items()}
         size = GraphSize()
         for node in nodes:
-            references = [name for name in node.input if not name.startswith("^")]
+            references = data_inputs(node)
             inputs = [_output(outputs, reference) for reference in references]
             if not function:
                 inputs = [

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuserve.graph.pruning import needed_nodes
+from tpuserve.graph.references import tensor_name
 from tpuserve.saved_model import initialisation
 from tpuserve.saved_model.signature import INIT_SIGNATURE
-from tpuserve.untrusted.program import Program, Reached, Site, tensor_name
+from tpuserve.untrusted.program import Program, Reached, Site
 
 
 @dataclass(frozen=True)

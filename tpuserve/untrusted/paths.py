@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuserve.graph.attributes import attribute_value
+from tpuserve.graph.references import node_name, tensor_name
 from tpuserve.untrusted.model_runs import ModelRun
-from tpuserve.untrusted.program import Program, Site, node_name, tensor_name
+from tpuserve.untrusted.program import Program, Site
 
 _STRING = 7
 # Ops that return their first input unchanged. `PathTracer` skips them when it searches for the

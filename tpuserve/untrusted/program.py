@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tpuserve.graph.references import node_name, tensor_name
+
 # The name of an attribute of functions. Grappler may replace a call of a function by a call of
 # another function that has the same value of this attribute.
 # Source: tensorflow/core/grappler/optimizers/implementation_selector.cc.
@@ -158,17 +160,6 @@ class Program:
                 reached.add(name)
                 pending.extend(self.nodes[name].input)
         return reached
-
-
-def tensor_name(reference: str) -> str:
-    """Return the full name of a tensor of the main graph, such as "y:0" for "y"."""
-    name, _, index = reference.partition(":")
-    return f"{name}:{index or 0}"
-
-
-def node_name(reference: str) -> str:
-    """Return the name of the node in an input of a NodeDef, such as "y:0" or "^init"."""
-    return reference.removeprefix("^").partition(":")[0]
 
 
 def _function_names(attributes: Mapping[str, Any], *, nested: bool) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpuserve.graph.references import control_inputs, data_inputs
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import op_defs
 
@@ -97,8 +98,8 @@ def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
         Node(
             node.name,
             node,
-            [value(reference) for reference in node.input if not reference.startswith("^")],
-            [reference[1:] for reference in node.input if reference.startswith("^")],
+            [value(reference) for reference in data_inputs(node)],
+            [reference[1:] for reference in control_inputs(node)],
         )
         for node in function.node_def
     ]
@@ -126,8 +127,8 @@ def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
             Node(
                 node.name,
                 node,
-                [value(reference) for reference in node.input if not reference.startswith("^")],
-                [reference[1:] for reference in node.input if reference.startswith("^")],
+                [value(reference) for reference in data_inputs(node)],
+                [reference[1:] for reference in control_inputs(node)],
             )
             for node in definitions
         )

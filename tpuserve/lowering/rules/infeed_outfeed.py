@@ -9,9 +9,10 @@ contains the ordinal of the core, so they refer to the same queue.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tpuserve.graph.references import data_inputs
 from tpuserve.lowering.ir.core_placement import target_core
 from tpuserve.lowering.ir.graph_ir import Value
-from tpuserve.lowering.rules.node_rewriting import RewriteScope, data_inputs, replace_op
+from tpuserve.lowering.rules.node_rewriting import RewriteScope, replace_op
 from tpuserve.lowering.rules.op_spec import ReplicatedOp
 
 if TYPE_CHECKING:

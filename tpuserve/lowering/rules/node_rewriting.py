@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpuserve.graph.references import data_inputs, replace_data_inputs
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
@@ -37,29 +38,12 @@ class RewriteScope:
         return f"{node.name}:{output}:0" if self.in_function else node.name
 
 
-def data_inputs(node: "NodeDef") -> list[str]:
-    """Return a node's inputs without its control inputs, in order."""
-    return [reference for reference in node.input if not reference.startswith("^")]
-
-
-def control_inputs(node: "NodeDef") -> list[str]:
-    """Return a node's control inputs, each with its "^"."""
-    return [reference for reference in node.input if reference.startswith("^")]
-
-
-def full_tensor_name(reference: str) -> str:
-    """Return the full name of the tensor that a data input refers to: "node" becomes "node:0"."""
-    return reference if ":" in reference else f"{reference}:0"
-
-
 def replace_op(node: "NodeDef", op: str, inputs: list[str]) -> None:
     """Replace the op type and the data inputs of a NodeDef; its control inputs stay.
 
     All attributes are removed, because they are those of the old op.
     """
-    inputs = inputs + control_inputs(node)
-    del node.input[:]
-    node.input.extend(inputs)
+    replace_data_inputs(node, inputs)
     node.op = op
     node.attr.clear()
 

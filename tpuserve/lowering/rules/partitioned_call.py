@@ -5,12 +5,8 @@ TPUPartitionedCall calls a function on the TPU core that TPUOrdinalSelector choo
 
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.rules.node_rewriting import (
-    RewriteScope,
-    control_inputs,
-    data_inputs,
-    replace_op,
-)
+from tpuserve.graph.references import data_inputs, replace_data_inputs
+from tpuserve.lowering.rules.node_rewriting import RewriteScope, replace_op
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
@@ -20,9 +16,7 @@ if TYPE_CHECKING:
 def rewrite_partitioned_call(node: "NodeDef", scope: RewriteScope) -> None:
     """Turn a TPUPartitionedCall into a StatefulPartitionedCall of the same function."""
     # Remove the last data input, which is the ordinal of the TPU core: the call runs on the CPU.
-    inputs = data_inputs(node)[:-1] + control_inputs(node)
-    del node.input[:]
-    node.input.extend(inputs)
+    replace_data_inputs(node, data_inputs(node)[:-1])
     node.op = "StatefulPartitionedCall"
     node.attr.pop("autotuner_thresh", None)
 

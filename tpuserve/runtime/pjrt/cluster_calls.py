@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidTensor
+from tpuserve.graph.references import control_inputs, data_inputs
 from tpuserve.lowering.ir import op_defs
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
 from tpuserve.pjrt.device_core import Array
@@ -50,11 +51,9 @@ class ClusterCalls:
 
     def _replace(self, node: Any, function: str) -> None:
         arguments = self._clusters[function].arguments
-        data = [reference for reference in node.input if not reference.startswith("^")]
-        controls = [reference for reference in node.input if reference.startswith("^")]
         feeds = [
             reference
-            for reference, argument in zip(data, arguments, strict=True)
+            for reference, argument in zip(data_inputs(node), arguments, strict=True)
             if argument.variable is None
         ]
         input_types = [argument.dtype for argument in arguments if argument.variable is None]
@@ -62,8 +61,7 @@ class ClusterCalls:
         replacement = type(node)()
         replacement.CopyFrom(self._make_py_func(function, input_types, output_types))
         replacement.name = node.name
-        del replacement.input[:]
-        replacement.input.extend([*feeds, *controls])
+        replacement.input[:] = [*feeds, *control_inputs(node)]
         node.CopyFrom(replacement)
 
     def _make_py_func(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuserve.graph.graph_walk import FUNCTION_CALLS, skip_identities
-from tpuserve.lowering.rules.node_rewriting import data_inputs
+from tpuserve.graph.references import data_inputs, node_name
 from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 
@@ -85,7 +85,7 @@ def find_pure_signature(
     Returns:
       How the cluster computes the signature; None if the signature needs other ops too.
     """
-    inputs = {spec.name.partition(":")[0]: alias for alias, spec in signature.inputs.items()}
+    inputs = {node_name(spec.name): alias for alias, spec in signature.inputs.items()}
     outputs = {alias: spec.name for alias, spec in signature.outputs.items()}
     search = _ClusterSearch(graph, clusters.keys(), inputs.keys())
     try:
@@ -135,7 +135,7 @@ class _ClusterSearch:
         nodes: dict[str, Any] = {}
         pending = list(tensors)
         while pending:
-            name = pending.pop().lstrip("^").partition(":")[0]
+            name = node_name(pending.pop())
             if name not in nodes and name not in self._fed:
                 nodes[name] = self._nodes[name]
                 pending.extend(nodes[name].input)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from tpuserve import tensorflow_internals
+from tpuserve.graph.references import node_name
 from tpuserve.graph.segments import GraphSegment
 from tpuserve.runtime.loaded_model import CancellationToken
 from tpuserve.runtime.session import deadline_pool, graph_import
@@ -48,7 +49,7 @@ def add_cancellation_ops(graph: Any, tensors: Iterable[str], handles: GraphHandl
       handles: the handles of the nodes of these tensors; the function adds the handles of the ops
         that it creates.
     """
-    sources = {_done_op(tensor): tensor.partition(":")[0] for tensor in tensors}
+    sources = {_done_op(tensor): node_name(tensor) for tensor in tensors}
     definition = _build_graph_def(sources)
     for node in definition.node:
         if node.name in sources:

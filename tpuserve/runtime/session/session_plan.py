@@ -11,6 +11,7 @@ from typing import Any
 
 from tpuserve.graph.loops import has_loop
 from tpuserve.graph.pruning import prune_metagraph
+from tpuserve.graph.references import node_name
 from tpuserve.graph.segments import GraphSegment, split_graph
 from tpuserve.graph.static_cost import has_static_cost
 from tpuserve.lowering import lower
@@ -83,7 +84,7 @@ def make_session_plan(
     return SessionPlan(
         static_cost_signatures=_static_cost_signatures(graph, signatures),
         has_loop=has_loop(graph),
-        restore_op=_node_name(saver.restore_op_name),
+        restore_op=node_name(saver.restore_op_name),
         filename_tensor=saver.filename_tensor_name,
         variables_path=str(directory.joinpath(*_VARIABLES)),
         init_op=initialisation.find_init_op(meta_graph, directory),
@@ -105,11 +106,7 @@ def _static_cost_signatures(graph: Any, signatures: Mapping[str, Signature]) -> 
 def _signature_nodes(signatures: Mapping[str, Signature]) -> set[str]:
     """Return the names of the nodes that signatures feed and fetch."""
     return {
-        _node_name(spec.name)
+        node_name(spec.name)
         for signature in signatures.values()
         for spec in (*signature.inputs.values(), *signature.outputs.values())
     }
-
-
-def _node_name(tensor: str) -> str:
-    return tensor.removeprefix("^").partition(":")[0]

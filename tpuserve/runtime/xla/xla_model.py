@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpuserve.errors import UnsupportedModel, UnsupportedOnTpu
 from tpuserve.graph.checkpoint_keys import variable_name
+from tpuserve.graph.references import node_name
 from tpuserve.pjrt.cluster_program import ClusterProgram
 from tpuserve.runtime.load_plan import LoadPlan
 from tpuserve.runtime.loaded_model import LoadedModel
@@ -71,7 +72,7 @@ def _make_tracer(graph: Any) -> TraceSignature:
         signature: Signature, rows: int | None, other_size: int | None
     ) -> Sequence[XlaCluster]:
         inputs = {spec.name: spec for spec in signature.inputs.values()}
-        (name,) = {spec.name.partition(":")[0] for spec in signature.outputs.values()}
+        (name,) = {node_name(spec.name) for spec in signature.outputs.values()}
         arguments = []
         for reference in nodes[name].input:
             spec = inputs.get(reference if ":" in reference else f"{reference}:0")

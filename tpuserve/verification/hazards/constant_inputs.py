@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tpuserve.graph.references import data_inputs, node_name
 from tpuserve.saved_model import dtypes
 from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
@@ -102,7 +103,7 @@ def _find_in_computation(
     for node in nodes.values():
         if node.name in refusals.not_constant or node.name not in nodes_on_tpu:
             continue
-        tensors = [tensor for tensor in node.input if not tensor.startswith("^")]
+        tensors = data_inputs(node)
         shape_tensors = [
             tensors[position]
             for position in _SHAPE_INPUTS.get(node.op, ())
@@ -133,7 +134,7 @@ def _trace_to_sources(tensors: Sequence[str], nodes: Mapping[str, Any]) -> set[s
     """
     visited: set[str] = set()
     sources: set[str] = set()
-    pending = [tensor.partition(":")[0] for tensor in tensors]
+    pending = [node_name(tensor) for tensor in tensors]
     while pending:
         name = pending.pop()
         if name in visited:
@@ -142,9 +143,5 @@ def _trace_to_sources(tensors: Sequence[str], nodes: Mapping[str, Any]) -> set[s
         if name not in nodes:
             sources.add(name)
         elif nodes[name].op not in _SHAPE_OPS:
-            pending += [
-                tensor.partition(":")[0]
-                for tensor in nodes[name].input
-                if not tensor.startswith("^")
-            ]
+            pending += [node_name(tensor) for tensor in data_inputs(nodes[name])]
     return sources

@@ -11,6 +11,7 @@ from tpuserve.graph.graph_walk import (
     called_functions,
     outside_cluster_mask,
 )
+from tpuserve.graph.references import node_name
 from tpuserve.graph.traversal import find_reachable
 
 
@@ -99,10 +100,8 @@ def _reachable_nodes(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:
     """
     by_name: Mapping[str, Any] = {node.name: node for node in nodes}
 
-    def inputs(name: str) -> list[str] | None:
-        if name not in by_name:
-            return None
-        return [tensor.lstrip("^").partition(":")[0] for tensor in by_name[name].input]
-
-    reachable = find_reachable((result.partition(":")[0] for result in results), inputs)
+    reachable = find_reachable(
+        map(node_name, results),
+        lambda name: map(node_name, by_name[name].input) if name in by_name else None,
+    )
     return [node for node in by_name.values() if node.name in reachable]

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from trainer.keras.model import tf2_engine
 from trainer.tensorflow_internals import (
     autograph_util,
@@ -101,7 +102,7 @@ def inline_traced_graph(
     output_names = [tensor.name for tensor in func_graph.outputs]
     control_outputs = [op.name for op in func_graph.control_outputs]
     num_ops_before = len(graph.get_operations())
-    placeholders = {input_name.partition(":")[0] for input_name in inputs}
+    placeholders = {node_name(input_name) for input_name in inputs}
     body, used = _remove_placeholders(func_graph.as_graph_def(), placeholders)
     returned = tf.graph_util.import_graph_def(
         body,
@@ -178,9 +179,7 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
         copy.input.extend(
             name for name in node.input if not (name[0] == "^" and name[1:] in placeholders)
         )
-        used.update(
-            name if ":" in name else f"{name}:0" for name in copy.input if not name.startswith("^")
-        )
+        used.update(map(tensor_name, data_inputs(copy)))
     return body, used
 
 

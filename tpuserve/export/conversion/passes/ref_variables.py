@@ -7,6 +7,7 @@ variable is restored from the same checkpoint key as the variable that it replac
 from typing import Any
 
 from tpuserve.errors import ExportError
+from tpuserve.graph.references import node_name
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.tensorflow_internals import op_def_registry
 
@@ -36,11 +37,11 @@ def replace_ref_variables(graph: Any) -> None:
     for node in list(graph.node):
         for name in _DROPPED:
             node.attr.pop(name, None)
-        if node.op in _UPDATES and _producer(node.input[0]) in variables:
+        if node.op in _UPDATES and node_name(node.input[0]) in variables:
             _replace_update(graph, node, variables)
             continue
         for position, reference in enumerate(node.input):
-            variable = variables.get(_producer(reference))
+            variable = variables.get(node_name(reference))
             if variable is None or reference.startswith("^"):
                 continue
             if node.op == "IsVariableInitialized":
@@ -79,12 +80,12 @@ def _replace_update(graph: Any, node: Any, variables: Any) -> None:
       node: The NodeDef of the update; changed in place.
       variables: Name → NodeDef of each reference variable.
     """
-    variable = variables[_producer(node.input[0])]
+    variable = variables[node_name(node.input[0])]
     readers = [
         (other, position)
         for other in graph.node
         for position, reference in enumerate(other.input)
-        if not reference.startswith("^") and _producer(reference) == node.name
+        if not reference.startswith("^") and node_name(reference) == node.name
     ]
     node.op = _UPDATES[node.op]
     dtype = variable.attr["dtype"].type
@@ -122,7 +123,3 @@ def _takes_reference(node: Any, position: int) -> bool:
             count = len(node.attr[argument.type_list_attr].list.type)
         arguments += [argument.is_ref] * count
     return position < len(arguments) and arguments[position]
-
-
-def _producer(reference: str) -> str:
-    return reference.removeprefix("^").partition(":")[0]

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions, possible_calls
+from tpuserve.graph.references import node_name
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.op_table import is_tpu_op
 from trainer.backends.tpu.cluster.python_functions import is_served_by_workers
@@ -102,8 +103,7 @@ def _with_consumers(names: Iterable[str], definition: Any) -> set[str]:
     consumers: dict[str, list[str]] = {}
     for node in definition.node:
         for reference in node.input:
-            producer = reference.removeprefix("^").partition(":")[0]
-            consumers.setdefault(producer, []).append(node.name)
+            consumers.setdefault(node_name(reference), []).append(node.name)
     return find_reachable(names, lambda name: consumers.get(name, ()))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.graph.references import node_name
 from tpuserve.graph.traversal import find_reachable
 from trainer.tensorflow_internals import defined_function
 
@@ -44,10 +45,6 @@ def _find_live_nodes(body: Any) -> set[str]:
     nodes = {node.name: node for node in body.node_def}
     results = [*body.ret.values(), *body.control_ret.values()]
     return find_reachable(
-        map(_node_name, results),
-        lambda name: map(_node_name, nodes[name].input) if name in nodes else None,
+        map(node_name, results),
+        lambda name: map(node_name, nodes[name].input) if name in nodes else None,
     )
-
-
-def _node_name(reference: str) -> str:
-    return reference.lstrip("^").split(":")[0]
