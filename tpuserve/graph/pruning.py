@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpuserve.graph.attributes import attribute_value
-from tpuserve.graph.references import node_name
+from tpuserve.graph.references import find_tensors, node_name
 from tpuserve.graph.traversal import find_reachable
 
 # Keys of the collections that TensorFlow's SavedModel loader reads. All others are removed.
@@ -58,7 +58,7 @@ def _root_references(meta_graph: Any) -> Iterator[str]:
     """Yield the names of the tensors and operations that signatures and the loader refer to."""
     for signature in meta_graph.signature_def.values():
         for info in (*signature.inputs.values(), *signature.outputs.values()):
-            yield from _tensor_names(info)
+            yield from find_tensors(info)
     # Import only this protobuf module of TensorFlow. The server prunes graphs in a subprocess,
     # which starts quickly because it does not import the rest of TensorFlow.
     from tensorflow.core.protobuf import meta_graph_pb2
@@ -66,26 +66,11 @@ def _root_references(meta_graph: Any) -> Iterator[str]:
     saver = meta_graph.saver_def
     yield from (saver.filename_tensor_name, saver.restore_op_name)
     for asset in meta_graph.asset_file_def:
-        yield from _tensor_names(asset.tensor_info)
+        yield from find_tensors(asset.tensor_info)
     names = [name for name in _LOADER_COLLECTIONS if name in meta_graph.collection_def]
     for collection in (meta_graph.collection_def[name] for name in names):
         yield from collection.node_list.value
         for item in collection.any_list.value:
             asset = meta_graph_pb2.AssetFileDef()
             if item.Unpack(asset):
-                yield from _tensor_names(asset.tensor_info)
-
-
-def _tensor_names(info: Any) -> Iterator[str]:
-    """Yield the names of a TensorInfo's tensors: a sparse or composite tensor has several."""
-    kind = info.WhichOneof("encoding")
-    if kind == "coo_sparse":
-        sparse = info.coo_sparse
-        yield sparse.values_tensor_name
-        yield sparse.indices_tensor_name
-        yield sparse.dense_shape_tensor_name
-    elif kind == "composite_tensor":
-        for component in info.composite_tensor.components:
-            yield from _tensor_names(component)
-    else:
-        yield info.name
+                yield from find_tensors(asset.tensor_info)

@@ -1,10 +1,10 @@
-"""Reads and replaces the inputs of NodeDefs: strings that refer to outputs of other nodes.
+"""Reads and replaces references to nodes and their outputs, in NodeDefs and SignatureDefs.
 
 In a graph, a data input is "node" or "node:index". In the body of a function, it is
 "node:output:index" or the name of an argument. A control input is "^node" in both.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
@@ -32,3 +32,32 @@ def control_inputs(node: Any) -> list[str]:
 def replace_data_inputs(node: Any, inputs: Iterable[str]) -> None:
     """Replace the data inputs of a NodeDef in place; its control inputs follow the new inputs."""
     node.input[:] = [*inputs, *control_inputs(node)]
+
+
+def find_tensors(info: Any) -> Iterator[str]:
+    """Yield the tensor names in a TensorInfo; a sparse or composite tensor has several."""
+    kind = info.WhichOneof("encoding")
+    if kind == "coo_sparse":
+        sparse = info.coo_sparse
+        yield sparse.values_tensor_name
+        yield sparse.indices_tensor_name
+        yield sparse.dense_shape_tensor_name
+    elif kind == "composite_tensor":
+        for component in info.composite_tensor.components:
+            yield from find_tensors(component)
+    else:
+        yield info.name
+
+
+def rename_tensors(info: Any, rename: Callable[[str], str]) -> None:
+    """Replace each tensor name in a TensorInfo by the result of `rename` for it, in place."""
+    kind = info.WhichOneof("encoding")
+    if kind == "coo_sparse":
+        for field in ("values", "indices", "dense_shape"):
+            name = f"{field}_tensor_name"
+            setattr(info.coo_sparse, name, rename(getattr(info.coo_sparse, name)))
+    elif kind == "composite_tensor":
+        for component in info.composite_tensor.components:
+            rename_tensors(component, rename)
+    else:
+        info.name = rename(info.name)

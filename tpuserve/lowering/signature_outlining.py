@@ -64,8 +64,10 @@ def _outline(
                 raise UnsupportedModel(
                     f"{kind} {alias!r} of signature {name!r} has the type {spec.dtype}"
                 )
-    fed = {_value(spec.name): spec for _, spec in sorted(signature.inputs.items())}
-    results = {alias: _value(spec.name) for alias, spec in sorted(signature.outputs.items())}
+    fed = {graph_ir.parse_value(spec.name): spec for _, spec in sorted(signature.inputs.items())}
+    results = {
+        alias: graph_ir.parse_value(spec.name) for alias, spec in sorted(signature.outputs.items())
+    }
     body = _find_body(main, {value.producer for value in fed}, results.values())
     _check_ops(body, library, name)
     handles = [Value(node.name) for node in body.values() if node.op == _VARIABLE]
@@ -161,8 +163,3 @@ def _copy_node(node: Node, arguments: Mapping[Value, Value], body: Mapping[str, 
         [arguments.get(value, value) for value in node.inputs],
         [name for name in node.controls if name in body and body[name].op != _VARIABLE],
     )
-
-
-def _value(tensor: str) -> Value:
-    name, _, index = tensor.partition(":")
-    return Value(name, int(index or 0))

@@ -11,12 +11,6 @@ from tpuserve.errors import ExportError
 from tpuserve.export.conversion.analysis import flattening, host_ops, partition, shapes
 from tpuserve.export.conversion.analysis.flattening import FlatGraph
 from tpuserve.export.conversion.analysis.shapes import SignatureShapes
-from tpuserve.export.conversion.analysis.signature_tensors import (
-    find_tensors,
-    format_value,
-    parse_value,
-    rename_tensors,
-)
 from tpuserve.export.conversion.passes import outlining
 from tpuserve.export.conversion.passes.ref_variables import replace_ref_variables
 from tpuserve.export.conversion.passes.resource_gathers import replace_resource_gathers
@@ -25,8 +19,9 @@ from tpuserve.export.conversion.report import BEHIND, FRONT, ConvertedSignature,
 from tpuserve.export.tpu.batching import BatchConfig
 from tpuserve.graph import pruning
 from tpuserve.graph.graph_walk import find_called_functions
+from tpuserve.graph.references import find_tensors, rename_tensors
 from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
-from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value, format_value, parse_value
 from tpuserve.lowering.passes.functionalization import functionalize
 from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tensorflow_internals import op_def_registry

@@ -32,6 +32,17 @@ class Value(NamedTuple):
     output_index: int = 0
 
 
+def parse_value(tensor: str) -> Value:
+    """Convert a tensor name to a node output: "x:1" becomes Value("x", 1)."""
+    name, _, index = tensor.partition(":")
+    return Value(name, int(index or 0))
+
+
+def format_value(value: Value) -> str:
+    """Convert a node output to its tensor name: Value("x", 1) becomes "x:1"."""
+    return f"{value.producer}:{value.output_index}"
+
+
 @dataclass
 class Node:
     """A node of a `GraphIR`. Its inputs are `Value`s, while those of a NodeDef are strings.
@@ -117,17 +128,12 @@ def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
 
     The NodeDefs may be a part of a graph, and have inputs from nodes that are not in `definitions`.
     """
-
-    def value(reference: str) -> Value:
-        name, _, index = reference.partition(":")
-        return Value(name, int(index or 0))
-
     return GraphIR(
         topological_order(
             Node(
                 node.name,
                 node,
-                [value(reference) for reference in data_inputs(node)],
+                [parse_value(reference) for reference in data_inputs(node)],
                 [reference[1:] for reference in control_inputs(node)],
             )
             for node in definitions

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidInput, UnsupportedOnTpu
 from tpuserve.export.conversion.analysis import constants
-from tpuserve.export.conversion.analysis.signature_tensors import find_tensors
+from tpuserve.graph.references import find_tensors
 from tpuserve.lowering import lower
 from tpuserve.stablehlo import xla_errors
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor, shape_from_proto

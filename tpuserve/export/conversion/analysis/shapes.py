@@ -187,7 +187,7 @@ def _import(
         }
         used = {value for node in nodes.values() for value in node.inputs}
         input_map = {
-            f"{value.producer}:{value.output_index}": tensor
+            graph_ir.format_value(value): tensor
             for value, tensor in placeholders.items()
             if value in used
         }
