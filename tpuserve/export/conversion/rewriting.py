@@ -163,7 +163,7 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
         for tensor in find_tensors(info)
     }
     fetches = [
-        flattening.resolve(parse_value(tensor), flat.replaced)
+        graph_ir.resolve(parse_value(tensor), flat.replaced)
         for info in signature.outputs.values()
         for tensor in find_tensors(info)
     ]
@@ -362,7 +362,7 @@ def _insert_parts(
         node.controls = [awaited.get(control, control) for control in node.controls]
 
     def rename(tensor: str) -> str:
-        value = flattening.resolve(parse_value(tensor), rewriting.flat.replaced)
+        value = graph_ir.resolve(parse_value(tensor), rewriting.flat.replaced)
         return format_value(replaced.get(value, value))
 
     for info in signature.outputs.values():

@@ -271,6 +271,21 @@ def find_needed(
     )
 
 
+def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
+    """Return the value to use in place of `value` after nodes of a graph were replaced.
+
+    Args:
+      value: an output of a node, or an argument.
+      replaced: replaced value → the value in its place, which may be replaced itself.
+
+    Returns:
+      `value` itself if it was not replaced.
+    """
+    while value in replaced:
+        value = replaced[value]
+    return value
+
+
 def unused_name(name: str, taken: Container[str]) -> str:
     """Return `name`, with a number appended if `taken` already contains it."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))

@@ -84,7 +84,7 @@ class _Rewriter:
         return dataclasses.replace(
             self._graph,
             nodes=graph_ir.topological_order(self._nodes.values()),
-            results=[self._resolve(value) for value in self._graph.results],
+            results=[graph_ir.resolve(value, self.replaced) for value in self._graph.results],
         )
 
     def replace_loops(self) -> None:
@@ -121,7 +121,7 @@ class _Rewriter:
             f"{name}_body", loop.body, arguments, entered, range(first, len(arguments))
         )
         inputs = [
-            *(self._resolve(variable.initial) for variable in loop.variables),
+            *(graph_ir.resolve(variable.initial, self.replaced) for variable in loop.variables),
             *(self._nodes[enter].inputs[0] for enter in constant),
         ]
         entering = [*constant, *(variable.enter for variable in loop.variables)]
@@ -220,11 +220,6 @@ class _Rewriter:
             node.definition.op = f"Stateless{node.definition.op}"
         for index, dtype in enumerate(results):
             self._types[Value(node.name, index)] = dtype
-
-    def _resolve(self, value: Value) -> Value:
-        while value in self.replaced:
-            value = self.replaced[value]
-        return value
 
     def _replace(self, replaced: Mapping[Value, Value]) -> None:
         """Let all nodes use new node outputs in place of old ones.

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.lowering.ir.inlining import inline_call
 
 if TYPE_CHECKING:
-    from tensorflow.core.framework.node_def_pb2 import NodeDef
-
     from tpuserve.lowering.ir.op_defs import Library
 
 OBSERVERS = ("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2")
@@ -64,20 +63,22 @@ def flatten(
     origins: dict[str, str] = {}
     roots = list(fetches)
     while True:
-        needed = graph_ir.find_needed(nodes, (resolve(value, replaced).producer for value in roots))
+        needed = graph_ir.find_needed(
+            nodes, (graph_ir.resolve(value, replaced).producer for value in roots)
+        )
         calls = {name: called_by(nodes[name], library) for name in nodes if name in needed}
         calls = {name: called for name, called in calls.items() if called}
         if not calls:
             break
         for name, called in calls.items():
             before = set(nodes)
-            replaced |= _inline(nodes[name], called, nodes, library)
+            replaced |= inline_call(nodes[name], called, nodes, library, name)
             origin = origins.get(name) or (name if called in tracked else "")
             if origin:
                 origins.update(dict.fromkeys(nodes.keys() - before, origin))
         for name, node in nodes.items():
             if any(value in replaced for value in node.inputs):
-                inputs = [resolve(value, replaced) for value in node.inputs]
+                inputs = [graph_ir.resolve(value, replaced) for value in node.inputs]
                 nodes[name] = dataclasses.replace(node, inputs=inputs)
     flat = dataclasses.replace(graph, nodes=graph_ir.topological_order(nodes.values()))
     return FlatGraph(flat, replaced, origins)
@@ -87,73 +88,6 @@ def called_by(node: Node, library: "Library") -> str:
     """Return the name of the library function that a node calls; "" if it calls none."""
     name = node.definition.attr["f"].func.name if node.op in _CALLS else node.op
     return name if name in library else ""
-
-
-def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
-    """Return the node output to use in place of `value` in a flattened graph.
-
-    Args:
-      value: An output of a node in the original graph.
-      replaced: `FlatGraph.replaced`, from outputs of replaced calls to other outputs.
-
-    Returns:
-      `value` itself if it is not the output of a replaced call.
-    """
-    while value in replaced:
-        value = replaced[value]
-    return value
-
-
-def _inline(
-    call: Node, function: str, nodes: dict[str, Node], library: "Library"
-) -> dict[Value, Value]:
-    """Replace a function call in a graph by the nodes of the called function.
-
-    The call itself becomes a NoOp of the same name, which runs after these nodes, because other
-    nodes may have the call as a control input.
-
-    Args:
-      call: The call.
-      function: Name of the called function.
-      nodes: Name → node of the main graph; changed in place.
-      library: Function name → FunctionDef.
-
-    Returns:
-      Output of the call → the node output that has the same value.
-    """
-    body = graph_ir.from_function_def(library[function], library)
-    arguments = {
-        Value(name): value for name, value in zip(body.arguments, call.inputs, strict=True)
-    }
-    names: dict[str, str] = {}
-    for name, node in body.nodes.items():
-        names[name] = graph_ir.unused_name(f"{call.name}/{name}", nodes)
-        nodes[names[name]] = node
-
-    def inlined(value: Value) -> Value:
-        return arguments.get(value) or Value(names[value.producer], value.output_index)
-
-    for name, node in body.nodes.items():
-        controls = [
-            *call.controls,
-            *(names[control] for control in node.controls if control in names),
-        ]
-        inputs = [inlined(value) for value in node.inputs]
-        nodes[names[name]] = Node(names[name], node.definition, inputs, controls)
-    results = [inlined(value) for value in body.results]
-    awaited = [
-        *call.controls,
-        *(value.producer for value in (*call.inputs, *results) if value.producer in nodes),
-        *(names[name] for name in body.control_outputs),
-    ]
-    nodes[call.name] = Node(call.name, _no_op(), controls=list(dict.fromkeys(awaited)))
-    return {Value(call.name, index): result for index, result in enumerate(results)}
-
-
-def _no_op() -> "NodeDef":
-    from tensorflow.core.framework.node_def_pb2 import NodeDef
-
-    return NodeDef(op="NoOp")
 
 
 def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
