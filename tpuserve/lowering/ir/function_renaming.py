@@ -58,15 +58,21 @@ def rename_functions(graph: "GraphDef", new_names: Mapping[str, str]) -> None:
       new_names: old name → new name. All other functions keep their names.
     """
     for node in graph.node:
-        _rename_calls(node, new_names)
+        rename_calls(node, new_names)
     for function in graph.library.function:
         name = function.signature.name
         function.signature.name = new_names.get(name, name)
         for node in function.node_def:
-            _rename_calls(node, new_names)
+            rename_calls(node, new_names)
 
 
-def _rename_calls(node: Any, new_names: Mapping[str, str]) -> None:
+def rename_calls(node: Any, new_names: Mapping[str, str]) -> None:
+    """Let a NodeDef call other functions, in place.
+
+    Args:
+      node: the NodeDef.
+      new_names: name of a function → name of the function to call instead.
+    """
     node.op = new_names.get(node.op, node.op)
     for attribute in node.attr.values():
         kind = attribute.WhichOneof("value")

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tpuserve.graph.graph_walk import called_functions
 from tpuserve.lowering.ir import graph_ir, op_defs
+from tpuserve.lowering.ir.function_renaming import rename_calls
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.stablehlo.xla_kernels import has_xla_kernel
 
@@ -121,7 +122,7 @@ class _Caster:
                 _replace_types(definition.attr[attribute.name], attribute)
         functions = [name for name in called_functions(definition) if name in self._library]
         if functions:
-            _rename(definition, {name: self._convert_function(name) for name in functions})
+            rename_calls(definition, {name: self._convert_function(name) for name in functions})
             return definition
         return definition if has_xla_kernel(definition) else node.definition
 
@@ -177,22 +178,6 @@ def _replace_types(value: Any, attribute: "OpDef.AttrDef") -> None:
         value.type = _BFLOAT16
     elif attribute.type == "list(type)":
         value.list.type[:] = [_in_bfloat16(dtype) for dtype in value.list.type]
-
-
-def _rename(definition: "NodeDef", names: dict[str, str]) -> None:
-    """Let a node call other functions: change the names of functions in its attributes, in place.
-
-    Args:
-      definition: The NodeDef.
-      names: Name of a function that the node calls → name of the function to call instead.
-    """
-    for attribute in definition.attr.values():
-        kind = attribute.WhichOneof("value")
-        if kind == "func":
-            attribute.func.name = names.get(attribute.func.name, attribute.func.name)
-        elif kind == "list":
-            for function in attribute.list.func:
-                function.name = names.get(function.name, function.name)
 
 
 def _list_types(arguments: Iterable[Any], node: "NodeDef") -> list[int]:
