@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidInput, UnsupportedOnTpu
 from tpuserve.export.conversion.analysis import constants
+from tpuserve.export.conversion.analysis.shapes import OPEN_SIZES
 from tpuserve.graph.references import find_tensors
 from tpuserve.lowering import lower
 from tpuserve.stablehlo import xla_errors
@@ -17,10 +18,6 @@ from tpuserve.stablehlo.translator import StableHloTranslator
 
 NOT_CONSTANT = "its input {} must be a constant for XLA, and is known only in a run"
 REFUSED = "XLA cannot compile it"
-
-# XLA compiles for known sizes only. These sizes are assumed for the unknown dimensions of a
-# signature's inputs other than the batch, one after the other, until the signature compiles.
-_OPEN_SIZES = (64, 224, 16, 8, 1)
 
 
 def find_refused(meta_graph: Any, signatures: Sequence[str], batch_size: int) -> dict[str, str]:
@@ -74,14 +71,14 @@ def _compile_signature(
 
     Returns:
       None if all computations compile, else the error. If the inputs have unknown dimensions other
-      than the first, the sizes in `_OPEN_SIZES` are tried for these dimensions, one after the
+      than the first, the sizes in `OPEN_SIZES` are tried for these dimensions, one after the
       other. If the computations compile for none of the sizes, the error for the first size
       is returned.
     """
     infos = list(signature.inputs.values())
     is_open = any(dim.size < 0 for info in infos for dim in list(info.tensor_shape.dim)[1:])
     failure: Exception | None = None
-    for size in _OPEN_SIZES if is_open else _OPEN_SIZES[:1]:
+    for size in OPEN_SIZES if is_open else OPEN_SIZES[:1]:
         try:
             for cluster in _find_clusters(graph, signature, rows, size):
                 translator.translate(cluster)

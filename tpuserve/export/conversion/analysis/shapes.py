@@ -23,10 +23,12 @@ Shape = tuple[int | None, ...] | None
 ROWS, OTHER_ROWS = 3, 5
 """Two batch sizes. A size that is inferred as 3 for the first and 5 for the second is the batch."""
 
-# These sizes are assumed for the unknown dimensions of a signature's inputs other than the batch,
-# one after the other, until shape inference succeeds. It may fail for a small size, because strided
-# layers reduce a small image to nothing.
-_OPEN_SIZES = (64, 224, 16, 8, 1)
+OPEN_SIZES = (64, 224, 16, 8, 1)
+"""Sizes to assume for the unknown dimensions of a signature's inputs other than the batch.
+
+They are tried one after the other until the inference or compilation succeeds. It may fail for a
+small size, because strided layers reduce a small image to nothing.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +162,7 @@ def infer(
         for index, shape in enumerate(node.definition.attr["_output_shapes"].list.shape)
     }
     failure: Exception | None = None
-    for size in (None,) if rows is None else (*_OPEN_SIZES, None):
+    for size in (None,) if rows is None else (*OPEN_SIZES, None):
         try:
             return _import(graph_def, nodes, feeds, saved, rows, size)
         except ValueError as error:
