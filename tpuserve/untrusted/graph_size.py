@@ -13,7 +13,7 @@ from tpuserve.graph.attributes import attribute_value
 from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from tpuserve.untrusted import content_rules, size_rules
 from tpuserve.untrusted.model_runs import ModelRun
-from tpuserve.untrusted.program import Program, Site
+from tpuserve.untrusted.program import FIRST_ARGUMENT, Program, Site
 from tpuserve.untrusted.tensor_values import (
     UNKNOWN,
     UNKNOWN_CONSTANT,
@@ -33,18 +33,8 @@ MAX_NODES = 10_000_000
 # is then evaluated only once with unknown arguments, and not for each combination of arguments.
 _MAX_EVALUATED = 500_000
 
-# Op type → the position of the input that is passed as the first argument to the functions that the
-# op calls. The inputs after it are passed as the other arguments.
-_FIRST_ARGUMENT = {
-    "BatchFunction": 0,
-    "Case": 1,
-    "If": 1,
-    "PartitionedCall": 0,
-    "StatefulPartitionedCall": 0,
-    "StatelessCase": 1,
-    "StatelessIf": 1,
-    "TPUPartitionedCall": 0,
-}
+# The positions in `FIRST_ARGUMENT`, and that of BatchFunction.
+_FIRST_ARGUMENT = {**FIRST_ARGUMENT, "BatchFunction": 0}
 _LOOPS = frozenset({"StatelessWhile", "While"})
 # Names of attributes that may have the dtype of a node's output. The dtype is taken from the first
 # of these attributes that the node has.

@@ -7,22 +7,12 @@ from typing import Any
 from tpuserve.graph.attributes import attribute_value
 from tpuserve.graph.references import node_name, tensor_name
 from tpuserve.untrusted.model_runs import ModelRun
-from tpuserve.untrusted.program import Program, Site
+from tpuserve.untrusted.program import FIRST_ARGUMENT, Program, Site
 
 _STRING = 7
 # Ops that return their first input unchanged. `PathTracer` skips them when it searches for the
 # tensor from which a file path comes.
 _FORWARDING_OPS = frozenset({"Identity", "Snapshot", "StopGradient"})
-# Op type → the position of the input that is passed as the first argument to the functions that the
-# op calls. The inputs after it are passed as the other arguments.
-_FIRST_ARGUMENT = {
-    "PartitionedCall": 0,
-    "StatefulPartitionedCall": 0,
-    "If": 1,
-    "StatelessIf": 1,
-    "Case": 1,
-    "StatelessCase": 1,
-}
 # Ops that only read a variable, although their names begin with "Resource". All other ops with such
 # a name count as ops that write to a variable.
 _READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
@@ -202,9 +192,9 @@ class PathTracer:
         for site in run.reached.callers[name]:
             is_legacy = site.node.op in self._program.functions
             is_direct = name in self._program.directly_called_functions(site.node)
-            if not is_direct or not (is_legacy or site.node.op in _FIRST_ARGUMENT):
+            if not is_direct or not (is_legacy or site.node.op in FIRST_ARGUMENT):
                 return None
-            calls.append((site, index + (0 if is_legacy else _FIRST_ARGUMENT[site.node.op])))
+            calls.append((site, index + (0 if is_legacy else FIRST_ARGUMENT[site.node.op])))
         return calls
 
 

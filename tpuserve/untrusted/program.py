@@ -12,6 +12,22 @@ from tpuserve.graph.references import node_name, tensor_name
 # Source: tensorflow/core/grappler/optimizers/implementation_selector.cc.
 _IMPLEMENTS = "api_implements"
 
+FIRST_ARGUMENT = {
+    "Case": 1,
+    "If": 1,
+    "PartitionedCall": 0,
+    "StatefulPartitionedCall": 0,
+    "StatelessCase": 1,
+    "StatelessIf": 1,
+    "TPUPartitionedCall": 0,
+}
+"""Op type → the position of the input that the op's functions get as their first argument.
+
+The functions get the inputs after it as their other arguments. BatchFunction is not in the dict,
+because such ops with the same `shared_name` have one queue: the function of one op may get the
+inputs of another.
+"""
+
 
 @dataclass(frozen=True)
 class Site:

@@ -229,11 +229,12 @@ def test_path_is_followed_into_functions() -> None:
         check_only_computes([meta_graph], PLACE)
 
 
-def test_loop_may_not_pass_a_path() -> None:
+@pytest.mark.parametrize("op", ["While", "BatchFunction"])
+def test_op_whose_function_gets_also_other_tensors_may_not_pass_a_path(op: str) -> None:
     meta_graph = graph_of()
     add_asset(meta_graph, "asset")
     add_function(meta_graph, "body", read=["ReadFile", "a"])
-    call(meta_graph, "call", "While", "body", "asset", "asset")
+    call(meta_graph, "call", op, "body", "asset", "asset")
     add_signature(meta_graph, "call:0")
     with pytest.raises(UnsafeModel, match="node read"):
         check_only_computes([meta_graph], PLACE)
