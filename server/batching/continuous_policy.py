@@ -76,8 +76,8 @@ class ContinuousPolicy:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting task slices. A large task is split into several slices."""
-        return len(self._slices)
+        """The number of waiting tasks. A task that is split into several slices counts once."""
+        return sum(part.is_last for part in self._slices)
 
     def add(self, task: BatchTask, now: float) -> None:
         """Enqueue a task; a task that is larger than a batch is split into several slices.

@@ -128,13 +128,7 @@ class BatchingRunnerFactory:
             scheduler.close(timeout_seconds)
 
     def _count_waiting(self) -> dict[Labels, float]:
-        """Count the requests of each model that wait for a batch, for the metrics.
-
-        A large request that is split into several slices counts once for each slice.
-
-        Returns:
-          The label values of the metric, (model,) → count.
-        """
+        """Return (model,) → the number of the model's requests that wait for a batch."""
         waiting: dict[Labels, float] = {}
         for name, scheduler in list(self._schedulers.items()):
             model, _ = _model_and_version(name)

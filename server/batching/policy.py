@@ -18,7 +18,7 @@ class BatchingPolicy(Protocol):
 
     @property
     def waiting(self) -> int:
-        """The number of waiting task slices. A large task is split into several slices."""
+        """The number of waiting tasks. A task that is split into several slices counts once."""
 
     def add(self, task: BatchTask, now: float) -> None:
         """Enqueue a task as one slice, or as several slices if the task is larger than a batch.

@@ -96,7 +96,7 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """The number of task slices that wait in all queues; a large task has several slices."""
+        """The number of tasks (requests) that wait in all queues."""
         with self._lock:
             return sum(queue.policy.waiting for queue in self._queues.values())
 

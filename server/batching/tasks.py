@@ -176,6 +176,11 @@ class TaskSlice:
         return self.stop - self.start
 
     @property
+    def is_last(self) -> bool:
+        """Whether the slice has the last rows (examples) of its task, which run last."""
+        return self.stop == self.task.size
+
+    @property
     def inputs(self) -> Mapping[str, Array]:
         """The inputs of the slice's rows: input alias → [size, ...]."""
         if self.size == self.task.size:

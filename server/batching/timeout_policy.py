@@ -36,8 +36,8 @@ class TimeoutPolicy:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting task slices. A large task is split into several slices."""
-        return sum(len(batch.slices) for batch in self._batches)
+        """The number of waiting tasks. A task that is split into several slices counts once."""
+        return sum(part.is_last for batch in self._batches for part in batch.slices)
 
     def add(self, task: BatchTask, now: float) -> None:
         """Enqueue a task in the last batch, and if this batch has no room, in new batches.

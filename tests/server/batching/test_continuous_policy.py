@@ -114,6 +114,14 @@ def test_the_rows_that_wait_are_bounded() -> None:
     assert taken_sizes(waiting) == [[8], [8]]
 
 
+def test_split_task_counts_as_one_that_waits_until_its_last_slice_leaves() -> None:
+    waiting, _ = policy(8, 1, enable_large_batch_splitting=True, max_execution_batch_size=3)
+    counts = []
+    while waiting.take(0) is not None:
+        counts.append(waiting.waiting)
+    assert counts == [2, 2, 0]
+
+
 def test_a_removed_task_leaves_with_all_its_slices() -> None:
     waiting, tasks = policy(8, 1, enable_large_batch_splitting=True, max_execution_batch_size=3)
     waiting.remove(tasks[0])

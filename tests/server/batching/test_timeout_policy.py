@@ -131,6 +131,17 @@ def test_large_task_fills_the_open_batch_and_goes_on_in_the_next() -> None:
     assert first.slices[1].task is second.slices[0].task is large
 
 
+def test_split_task_counts_as_one_that_waits_until_its_last_part_leaves() -> None:
+    queue = splitting()
+    queue.add(task(3), now=0)
+    queue.add(task(5), now=0)
+    assert queue.waiting == 2
+    queue.take(0)
+    assert queue.waiting == 1
+    queue.take(0)
+    assert queue.waiting == 0
+
+
 def test_large_task_that_does_not_fit_as_a_whole_is_refused_as_a_whole() -> None:
     queue = splitting()
     queue.add(task(3), now=0)
