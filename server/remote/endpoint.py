@@ -24,7 +24,7 @@ from server.remote import protocol
 from server.remote.channel import Channel, Message, PackedArray
 from server.remote.channel_loop import ChannelLoop
 from server.scheduling.request_queues import RequestQueues
-from server.scheduling.ticket import InlineTicket, RunPool, Ticket
+from server.scheduling.ticket import InlineTicket, RunnableTicket, RunPool
 from server.servables import pending
 from server.servables.servable import Array
 from tpuserve.errors import Cancelled, QueueFull, TpuserveError
@@ -206,16 +206,6 @@ class EngineEndpoint:
         if self._queues.withdraw(ticket):
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
-    def _run_tickets(self, ticket: Ticket | None) -> None:
-        """Run an inference that may run now, and then waiting inferences, until none may run.
-
-        `ticket` represents the first inference in the queues; None to run nothing. The method is
-        called in a thread of the pool for inferences.
-        """
-        while isinstance(ticket, _InferenceTicket):
-            ticket.run()
-            ticket = self._queues.finish(ticket)
-
     def _predict_at_once(self, channel: Channel, number: int, values: Sequence[Any]) -> bool:
         """Run a Predict call in the receiving thread if its model is quick and no request waits.
 
@@ -355,7 +345,7 @@ class EngineEndpoint:
             return number
 
 
-class _InferenceTicket(Ticket):
+class _InferenceTicket(RunnableTicket):
     """Represents an inference call in the queues, from its arrival until it has run."""
 
     __slots__ = ("_channel", "_endpoint", "_number", "_work")
@@ -375,7 +365,7 @@ class _InferenceTicket(Ticket):
         self._number = number
 
     def start(self) -> None:
-        self._endpoint._inferences.submit(self._endpoint._run_tickets, self)
+        self._endpoint._inferences.submit(self._endpoint._queues.run, self)
 
     def refuse(self, error: TpuserveError) -> None:
         channel, number = self._channel, self._number

@@ -11,7 +11,7 @@ from server.metrics import Metrics
 from server.metrics.family import Labels
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits
-from server.scheduling.ticket import RunPool, Ticket
+from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
 from tpuserve.errors import QueueFull, WaitedTooLong
 
 FindLimits = Callable[[str], RunLimits | None]
@@ -118,6 +118,13 @@ class RequestQueues:
                 return None
             started = self._start_waiting(now)
         return self._hand_over(started, ticket.pool)
+
+    def run(self, ticket: RunnableTicket) -> None:
+        """Run a request that has left its queue, and then the queued requests that may run next."""
+        following: Ticket | None = ticket
+        while isinstance(following, RunnableTicket):
+            following.run()
+            following = self.finish(following)
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Dequeue a cancelled request.

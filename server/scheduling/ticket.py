@@ -67,6 +67,16 @@ class Ticket(ABC):
         """Answer the request, which has waited, with an error. Must not block."""
 
 
+class RunnableTicket(Ticket):
+    """The ticket of a request that `RequestQueues.run` can run."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def run(self) -> None:
+        """Run the request in the calling thread. Must not raise."""
+
+
 class InlineTicket(Ticket):
     """The ticket of a request that cannot wait in a queue, for `RequestQueues.try_start`."""
 

@@ -34,7 +34,7 @@ from server.frontends.grpc.executor.stalled_calls import CancellableCall, Stalle
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
 from server.scheduling.request_queues import RequestQueues
-from server.scheduling.ticket import Ticket
+from server.scheduling.ticket import RunnableTicket
 from server.servables.pending import Pending
 from tpuserve.errors import QueueFull, TpuserveError
 
@@ -279,20 +279,9 @@ class CompletionQueueThreadPool(CallExecutor):
             self._running += 1
             if self._running >= len(self._threads):
                 self._try_to_add_thread()
-        self._run_calls(ticket)
+        self._queues.run(ticket)
         with self._lock:
             self._running -= 1
-
-    def _run_calls(self, ticket: Ticket | None) -> None:
-        """Run a call that has left the queue, and then the queued calls that may run next.
-
-        Args:
-          ticket: the queue entry of the call; None to do nothing.
-        """
-        while isinstance(ticket, _CallTicket):
-            if ticket.future.run():
-                self._single_poller.mark_call_run()
-            ticket = self._queues.finish(ticket)
 
     def _dequeue_when_cancelled(self, ticket: "_CallTicket") -> None:
         """Let a queued call leave the queue as soon as its client cancels it.
@@ -468,7 +457,7 @@ class _ReceivedMessage:
         return message
 
 
-class _CallTicket(Ticket):
+class _CallTicket(RunnableTicket):
     """The entry of a call in `RequestQueues`, in which the call waits until it may run."""
 
     __slots__ = ("_executor", "future", "message")
@@ -486,7 +475,11 @@ class _CallTicket(Ticket):
         self.message = message
 
     def start(self) -> None:
-        self._executor._other_threads.submit(self._executor._run_calls, self)
+        self._executor._other_threads.submit(self._executor._queues.run, self)
+
+    def run(self) -> None:
+        if self.future.run():
+            self._executor._single_poller.mark_call_run()
 
     def refuse(self, error: TpuserveError) -> None:
         # Run the handler, which ends the call with the error: only the handler removes the call

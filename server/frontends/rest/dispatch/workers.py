@@ -14,7 +14,7 @@ from server.admission.latency_tracker import LatencyTracker
 from server.frontends.rest.transport.responses import Response
 from server.parsing.request_parser import MAX_LOCAL_BYTES
 from server.scheduling.request_queues import RequestQueues
-from server.scheduling.ticket import InlineTicket, RunPool, Ticket
+from server.scheduling.ticket import InlineTicket, RunnableTicket, RunPool, Ticket
 from server.servables.pending import Pending
 from tpuserve.errors import Cancelled, DeadlineExceeded, QueueFull, TpuserveError
 
@@ -202,18 +202,8 @@ class Workers:
         if self._queues.withdraw(ticket):
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
-    def _run_tickets(self, ticket: Ticket | None) -> None:
-        """Run a request that has left its queue, and then the queued requests that may run next.
 
-        Args:
-          ticket: The queue entry of the request. None to do nothing.
-        """
-        while isinstance(ticket, _WorkTicket):
-            ticket.run()
-            ticket = self._queues.finish(ticket)
-
-
-class _WorkTicket(Ticket):
+class _WorkTicket(RunnableTicket):
     """The entry of a request in `RequestQueues`. The request waits there until a thread may run it.
 
     Attributes:
@@ -239,7 +229,7 @@ class _WorkTicket(Ticket):
         self.future: asyncio.Future[Any] = self._loop.create_future()
 
     def start(self) -> None:
-        self._workers._threads.submit(self._workers._run_tickets, self)
+        self._workers._threads.submit(self._workers._queues.run, self)
 
     def refuse(self, error: TpuserveError) -> None:
         self._on_dropped()
