@@ -33,7 +33,7 @@ class BatchingRunner:
         scheduler: Scheduler,
         context: BatchingContext,
         unbatched: Mapping[str, str],
-        close: Callable[[], None] = lambda: None,
+        close: Callable[[], None],
     ) -> None:
         """Create the runner of a model version.
 
@@ -43,8 +43,7 @@ class BatchingRunner:
           scheduler: holds the batching queues, and the threads that run batches.
           context: the objects that all batching queues of the version share.
           unbatched: for the signatures that must not be batched: signature name → the reason.
-          close: the method `close` of the runner, which ends the scheduler. The default does
-            nothing, for a scheduler that other runners use too.
+          close: the method `close` of the runner, which ends the scheduler.
         """
         self._model = model
         self._make_policy = make_policy
