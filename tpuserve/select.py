@@ -174,7 +174,7 @@ def _select(
         raise MetagraphNotFound(_why_not_found(tags, chosen_by, available, where))
     reason = f"{chosen_by}; {hardware}"
     is_untagged = tags in untagged_tpu_graphs
-    if "tpu" not in tags and not (is_untagged and hardware.has_tpu):
+    if tag_sets.TPU not in tags and not (is_untagged and hardware.has_tpu):
         return _select_on_cpu(tags, reason, is_untagged)
     if not hardware.has_tpu:
         raise TpuNotFound(

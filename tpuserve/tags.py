@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 TagSet: TypeAlias = frozenset[str]
 
+TPU = "tpu"
 SERVE: TagSet = frozenset({"serve"})
-SERVE_TPU: TagSet = frozenset({"serve", "tpu"})
+SERVE_TPU: TagSet = SERVE | {TPU}
 
 
 def parse_tags(text: str) -> TagSet:

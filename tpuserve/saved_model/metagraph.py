@@ -26,7 +26,7 @@ from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature, TensorSpec
 from tpuserve.saved_model.stablehlo_modules import StableHloModule
 from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
-from tpuserve.tags import TagSet
+from tpuserve.tags import TPU, TagSet
 
 _BATCH_OP = "BatchFunction"
 # The default value of the attribute max_enqueued_batches of BatchFunction, for nodes without the
@@ -186,7 +186,7 @@ def untagged_tpu_graphs(metagraphs: Iterable[Metagraph]) -> tuple[TagSet, ...]:
     return tuple(
         metagraph.tags
         for metagraph in metagraphs
-        if "tpu" not in metagraph.tags and metagraph.has_tpu_computation
+        if TPU not in metagraph.tags and metagraph.has_tpu_computation
     )
 
 

@@ -79,7 +79,7 @@ def _panel(metagraph: Metagraph) -> Panel:
         rows.add_row("on the TPU", _UNCALLED, style=_TPU_STYLE)
     elif not metagraph.computations:
         rows.add_row("on the TPU", "nothing")
-    elif "tpu" not in metagraph.tags:
+    elif tag_sets.TPU not in metagraph.tags:
         rows.add_row("", _UNTAGGED)
     rows.add_row("on the host", _ops(metagraph.host_ops), style=_HOST_STYLE)
     for batch in metagraph.batch_functions[:_MAX_CALLS]:
