@@ -14,7 +14,7 @@ from server.metrics.own_collectors import RECENT_ERRORS
 from server.metrics.tensorflow_serving_collectors import REQUEST_COUNT, REQUEST_LATENCY
 from server.process import memory_limit
 from server.servables.servable import State, VersionStatus
-from tpuserve.errors import TpuserveError
+from tpuserve.errors import ModelNotFound, TpuserveError, Unavailable
 
 Json: TypeAlias = dict[str, Any]
 
@@ -88,9 +88,9 @@ class StatusReporter:
         if status.state is State.AVAILABLE:
             try:
                 statistics = self._dataplane.statistics(ModelSpec(model, status.version))
-            except TpuserveError:
-                # The version was unloaded after its status was read. Return it without the counts
-                # of its requests.
+            except (ModelNotFound, Unavailable):
+                # The version was unloaded, or the process that runs it ended, after its status was
+                # read. Return it without the counts of its requests.
                 return version
             version["runs"] = statistics.inferences.num_successes
             version["rows"] = statistics.inferences.num_rows

@@ -11,7 +11,7 @@ from server.frontends.rest.openapi import examples, open_inference, schemas
 from server.frontends.rest.openapi.examples import Proposal, Proposals
 from server.frontends.rest.openapi.options import DocumentOptions
 from server.servables.servable import State
-from tpuserve.errors import TpuserveError
+from tpuserve.errors import ModelNotFound, TpuserveError
 from tpuserve.saved_model.signature import (
     CLASSIFY_METHOD,
     DEFAULT_SIGNATURE,
@@ -115,7 +115,7 @@ def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool
     }
     try:
         described = dataplane.metadata(ModelSpec(model), ["signature_def"])
-    except TpuserveError:  # Omit a model that was unloaded after the models were listed.
+    except ModelNotFound:  # Omit a model that was unloaded after the models were listed.
         return {}
     definitions = described.signature_defs
     known = {
