@@ -59,5 +59,7 @@ def open_writer(
       size: the number of bytes to keep of the file that `Writer.sync` of the earlier writer
         returned; 0 to create the output file.
     """
-    writer: Writer = pkgutil.resolve_name(_WRITERS[output_format])(path, signature, size)
+    # Only Parquet files need columns if there is no row.
+    arguments = (signature,) if output_format is OutputFormat.PARQUET else ()
+    writer: Writer = pkgutil.resolve_name(_WRITERS[output_format])(path, size, *arguments)
     return writer

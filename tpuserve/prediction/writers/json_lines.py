@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -12,7 +11,6 @@ from tpuserve.prediction.batch import Batch, common_rows
 from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.prediction.writers.columns import to_standard_dtype
 from tpuserve.runtime.loaded_model import Array
-from tpuserve.saved_model.signature import Signature
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
@@ -23,16 +21,6 @@ class JsonLinesWriter(AppendFile):
     The class implements `tpuserve.prediction.writers.Writer`. A row is one entry along the batch
     dimension.
     """
-
-    def __init__(self, path: Path, signature: Signature, size: int = 0) -> None:
-        """Create or continue the file.
-
-        Args:
-          path: the file.
-          signature: not used.
-          size: the number of bytes of the file to keep; 0 to create the file.
-        """
-        super().__init__(path, size)
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         """Append a line for each row of a batch.

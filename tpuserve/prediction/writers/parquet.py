@@ -34,16 +34,16 @@ class ParquetFileWriter:
     writer copies the rows of the stream to a new Parquet file.
     """
 
-    def __init__(self, path: Path, signature: Signature, size: int = 0) -> None:
+    def __init__(self, path: Path, size: int, signature: Signature) -> None:
         """Create a writer, which first copies the rows of the Arrow stream if it continues one.
 
         The Parquet file is created by the first rows, or by `close` if there are none.
 
         Args:
           path: the file.
-          signature: the signature. If there is no batch, its outputs are the columns of the file.
           size: the number of bytes to keep of the Arrow stream of an earlier writer; 0 to create
             the stream.
+          signature: the signature. If there is no batch, its outputs are the columns of the file.
         """
         self._path = path
         self._signature = signature

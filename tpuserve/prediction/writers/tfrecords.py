@@ -1,13 +1,11 @@
 """Writes the results of a batch prediction to TFRecord files of PredictionLog messages."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from tpuserve.prediction import prediction_logs
 from tpuserve.prediction.batch import Batch
 from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.runtime.loaded_model import Array
-from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.tfrecord import frame_records
 
 
@@ -16,16 +14,6 @@ class PredictionLogWriter(AppendFile):
 
     The class implements `tpuserve.prediction.writers.Writer`.
     """
-
-    def __init__(self, path: Path, signature: Signature, size: int = 0) -> None:
-        """Create or continue the file.
-
-        Args:
-          path: the file.
-          signature: not used.
-          size: the number of bytes of the file to keep; 0 to create the file.
-        """
-        super().__init__(path, size)
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         """Append a PredictionLog for each record of a batch.
