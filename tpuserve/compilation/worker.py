@@ -90,19 +90,28 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
         # Return any error of the compiler as the result of this module. An exception would end the
         # compilation of the other modules.
         return CompileResult(error=error_text(error))
+    return CompileResult(make_stats(cost, memory, started))
+
+
+def make_stats(cost: Any, memory: Any, started: float) -> CompileStats:
+    """Return the figures of a compiled module.
+
+    Args:
+      cost: the result of XLA's cost analysis: name of a figure → figure.
+      memory: the result of jax's `memory_analysis`.
+      started: when the compilation began, in seconds of `time.perf_counter`.
+    """
     seconds, untimed = split_estimate(cost.get("optimal_seconds", 0.0))
-    return CompileResult(
-        CompileStats(
-            flops=max(cost.get("flops", 0.0), 0.0),
-            bytes_moved=max(cost.get("bytes accessed", 0.0), 0.0),
-            argument_bytes=memory.argument_size_in_bytes,
-            output_bytes=memory.output_size_in_bytes,
-            temporary_bytes=memory.temp_size_in_bytes,
-            code_bytes=memory.generated_code_size_in_bytes,
-            seconds=seconds,
-            untimed_operations=untimed,
-            compile_seconds=time.perf_counter() - started,
-        )
+    return CompileStats(
+        flops=max(cost.get("flops", 0.0), 0.0),
+        bytes_moved=max(cost.get("bytes accessed", 0.0), 0.0),
+        argument_bytes=memory.argument_size_in_bytes,
+        output_bytes=memory.output_size_in_bytes,
+        temporary_bytes=memory.temp_size_in_bytes,
+        code_bytes=memory.generated_code_size_in_bytes,
+        seconds=seconds,
+        untimed_operations=untimed,
+        compile_seconds=time.perf_counter() - started,
     )
 
 

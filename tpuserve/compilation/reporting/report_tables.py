@@ -1,5 +1,8 @@
 """Prints the results of compiling a SavedModel as tables for a terminal."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -40,39 +43,50 @@ def print_report(report: CompileReport, console: Console | None = None) -> None:
         unbounded = console.options.update(width=_MEASURING_WIDTH)
         table.width = console.measure(table, options=unbounded).maximum
         console.print(table, crop=False)
-        _print_errors(console, compilations)
+        print_errors(console, compilations)
         _print_chip_advice(console, advice, compilations)
         _print_latency_advice(console, advice)
         _print_batch_size_advice(console, advice, report)
     for note in report.notes:
         console.print(Text.assemble(("note: ", "bold"), note), soft_wrap=True)
-    all_stats = [compilation.stats for compilation in report.compilations if compilation.stats]
-    if all_stats:
-        console.print(
-            "Times and rows/s are the compiler's estimates, for the TPU alone. Nothing has run.",
-            soft_wrap=True,
-        )
-    if any(stats.untimed_operations for stats in all_stats):
-        console.print(
-            ">: excludes operations for which the compiler has no time estimate.",
-            soft_wrap=True,
-            style="dim",
-        )
+    print_remarks(console, report.compilations)
 
 
-def _build_table(signature: str, compilations: list[Compilation]) -> Table:
-    """Build the table of one signature, with a line for each batch size, grouped by topology."""
+def make_table(title: str, headings: Iterable[str]) -> Table:
+    """Return a table without rows; the columns with words are aligned to the left."""
     table = Table(
-        title=f"signature {signature}",
+        title=title,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
         show_edge=False,
     )
-    for heading in _HEADINGS:
+    for heading in headings:
         justify = "left" if heading.strip() in ("topology", "bound") else "right"
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    return table
+
+
+def print_remarks(console: Console, compilations: Sequence[Any]) -> None:
+    """Print what the estimates in the tables mean; nothing if there are no estimates.
+
+    Args:
+      console: where to print.
+      compilations: `Compilation`s, or the `StepCompilation`s of a training step.
+    """
+    all_stats = [compilation.stats for compilation in compilations if compilation.stats]
+    if all_stats:
+        text = "Times and rows/s are the compiler's estimates, for the TPU alone. Nothing has run."
+        console.print(text, soft_wrap=True)
+    if any(stats.untimed_operations for stats in all_stats):
+        text = ">: excludes operations for which the compiler has no time estimate."
+        console.print(text, soft_wrap=True, style="dim")
+
+
+def _build_table(signature: str, compilations: list[Compilation]) -> Table:
+    """Build the table of one signature, with a line for each batch size, grouped by topology."""
+    table = make_table(f"signature {signature}", _HEADINGS)
     by_topology: dict[str, list[Compilation]] = {}
     for compilation in compilations:
         by_topology.setdefault(compilation.topology.name, []).append(compilation)
@@ -118,8 +132,11 @@ def _format_memory(compilation: Compilation) -> str:
     return f"{format_quantity(used)}/{format_quantity(capacity)} {shown}"
 
 
-def _print_errors(console: Console, compilations: list[Compilation]) -> None:
-    """Print each compile error once, with the topologies and batch sizes for which it occurred."""
+def print_errors(console: Console, compilations: Sequence[Any]) -> None:
+    """Print each compile error once, with the topologies and batch sizes for which it occurred.
+
+    The arguments are those of `print_remarks`.
+    """
     cases_by_error: dict[str, list[str]] = {}
     for compilation in compilations:
         if compilation.error is not None:

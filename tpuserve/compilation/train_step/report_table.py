@@ -1,11 +1,15 @@
 """Prints the results of compiling a training step as a table for a terminal."""
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from tpuserve.compilation.reporting.report_tables import format_quantity, format_seconds
+from tpuserve.compilation.reporting.report_tables import (
+    format_quantity,
+    format_seconds,
+    make_table,
+    print_errors,
+    print_remarks,
+)
 from tpuserve.compilation.train_step.report import StepCompilation, TrainStepReport
 
 # Headings are broken into lines so that a row fits a terminal of 80 columns.
@@ -29,36 +33,12 @@ def print_report(report: TrainStepReport, console: Console | None = None) -> Non
     and topologies for which it occurred.
     """
     console = console or Console()
-    table = Table(
-        title="training step",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-    )
-    for heading in _HEADINGS:
-        table.add_column(
-            heading, justify="left" if "topology" in heading else "right", no_wrap=True
-        )
+    table = make_table("training step", _HEADINGS)
     for compilation in report.compilations:
         table.add_row(*_cells(compilation))
     console.print(table, crop=False)
-    cases: dict[str, list[str]] = {}
-    for compilation in report.compilations:
-        if compilation.error is not None:
-            case = f"{compilation.topology.name} at batch size {compilation.batch_size}"
-            cases.setdefault(compilation.error, []).append(case)
-    for error, names in cases.items():
-        line = Text.assemble((f"{', '.join(names)}: ", "bold red"), " ".join(error.split()))
-        console.print(line, soft_wrap=True)
-    all_stats = [compilation.stats for compilation in report.compilations if compilation.stats]
-    if all_stats:
-        text = "Times and rows/s are the compiler's estimates, for the TPU alone. Nothing has run."
-        console.print(text, soft_wrap=True)
-    if any(stats.untimed_operations for stats in all_stats):
-        text = ">: excludes operations for which the compiler has no time estimate."
-        console.print(text, soft_wrap=True, style="dim")
+    print_errors(console, report.compilations)
+    print_remarks(console, report.compilations)
 
 
 def _cells(compilation: StepCompilation) -> list[Text | str]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from tpuserve import jax_client
 from tpuserve.compilation import worker
-from tpuserve.compilation.stats import CompileStats
 from tpuserve.compilation.train_step.step import SerializedStep, StepResult
 from tpuserve.pjrt.exported_module import export_module
 from tpuserve.pjrt.step_loop import AXIS, build_step_loop
@@ -41,18 +40,7 @@ def compile_step(step: SerializedStep, topology: str) -> StepResult:
         return StepResult(error=worker.error_text(error))
     # XLA's cost analysis counts the body of a loop once, whatever the number of iterations. The
     # body of this loop is one training step, so the figures are those of one step.
-    seconds, untimed = worker.split_estimate(cost.get("optimal_seconds", 0.0))
-    stats = CompileStats(
-        flops=max(cost.get("flops", 0.0), 0.0),
-        bytes_moved=max(cost.get("bytes accessed", 0.0), 0.0),
-        argument_bytes=memory.argument_size_in_bytes,
-        output_bytes=memory.output_size_in_bytes,
-        temporary_bytes=memory.temp_size_in_bytes,
-        code_bytes=memory.generated_code_size_in_bytes,
-        seconds=seconds,
-        untimed_operations=untimed,
-        compile_seconds=time.perf_counter() - started,
-    )
+    stats = worker.make_stats(cost, memory, started)
     num_all_reduces = _count_all_reduces(compiled)
     return StepResult(stats, memory.alias_size_in_bytes, reduced_bytes, num_all_reduces)
 
