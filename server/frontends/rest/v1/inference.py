@@ -1,19 +1,13 @@
 """Runs predict, classify and regress requests: from a parsed body to an encoded response body."""
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.codec import responses
 from server.codec.array_to_json import JsonText
-from server.dataplane import (
-    Classification,
-    DataPlaneInterface,
-    ModelSpec,
-    Prediction,
-    Regression,
-)
+from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
 from server.frontends import output_memory
 from server.metrics.timeline import Timeline
 from server.parsing.parsed_request import ParsedRequest
@@ -127,57 +121,49 @@ def _hold_memory(body: JsonText, version: int, budget: MemoryBudget) -> EncodedR
     return EncodedResult(body, version, output_memory.reserve_for_body(body, budget))
 
 
-def _classify(
-    dataplane: DataPlaneInterface,
-    model_spec: ModelSpec,
-    request: ParsedRequest,
-    timeout_ms: float | None,
-    cancellation: Cancellation | None,
-    timeline: Timeline | None,
-    budget: MemoryBudget,
-) -> EncodedResult | Pending[EncodedResult]:
-    result = dataplane.start_classify(
-        model_spec,
-        request.decode_examples(),
-        timeout_ms=timeout_ms,
-        cancellation=cancellation,
-        timeline=timeline,
-    )
-    return pending.transform(result, lambda classes: _encode_classification(classes, budget))
+def _make_examples_operation(
+    find_method: Callable[[DataPlaneInterface], Callable[..., Any]],
+    encode: Callable[[Any], JsonText],
+) -> Operation:
+    """Return the operation of requests whose inputs are tf.Examples.
 
+    Args:
+      find_method: Takes the data plane; returns its method that runs such a request.
+      encode: Encodes the result of that method as the body of the response.
+    """
 
-def _encode_classification(result: Classification, budget: MemoryBudget) -> EncodedResult:
-    return _hold_memory(
-        responses.encode_classifications(result.classes, result.scores), result.version, budget
-    )
+    def run(
+        dataplane: DataPlaneInterface,
+        model_spec: ModelSpec,
+        request: ParsedRequest,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None,
+        timeline: Timeline | None,
+        budget: MemoryBudget,
+    ) -> EncodedResult | Pending[EncodedResult]:
+        started = find_method(dataplane)(
+            model_spec,
+            request.decode_examples(),
+            timeout_ms=timeout_ms,
+            cancellation=cancellation,
+            timeline=timeline,
+        )
+        return pending.transform(
+            started, lambda result: _hold_memory(encode(result), result.version, budget)
+        )
 
-
-def _regress(
-    dataplane: DataPlaneInterface,
-    model_spec: ModelSpec,
-    request: ParsedRequest,
-    timeout_ms: float | None,
-    cancellation: Cancellation | None,
-    timeline: Timeline | None,
-    budget: MemoryBudget,
-) -> EncodedResult | Pending[EncodedResult]:
-    result = dataplane.start_regress(
-        model_spec,
-        request.decode_examples(),
-        timeout_ms=timeout_ms,
-        cancellation=cancellation,
-        timeline=timeline,
-    )
-    return pending.transform(result, lambda values: _encode_regression(values, budget))
-
-
-def _encode_regression(result: Regression, budget: MemoryBudget) -> EncodedResult:
-    return _hold_memory(responses.encode_regressions(result.values), result.version, budget)
+    return run
 
 
 OPERATIONS: Mapping[str, Operation] = {
     "predict": _predict,
-    "classify": _classify,
-    "regress": _regress,
+    "classify": _make_examples_operation(
+        lambda dataplane: dataplane.start_classify,
+        lambda result: responses.encode_classifications(result.classes, result.scores),
+    ),
+    "regress": _make_examples_operation(
+        lambda dataplane: dataplane.start_regress,
+        lambda result: responses.encode_regressions(result.values),
+    ),
 }
 """The operations by their name in a path."""
