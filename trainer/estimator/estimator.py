@@ -238,12 +238,7 @@ class Estimator:
                 f"train_and_evaluate."
             )
         hooks = spec_validation.validate_hooks("train() hooks", hooks)
-        for listener in saving_listeners or ():
-            if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
-                raise InvalidType(
-                    f"saving_listeners holds {listener!r}: saving_listeners must be a list of "
-                    f"CheckpointSaverListener instances."
-                )
+        spec_validation.validate_listeners("saving_listeners", saving_listeners)
         train.train(
             self._program,
             self._adapt_input_fn(input_fn),

@@ -198,7 +198,7 @@ def _check_common_fields(spec: AnySpec) -> None:
 def _set_hooks(spec: AnySpec, *names: str) -> None:
     for name in names:
         _set(
-            spec, name, spec_validation.validate_spec_hooks(_name(spec), name, getattr(spec, name))
+            spec, name, spec_validation.validate_hooks(f"{_name(spec)} {name}", getattr(spec, name))
         )
 
 

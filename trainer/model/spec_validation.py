@@ -136,20 +136,6 @@ def is_keras_metric(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("update_state", "result", "updates"))
 
 
-def validate_spec_hooks(owner: str, name: str, value: Any) -> tuple[Any, ...]:
-    """Check the hooks in a field of an EstimatorSpec, and return them as a tuple.
-
-    Args:
-      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
-      name: name of the field, for errors.
-      value: the hooks, or None.
-
-    Raises:
-      InvalidType: a hook is not a SessionRunHook.
-    """
-    return validate_hooks(f"{owner} {name}", value)
-
-
 def validate_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
     """Check that a list contains only SessionRunHooks, and return it as a tuple.
 
@@ -221,3 +207,21 @@ def _get_graph(value: Any) -> Any:
         return getattr(value, "graph", None)
     except AttributeError:
         return None
+
+
+def validate_listeners(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Check that a list contains only CheckpointSaverListeners, and return it as a tuple.
+
+    Args:
+      title: the name of the argument with the listeners, for errors.
+      value: the listeners, or None.
+
+    Raises:
+      InvalidType: a listener is not a CheckpointSaverListener.
+    """
+    for listener in value or ():
+        if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
+            raise InvalidType(
+                f"{title} holds {listener!r}. Give CheckpointSaverListener instances."
+            )
+    return tuple(value or ())

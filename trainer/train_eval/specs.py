@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tensorflow as tf
-
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config.namedtuple_compat import NamedTupleMixin
 from trainer.exporting.exporters.base import Exporter
+from trainer.model import spec_validation
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,12 @@ class TrainSpec(NamedTupleMixin):
         _check_callable("TrainSpec input_fn", self.input_fn)
         max_steps = validation.round_up_steps("TrainSpec max_steps", self.max_steps)
         object.__setattr__(self, "max_steps", max_steps)
-        object.__setattr__(self, "hooks", _validate_hooks("TrainSpec hooks", self.hooks))
-        listeners = _validate_listeners("TrainSpec saving_listeners", self.saving_listeners)
+        object.__setattr__(
+            self, "hooks", spec_validation.validate_hooks("TrainSpec hooks", self.hooks)
+        )
+        listeners = spec_validation.validate_listeners(
+            "TrainSpec saving_listeners", self.saving_listeners
+        )
         object.__setattr__(self, "saving_listeners", listeners)
 
 
@@ -76,7 +79,9 @@ class EvalSpec(NamedTupleMixin):
         object.__setattr__(self, "steps", validation.round_up_steps("EvalSpec steps", self.steps))
         if self.name is not None and not isinstance(self.name, str):
             raise InvalidType(f"EvalSpec name is {self.name!r}. Give a string, or None.")
-        object.__setattr__(self, "hooks", _validate_hooks("EvalSpec hooks", self.hooks))
+        object.__setattr__(
+            self, "hooks", spec_validation.validate_hooks("EvalSpec hooks", self.hooks)
+        )
         object.__setattr__(self, "exporters", _validate_exporters(self.exporters))
         for name in ("start_delay_secs", "throttle_secs"):
             validation.check_duration(f"EvalSpec {name}", getattr(self, name))
@@ -124,40 +129,6 @@ def _check_callable(name: str, function: Any) -> None:
     """
     if not callable(function):
         raise InvalidType(f"{name} is {function!r}, which cannot be called. Give a function.")
-
-
-def _validate_hooks(name: str, hooks: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Check that an argument holds SessionRunHooks, and return them as a tuple.
-
-    Args:
-      name: name of the argument, for the error text.
-      hooks: the hooks; None for none.
-
-    Raises:
-      InvalidType: an element is not a SessionRunHook.
-    """
-    checked = tuple(hooks or ())
-    for hook in checked:
-        if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
-            raise InvalidType(f"{name} holds {hook!r}. Give SessionRunHook instances.")
-    return checked
-
-
-def _validate_listeners(name: str, listeners: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Check that an argument holds CheckpointSaverListeners, and return them as a tuple.
-
-    Args:
-      name: name of the argument, for the error text.
-      listeners: the listeners; None for none.
-
-    Raises:
-      InvalidType: an element is not a CheckpointSaverListener.
-    """
-    checked = tuple(listeners or ())
-    for listener in checked:
-        if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
-            raise InvalidType(f"{name} holds {listener!r}. Give CheckpointSaverListener instances.")
-    return checked
 
 
 def _validate_exporters(exporters: Any) -> tuple[Exporter, ...]:

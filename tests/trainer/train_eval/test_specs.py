@@ -55,7 +55,7 @@ def test_impossible_evaluations_are_refused(changes: dict[str, Any], complaint: 
     [
         ({"input_fn": 1}, "EvalSpec input_fn is 1, which cannot be called"),
         ({"name": 1}, "EvalSpec name is 1"),
-        ({"hooks": ["x"]}, "EvalSpec hooks holds 'x'. Give SessionRunHook"),
+        ({"hooks": ["x"]}, "EvalSpec hooks holds 'x'. Give tf.compat.v1.train.SessionRunHook"),
         ({"exporters": 1}, "an Exporter, an iterable of Exporter, or None; found 1"),
         ({"exporters": ["x"]}, r"found \['x'\]"),
         ({"exporters": FinalExporter(1, receiver_fn)}, "a string name; found 1"),  # type: ignore[arg-type]
