@@ -22,15 +22,6 @@ from tpuserve.errors import InvalidConfig
 _MESSAGE = "ModelServerConfig"
 
 
-def read_model_file(path: Path) -> ModelServerConfig:
-    """Read a model config file: a ModelServerConfig in text form.
-
-    Raises:
-      InvalidConfig: the file cannot be read or parsed, or a model's configuration is invalid.
-    """
-    return parse_model_config(textproto.read_text(path), path)
-
-
 def is_empty(text: str) -> bool:
     """Return whether a configuration text has only comments and blank lines."""
     return not any(line.partition("#")[0].strip() for line in text.splitlines())

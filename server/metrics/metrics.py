@@ -27,9 +27,9 @@ class Metrics:
     requests that cannot be parsed, and requests for status or metadata.
     """
 
-    def __init__(self, registry: Registry | None = None) -> None:
-        """Register the metrics in a registry; None creates a new registry."""
-        self._registry = Registry() if registry is None else registry
+    def __init__(self) -> None:
+        """Register the metrics in a new registry."""
+        self._registry = Registry()
         self._serving = TensorFlowServingCollectors(self._registry)
         self._own = OwnCollectors(self._registry)
         self._queue_readers: list[Callable[[], Mapping[Labels, float]]] = []

@@ -77,7 +77,7 @@ def scheme_of(uri: str) -> str:
     return uri.partition("://")[0].lower()
 
 
-def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
+def open_file_system(uri: str) -> Any:
     """Return the fsspec file system of a URI.
 
     The library of the file system, such as gcsfs, finds the credentials in its usual places.
@@ -92,12 +92,12 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
     scheme = scheme_of(uri)
     options: dict[str, Any] = {"use_listings_cache": False}
     if scheme == "s3":
-        options.update(_s3_options(environ))
+        options.update(_s3_options(os.environ))
     elif scheme == "gs":
         # Turn off a feature of gcsfs that asks a second API, over gRPC, for the kind of each
         # bucket. The requests take minutes if this API does not exist, as in emulators of storage.
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-        if environ.get(_GOOGLE_FILE):
+        if os.environ.get(_GOOGLE_FILE):
             # Use only the credentials in the file that GOOGLE_APPLICATION_CREDENTIALS names. If
             # these do not work, gcsfs by default tries others, and at last none, so that its error
             # would not be about this file.
@@ -107,7 +107,7 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
         # systems would answer from its own cache of listings, which may be out of date.
         options["skip_instance_cache"] = True
         # Read HF_ENDPOINT here, because huggingface_hub reads it only when it is imported.
-        options["endpoint"] = environ.get("HF_ENDPOINT", "").rstrip("/") or None
+        options["endpoint"] = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
     elif scheme in ("http", "https"):
         import aiohttp
 

@@ -163,16 +163,15 @@ class LoadGenerator:
         self.samples.add(time.perf_counter() - due, error)
 
 
-def arrival_times(rate: float, is_poisson: bool, seed: int = 0) -> Iterator[float]:
+def arrival_times(rate: float, is_poisson: bool) -> Iterator[float]:
     """Yield the times at which the requests of an open loop are due, in seconds from its start.
 
     Args:
       rate: requests per second.
       is_poisson: whether the times between requests are exponentially distributed; otherwise they
-        are equal.
-      seed: the seed of the random numbers.
+        are equal. All calls of this function yield the same times.
     """
-    generator = random.Random(seed)
+    generator = random.Random(0)
     due, count = 0.0, 0
     while True:
         yield due

@@ -34,9 +34,9 @@ def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def print_findings(diagnosis: Diagnosis, console: Console | None = None) -> None:
-    """Print each finding and its advice, in colour if the console supports colour."""
-    console = console or Console()
+def print_findings(diagnosis: Diagnosis) -> None:
+    """Print each finding and its advice, in colour if the terminal supports colour."""
+    console = Console()
     for finding in diagnosis.findings:
         line = Text(finding.status.value.ljust(_STATUS_WIDTH), style=_STYLES[finding.status])
         line.append(finding.check.ljust(_CHECK_WIDTH) + finding.message, style="default")

@@ -1,7 +1,6 @@
 """Finds the directories in which tpuserve caches files for later runs, such as executables."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 ENVIRONMENT_NAME = "TPUSERVE_CACHE_DIR"
@@ -11,7 +10,7 @@ OFF = "off"
 """In place of a directory of executables: keep none."""
 
 
-def find_cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
+def find_cache_directory() -> Path:
     """Return the directory for all cached files of the current user.
 
     It is $TPUSERVE_CACHE_DIR if that is set, else a subdirectory of the platform's user cache
@@ -19,7 +18,7 @@ def find_cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """
     import platformdirs
 
-    named = environ.get(ENVIRONMENT_NAME)
+    named = os.environ.get(ENVIRONMENT_NAME)
     return Path(named) if named else Path(platformdirs.user_cache_dir("tpuserve"))
 
 

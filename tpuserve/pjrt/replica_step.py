@@ -155,11 +155,6 @@ class ReplicaStep:
         return ReplicaStep(self._graph, self._line_of, sizes)
 
     @property
-    def sends_always(self) -> bool:
-        """Whether each step sends its results to the host, and not only on a condition."""
-        return self._sent.condition is None
-
-    @property
     def changed_variables(self) -> tuple[int, ...]:
         """The indices, in `variables`, of the variables that the step changes.
 

@@ -13,9 +13,7 @@ from tpuserve.proto import saved_model_pb2 as pb
 
 _FOOTER_BYTES = 48
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-# The number of bytes after each block: one byte for the type of compression, 0 in TensorFlow's
-# files, and four bytes for a checksum.
-_TRAILER_BYTES = 5
+# The byte after each block, the type of compression, in TensorFlow's files.
 _UNCOMPRESSED = 0
 # The size in bytes of each number at the end of a block. These numbers are the offsets of LevelDB's
 # restart points, and then the number of restart points.

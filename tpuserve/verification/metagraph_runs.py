@@ -39,7 +39,6 @@ def run_cases(
     cases: Sequence[tuple[str, InputCase]],
     runs: int,
     report_start: Callable[[str], None],
-    clock: Callable[[], float] = time.perf_counter,
 ) -> list[Outcome]:
     """Load a metagraph, run it on sets of inputs, and unload it.
 
@@ -48,7 +47,6 @@ def run_cases(
       cases: Pairs of a signature name and a set of inputs.
       runs: How often the signature runs again after the first run, to measure the median time.
       report_start: Called before each set of inputs with a description of it.
-      clock: Returns the current time in seconds.
 
     Returns:
       For each set of inputs the outputs of the first run, or the error if the run or the loading
@@ -62,7 +60,7 @@ def run_cases(
         for name, case in cases:
             report_start(f"{name}, batch size {case.batch_size or 'fixed'}")
             try:
-                outcomes.append(_run_timed(model, name, case.inputs, runs, clock))
+                outcomes.append(_run_timed(model, name, case.inputs, runs))
             except TpuserveError as error:
                 outcomes.append(error)
     finally:
@@ -70,15 +68,13 @@ def run_cases(
     return outcomes
 
 
-def _run_timed(
-    model: LoadedModel, name: str, inputs: Arrays, runs: int, clock: Callable[[], float]
-) -> TimedOutputs:
+def _run_timed(model: LoadedModel, name: str, inputs: Arrays, runs: int) -> TimedOutputs:
     """Run a signature once for its outputs and then `runs` more times, and measure the times."""
 
     def run_once() -> tuple[Arrays, float]:
-        start = clock()
+        start = time.perf_counter()
         outputs = model.run(name, inputs)
-        return outputs, clock() - start
+        return outputs, time.perf_counter() - start
 
     outputs, first_seconds = run_once()
     later_seconds = [run_once()[1] for _ in range(runs)]

@@ -27,11 +27,8 @@ class Digits:
     labels: np.ndarray[Any, np.dtype[np.int64]]
 
 
-def load_digits(seed: int = 0) -> tuple[Digits, Digits]:
-    """Load 4,000 training and 1,000 test digits.
-
-    Args:
-      seed: the seed of the shuffle that precedes the split.
+def load_digits() -> tuple[Digits, Digits]:
+    """Load 4,000 training and 1,000 test digits; the same ones in every call.
 
     Returns:
       (training digits, test digits); no digit is in both.
@@ -47,7 +44,7 @@ def load_digits(seed: int = 0) -> tuple[Digits, Digits]:
             "Run: pip install 'tpuserve[examples]'"
         ) from error
     images, labels = mnist_data()
-    order = np.random.default_rng(seed).permutation(len(images))
+    order = np.random.default_rng(0).permutation(len(images))
     images = np.asarray(images, np.uint8)[order]
     labels = np.asarray(labels, np.int64)[order]
     return (

@@ -91,11 +91,6 @@ class CompiledStep:
         return int(self.unknown_sizes.shape[0])
 
     @property
-    def num_compiled(self) -> int:
-        """The number of operations in the part of the step that XLA may compile."""
-        return len(self._parts.compiled)
-
-    @property
     def shares_ops(self) -> bool:
         """Whether one loop runs all steps and decides in each step whether to use XLA.
 

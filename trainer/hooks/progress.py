@@ -338,7 +338,6 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         reporter: Reporter,
         summary_directory: str,
         summary_every_n_steps: int | None,
-        clock: Callable[[], float] = time.monotonic,
         batch_size: int | None = None,
     ) -> None:
         """Create the hook.
@@ -350,7 +349,6 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
           summary_directory: the directory of the event file that receives the speed.
           summary_every_n_steps: the minimum number of steps between two summaries; None or 0
             writes none.
-          clock: returns the current time in seconds.
           batch_size: the global batch size, in examples; None if it is unknown.
         """
         self.loss: float | None = None
@@ -360,14 +358,13 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._reporter = reporter
         self._summary_directory = summary_directory
         self._summary_every_n_steps = summary_every_n_steps
-        self._clock = clock
         self._step, self._time = 0, 0.0
         self._next_summary = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Start the reporter."""
         self._step = self._next_summary = self._start.step
-        self._time = self._clock()
+        self._time = time.monotonic()
         self._reporter.start(self._step, self._start.last_step)
 
     def before_run(self, run_context: Any) -> Any:
@@ -378,7 +375,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         """Report the step, the speed and the loss; write the speed if a summary is due."""
         step, loss = int(run_values.results[0]), run_values.results[1]
         self.loss = loss
-        now = self._clock()
+        now = time.monotonic()
         steps_per_second = (step - self._step) / max(now - self._time, 1e-9)
         self._step, self._time = step, now
         self._reporter.update(step, steps_per_second, float(loss))

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -99,7 +99,6 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         *,
         others: Sequence[Any] = (),
         workers: int = 1,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Create the hook.
 
@@ -111,7 +110,6 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
           others: the other hooks of the run. If a StopAtStepHook is among them, a training loop
             ends at the last step of that hook, so that the hook stops training in time.
           workers: the number of processes that increment the same global step.
-          clock: returns the current time in seconds; measures the duration of training loops.
         """
         self._loop = loop
         self._start = start
@@ -120,7 +118,6 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
             hook for hook in others if isinstance(hook, tf.compat.v1.train.StopAtStepHook)
         ]
         self._workers = workers
-        self._clock = clock
         self._started = 0.0
         self._step = 0
         self._iterations = 1
@@ -134,7 +131,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
 
     def before_run(self, run_context: Any) -> Any:
         """Set the number of steps of the next training loop, which also fetches the global step."""
-        self._started = self._clock()
+        self._started = time.monotonic()
         if self._workers > 1:
             # Read the step from the session before each run, because other workers increment the
             # step between two runs of this worker.
@@ -151,7 +148,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         Raises:
           StepNotCounted: the global step has never increased, so training would not end.
         """
-        self._plan.record(self._iterations, self._clock() - self._started)
+        self._plan.record(self._iterations, time.monotonic() - self._started)
         step = int(run_values.results)
         last_step = self._last_step()
         self._check_step_moves(step, last_step)

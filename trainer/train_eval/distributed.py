@@ -83,7 +83,7 @@ def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
             completion_marker.write_marker(estimator.model_dir, step, train_spec.max_steps)
 
 
-def train_as_worker(estimator: Any, train_spec: TrainSpec, sleep: Sleep = time.sleep) -> None:
+def train_as_worker(estimator: Any, train_spec: TrainSpec) -> None:
     """Train as a worker of a cluster, after a delay.
 
     Unlike the chief, a worker saves no checkpoints.
@@ -91,14 +91,13 @@ def train_as_worker(estimator: Any, train_spec: TrainSpec, sleep: Sleep = time.s
     Args:
       estimator: the estimator to train.
       train_spec: the settings of training.
-      sleep: function that waits for a number of seconds.
     """
     with server_of(estimator):
         is_server = getattr(estimator, "is_in_cluster_session", False)
         delay = 0.0 if is_server else worker_delay_secs(estimator.config)
         if delay > 0:
             logger.info("waiting %g s before training", delay)
-            sleep(delay)
+            time.sleep(delay)
         _train(estimator, train_spec)
 
 

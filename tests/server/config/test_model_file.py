@@ -7,7 +7,7 @@ import pytest
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 
-from server.config import messages, model_file
+from server.config import messages, model_file, textproto
 from server.config.model_config import (
     AllPolicy,
     LatestPolicy,
@@ -94,7 +94,7 @@ def test_text_that_is_no_message_is_told_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "models.config"
     path.write_text("model_config_list { nonsense: 3 }")
     with pytest.raises(InvalidConfig) as caught:
-        model_file.read_model_file(path)
+        model_file.parse_model_config(textproto.read_text(path), path)
     assert str(caught.value).startswith(
         f"Invalid protobuf file: '{path}': line 1, column 21, field model_config_list.nonsense: "
         f"Error parsing text-format tensorflow.serving.ModelServerConfig: Message type "
@@ -105,14 +105,14 @@ def test_byte_that_is_not_utf_8_is_told_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "models.config"
     path.write_bytes(b"model_config_list {\n config { name: '\xff' } }")
     with pytest.raises(InvalidConfig) as caught:
-        model_file.read_model_file(path)
+        model_file.parse_model_config(textproto.read_text(path), path)
     assert "line 2, column 17, field model_config_list.config.name: " in str(caught.value)
     assert str(caught.value).isprintable()
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot read .*/none: No such file"):
-        model_file.read_model_file(tmp_path / "none")
+        textproto.read_text(tmp_path / "none")
 
 
 def test_file_with_a_custom_config_is_refused() -> None:

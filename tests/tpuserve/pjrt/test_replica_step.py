@@ -166,9 +166,7 @@ def test_step_that_sends_in_a_branch_says_when_it_sends(devices: Any) -> None:
         return tf.cond(tf.equal(iteration % 3, 0), sending, lambda: tf.constant(False))
 
     v1.enable_control_flow_v2()
-    replica_step = make_step(step)
-    assert not replica_step.sends_always
-    (batch,), is_sent, _ = run(replica_step, devices, 4, earlier_steps=2)
+    (batch,), is_sent, _ = run(make_step(step), devices, 4, earlier_steps=2)
     # The run has the steps 2 to 5 of the loop, of which only step 3 is a multiple of three.
     assert is_sent == [False, True, False, False]
     np.testing.assert_array_equal(batch[:, 1, 0], [0, 1, 2, 3])

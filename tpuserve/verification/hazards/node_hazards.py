@@ -94,29 +94,22 @@ def find_other_platforms(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
                 yield _node_hazard(placed, "platform", "error", module.why_not_on("TPU"))
 
 
-def find_large_constants(
-    nodes: Iterable[PlacedNode], largest: int = LARGEST_CONSTANTS
-) -> Iterator[Hazard]:
-    """Find the TPU computations whose constants are too large for a compiled program.
-
-    Args:
-      nodes: The nodes that the signatures run.
-      largest: Limit for the constants of one computation, in bytes.
-    """
+def find_large_constants(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
+    """Find the TPU computations whose constants are too large for a compiled program."""
     by_computation: dict[str, list[tuple[int, PlacedNode]]] = defaultdict(list)
     for placed in nodes:
         if placed.on_tpu and placed.node.op == "Const":
             by_computation[placed.computation].append((_constant_bytes(placed.node), placed))
     for computation, sizes in by_computation.items():
         total = sum(size for size, _ in sizes)
-        if total > largest:
+        if total > LARGEST_CONSTANTS:
             size, placed = max(sizes, key=lambda item: item[0])
             yield _node_hazard(
                 placed,
                 "constants",
                 "error",
                 f"{computation} holds {total} bytes of constants; a compiled program can hold "
-                f"{largest}. The largest constant has {size} bytes. Make it a variable.",
+                f"{LARGEST_CONSTANTS}. The largest constant has {size} bytes. Make it a variable.",
             )
 
 

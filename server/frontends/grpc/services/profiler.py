@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import grpc
 
@@ -27,21 +27,9 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
 
     names = ("tensorflow.ProfilerService",)
 
-    def __init__(
-        self,
-        context: ServiceContext,
-        start_server: Callable[[], str] | None = None,
-    ) -> None:
-        """Create the service.
-
-        Args:
-          context: the objects that all services of the server share.
-          start_server: starts the profiler server, unless it runs already, and returns its address.
-            None for the default, `DataPlaneInterface.start_profiler`, which starts it in the
-            process that runs the models.
-        """
+    def __init__(self, context: ServiceContext) -> None:
+        """Create the service; `context` has the objects that all services of the server share."""
         self._context = context
-        self._start_server = start_server or context.dataplane.start_profiler
         self._address = ""
         self._channel: grpc.Channel | None = None
         self._lock = threading.Lock()
@@ -113,7 +101,7 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
 
     def _connect(self) -> grpc.Channel:
         """Return the channel to TensorFlow's profiler server; start the server if needed."""
-        address = self._start_server()
+        address = self._context.dataplane.start_profiler()
         with self._lock:
             # Create a new channel if the address has changed, because the process that runs the
             # models was started again.

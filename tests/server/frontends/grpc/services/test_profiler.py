@@ -10,7 +10,6 @@ import pytest
 from server.admission.admission import AdmissionController
 from server.dataplane import DataPlane
 from server.frontends.grpc.services.profiler import ProfilerService
-from server.frontends.grpc.services.service import ServiceContext
 from tests.processes import LOOPBACK
 from tests.server.frontends.grpc import clients
 
@@ -48,13 +47,12 @@ def profiler_server() -> Iterator[FakeProfilerServer]:
 
 
 @pytest.fixture
-def channel(dataplane: DataPlane, profiler_server: FakeProfilerServer) -> Iterator[grpc.Channel]:
-    class Profiler(ProfilerService):
-        def __init__(self, context: ServiceContext) -> None:
-            super().__init__(context, profiler_server.start)
-
+def channel(
+    dataplane: DataPlane, profiler_server: FakeProfilerServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[grpc.Channel]:
+    monkeypatch.setattr(dataplane, "start_profiler", profiler_server.start)
     with (
-        clients.serving(dataplane, service_types=[Profiler]) as server,
+        clients.serving(dataplane, service_types=[ProfilerService]) as server,
         clients.connect(server.address) as client,
     ):
         yield client.channel
