@@ -109,8 +109,14 @@ _EQUIVALENT_LINES = {
     "and (pool.share > 1 or self._has_share(pool))",
     "and (pool.share >= 1 or self._has_share(pool))",
     "and (pool.share == 2 or self._has_share(pool))",
+    # No virtual time is negative, and only the order of the numbers counts.
+    "self._virtual_time = -1.0",
+    "self._last_number = 1",
+    "self._last_number = -1",
+    "self._last_number += 2",
     # Nothing is later than infinity, and every name comes after the empty one.
     "return None if self._next_check >= math.inf else self._next_check",
+    "if self._next_check >= math.inf:",
     "if is_idle and model > _OTHERS and self._find_limits(model) is None:",
 }
 """Lines as mutations write them that behave as the lines they replace."""
@@ -129,6 +135,9 @@ _SHORTCUTS = {
     "if len(shape) + arrays[0].ndim > _MAX_RANK:",
     # `_check_types` looks at the types again.
     "if not types <= _NUMBERS:",
+    # The watcher is woken only if it would sleep too long. Once awake, it computes the time again.
+    "if limit is not None and ticket.enqueued + limit < self._next_check:",
+    "self._next_check = ticket.enqueued + limit",
     # A flat list is converted without a look for nested lists.
     "if not types & _NESTED:",
 }

@@ -279,10 +279,14 @@ class RequestQueues:
         while not self._is_closed:
             self.refuse_expired()
             with self._lock:
-                is_waiting = self._next_check < math.inf
-                timeout = max(0, self._next_check - self._clock()) if is_waiting else None
                 if not self._is_closed:
-                    self._condition.wait(timeout)
+                    self._condition.wait(self._seconds_to_next_check())
+
+    def _seconds_to_next_check(self) -> float | None:
+        """Return how long the watcher may sleep, in seconds; None until it is notified."""
+        if self._next_check == math.inf:
+            return None
+        return max(0, self._next_check - self._clock())
 
 
 def _start_tag(ticket: Ticket) -> tuple[float, int]:

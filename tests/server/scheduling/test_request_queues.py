@@ -221,6 +221,42 @@ def test_what_has_waited_too_long_is_refused_and_the_others_keep_their_place() -
     assert queues.queues.refuse_expired() is None
 
 
+def test_refusal_names_the_time_since_the_request_came() -> None:
+    queues = Queues({"a": RunLimits(1, max_queue_seconds=2)})
+    queues.clock.now = 10
+    _, waiting = queues.send_all("aa")
+    queues.clock.now = 35
+    queues.queues.refuse_expired()
+    assert str(waiting.error).startswith("the request has waited for 25000 ms for model a")
+
+
+def test_the_thread_of_the_queues_sleeps_until_the_first_request_expires() -> None:
+    queues = Queues({"a": RunLimits(1), "b": RunLimits(1, max_queue_seconds=5)})
+    queues.clock.now = 10
+    queues.send_all("aab")
+    assert queues.queues._seconds_to_next_check() is None
+    queues.send("b")
+    assert queues.queues._seconds_to_next_check() == 5
+    queues.clock.now = 12
+    queues.send("b")
+    assert queues.queues._seconds_to_next_check() == 3
+    queues.clock.now = 20
+    assert queues.queues._seconds_to_next_check() == 0
+
+
+def test_close_ends_the_thread_of_the_queues() -> None:
+    queues = RequestQueues()
+    queues.close()
+    queues = RequestQueues()
+    queues.start()
+    watcher = queues._watcher
+    assert watcher is not None
+    # A daemon thread does not keep a process alive that ends without `close`.
+    assert watcher.daemon
+    queues.close()
+    assert not watcher.is_alive()
+
+
 @pytest.mark.parametrize("origin", [-100.0, 100.0])
 def test_the_thread_of_the_queues_refuses_what_waits_too_long(origin: float) -> None:
     refused = threading.Event()
@@ -261,6 +297,26 @@ def test_withdrawn_request_leaves_room_and_never_runs() -> None:
     assert queues.finish(third) is fourth
     assert queues.finish(fourth) is None
     assert not second.is_started
+
+
+def test_requests_of_models_with_equal_run_time_start_in_the_order_in_which_they_came() -> None:
+    queues = Queues({"a": RunLimits(9), "b": RunLimits(9), "c": RunLimits(9)}, threads=3)
+    running, *_ = queues.send_all("cab")
+    first, second, _ = queues.send_all("aba")
+    # The remaining request for "a" came after the request for "b".
+    queues.queues.withdraw(first)
+    assert queues.finish(running) is second
+
+
+def test_a_removed_model_counts_until_its_last_request_has_run() -> None:
+    queues = Queues({"a": RunLimits(1), "b": RunLimits(1), "c": RunLimits(1)})
+    running = queues.send("a")
+    del queues.limits["a"]
+    queues.send("b")
+    assert queues.queues.count_in_flight() == {("",): 0, ("a",): 1, ("b",): 1}
+    queues.finish(running)
+    queues.send("c")
+    assert queues.queues.count_in_flight() == {("",): 0, ("b",): 1, ("c",): 1}
 
 
 def test_requests_in_flight_are_those_that_wait_or_run() -> None:
