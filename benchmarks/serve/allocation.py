@@ -2,9 +2,9 @@
 
     python -m benchmarks.serve.allocation [--runs 300] [--turns 5]
 
-Measures the CPU time of a run of a small convolutional model on a batch of images, with and without
-the server's tuning of malloc (`server.process.malloc.configure_malloc`), in alternating processes.
-Prints the medians and their ratio.
+Measures the processor time of a run of three models, with and without the server's tuning of malloc
+(`server.process.malloc.configure_malloc`), in alternating processes: half_plus_two, a CNN for MNIST
+on one image, and two convolutions on a batch of large images. Prints the medians and their ratios.
 """
 
 import argparse
@@ -14,10 +14,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+from benchmarks.serve import models
 
 IMAGES = (8, 224, 224, 3)
 CHANNELS = 16
 _VARIANTS = ("tuned", "default")
+_MODELS = ("half_plus_two", "mnist", "convolutions")
+# A run of half_plus_two takes some 30 microseconds, so it is run more often than the others.
+_SMALL_FACTOR = 20
 
 
 def save_convolutions(directory: Path) -> None:
@@ -38,11 +44,31 @@ def save_convolutions(directory: Path) -> None:
         )
 
 
-def measure_cpu_ms(variant: str, directory: Path, runs: int) -> float:
-    """Run the model in this process, and return the milliseconds of CPU time per run.
+def save_model(name: str, directory: Path) -> None:
+    """Export the model of `_MODELS` with this name as a SavedModel with the input x."""
+    save = {
+        "half_plus_two": models.save_half_plus_two,
+        "mnist": models.save_mnist_cnn,
+        "convolutions": save_convolutions,
+    }
+    save[name](directory)
+
+
+def make_input(name: str) -> Any:
+    """Return the input x of the model of `_MODELS` with this name: a float32 array."""
+    import numpy as np
+
+    if name == "half_plus_two":
+        return models.half_plus_two_input()
+    return models.mnist_input() if name == "mnist" else np.ones(IMAGES, np.float32)
+
+
+def measure_cpu_ms(variant: str, name: str, directory: Path, runs: int) -> float:
+    """Run a model in this process, and return the milliseconds of processor time per run.
 
     Args:
       variant: "tuned" or "default", the configuration of malloc.
+      name: The name of the model in `_MODELS`.
       directory: The SavedModel.
       runs: The number of measured runs.
     """
@@ -50,11 +76,9 @@ def measure_cpu_ms(variant: str, directory: Path, runs: int) -> float:
         from server.process import malloc
 
         malloc.configure_malloc()
-    import numpy as np
-
     from tpuserve.runtime import loader
 
-    model, inputs = loader.load(directory), {"x": np.ones(IMAGES, np.float32)}
+    model, inputs = loader.load(directory), {"x": make_input(name)}
     for _ in range(runs // 10):
         model.run("serving_default", inputs)
     begin = time.process_time()
@@ -64,32 +88,35 @@ def measure_cpu_ms(variant: str, directory: Path, runs: int) -> float:
 
 
 def main() -> None:
-    """Measure both variants in alternating processes, and print the medians and their ratio."""
+    """Measure both variants in alternating processes, and print the medians and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--variant", help=argparse.SUPPRESS)
-    parser.add_argument("--directory", help=argparse.SUPPRESS)
+    parser.add_argument("--measured", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.variant:
-        print(measure_cpu_ms(arguments.variant, Path(arguments.directory), arguments.runs))
+    if arguments.measured:
+        variant, name, directory = arguments.measured
+        print(measure_cpu_ms(variant, name, Path(directory), arguments.runs))
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        directory = Path(temporary) / "1"
-        save_convolutions(directory)
-        cpu_ms: dict[str, list[float]] = {variant: [] for variant in _VARIANTS}
-        for _ in range(arguments.turns):
-            for variant in _VARIANTS:
-                cpu_ms[variant].append(_measure_in_subprocess(variant, directory, arguments.runs))
-    medians = {variant: statistics.median(times) for variant, times in cpu_ms.items()}
-    for variant, median in medians.items():
-        print(f"{variant:10} {median:.2f} ms of CPU time per run")
-    print(f"ratio {medians[_VARIANTS[0]] / medians[_VARIANTS[1]]:.2f}")
+    for name in _MODELS:
+        runs = arguments.runs * (_SMALL_FACTOR if name == "half_plus_two" else 1)
+        with tempfile.TemporaryDirectory() as temporary:
+            directory = Path(temporary) / "1"
+            save_model(name, directory)
+            cpu_ms: dict[str, list[float]] = {variant: [] for variant in _VARIANTS}
+            for _ in range(arguments.turns):
+                for variant in _VARIANTS:
+                    cpu_ms[variant].append(_measure_in_subprocess(variant, name, directory, runs))
+        tuned, default = (statistics.median(cpu_ms[variant]) for variant in _VARIANTS)
+        print(
+            f"{name:14} tuned {tuned:.3f} ms, default {default:.3f} ms of processor time per run; "
+            f"ratio {tuned / default:.2f}"
+        )
 
 
-def _measure_in_subprocess(variant: str, directory: Path, runs: int) -> float:
-    command = [sys.executable, "-m", "benchmarks.serve.allocation", f"--variant={variant}"]
-    command += [f"--directory={directory}", f"--runs={runs}"]
+def _measure_in_subprocess(variant: str, name: str, directory: Path, runs: int) -> float:
+    command = [sys.executable, "-m", "benchmarks.serve.allocation", f"--runs={runs}"]
+    command += ["--measured", variant, name, str(directory)]
     finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return float(finished.stdout)
 

@@ -1,11 +1,12 @@
 """Measures the memory of a server that repeatedly loads and unloads a large model.
 
-    python -m benchmarks.serve.memory [--megabytes 200] [--cycles 20]
+    python -m benchmarks.serve.memory [--megabytes 200] [--cycles 20] [--without malloc]
 
 The server is a subprocess that also serves a small model. Each cycle loads the large model with
 HandleReloadConfigRequest, sends one request, and unloads the model. The benchmark prints the
 resident memory of the server before the first load and after each cycle, and how much the server
 keeps of the large model: the difference of the last size to the size before the first load.
+--without malloc leaves the thresholds of glibc's malloc as they are.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from benchmarks.serve.stalls import PARTS
 from server.process import ports
 
 v1 = tf.compat.v1
@@ -46,11 +49,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--cycles", type=int, default=20)
+    parser.add_argument("--without", action="append", choices=sorted(PARTS), default=[])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as base:
         save_model(Path(base) / _MODEL / "1", arguments.megabytes)
         save_model(Path(base) / _SMALL / "1", 1)
-        sizes = measure(Path(base), arguments.cycles)
+        sizes = measure(Path(base), arguments.cycles, arguments.without)
     before, *after = sizes
     print(f"before the first load: {before:8.1f} MB")
     for cycle, size in enumerate(after, 1):
@@ -81,8 +85,13 @@ def save_model(directory: Path, megabytes: int) -> Path:
     return directory
 
 
-def measure(base: Path, cycles: int) -> list[float]:
+def measure(base: Path, cycles: int, without: Sequence[str] = ()) -> list[float]:
     """Start a server and run all cycles.
+
+    Args:
+      base: The directory with the two models.
+      cycles: How often the large model is loaded and unloaded.
+      without: The parts of the loading to switch off.
 
     Returns:
       The server's resident MiB before the first load, after a request to the small model, and then
@@ -92,7 +101,9 @@ def measure(base: Path, cycles: int) -> list[float]:
         port = int(reserved.getsockname()[1])
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "tpuserve", "serve", f"--host={_HOST}", f"--port={port}"),
+            *(sys.executable, "-m", "benchmarks.serve.stalls", os.devnull),
+            *(argument for part in without for argument in ("--without", part)),
+            *("serve", f"--host={_HOST}", f"--port={port}"),
             *("--rest_api_port=0", f"--model_name={_SMALL}", f"--model_base_path={base / _SMALL}"),
         ],
         stderr=subprocess.DEVNULL,

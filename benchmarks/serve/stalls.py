@@ -67,8 +67,16 @@ def collect_all_objects() -> None:
     gc.freeze = lambda: None
 
 
+def keep_malloc_thresholds() -> None:
+    """Leave the thresholds of glibc's malloc as they are, while models load and between loads."""
+    from server.process import malloc
+
+    malloc._set_thresholds = lambda mmap_bytes, trim_bytes: None
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "freeze": collect_all_objects,
+    "malloc": keep_malloc_thresholds,
     "segments": import_graph_at_once,
     "stub": plan_with_tensorflow,
 }
