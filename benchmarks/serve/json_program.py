@@ -67,7 +67,7 @@ class ThousandScoresModel:
 
 
 async def plain_app(scope: Any, receive: Any, send: Any) -> None:
-    """An ASGI application that answers predict requests with the json module and numpy."""
+    """Answer a predict request with the json module and numpy, as an ASGI application."""
     array = np.array(json.loads(await read_body(receive))["instances"], np.float32)
     await send_json(send, json.dumps({"predictions": first_thousand(array).tolist()}).encode())
 

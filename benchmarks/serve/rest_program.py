@@ -17,7 +17,7 @@ _HOST = "127.0.0.1"
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """An ASGI application that answers a request with the body of the request."""
+    """Answer a request with the body of the request, as an ASGI application."""
     await send_json(send, await read_body(receive))
 
 
