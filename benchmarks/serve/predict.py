@@ -54,11 +54,11 @@ _TIME_LIMIT = 600
 
 @dataclass(frozen=True)
 class Cost:
-    """What the prediction of all rows takes.
+    """The time that the prediction of all rows takes.
 
     Attributes:
-      seconds: the time.
-      cpu_seconds: the time of all processors.
+      seconds: the elapsed time.
+      cpu_seconds: the sum of the CPU time of all processors.
     """
 
     seconds: float

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Retries:
-    """How often and at which interval a failed load is retried.
+    """The number and the interval of the retries of a failed load.
 
     Attributes:
       count: the number of retries after the first failure.

@@ -71,7 +71,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an analysis measures: the model, the requests and the loads, with the limits.
+    """The model, requests and loads that an analysis measures, with the limits.
 
     Attributes:
       model: the files of the model.

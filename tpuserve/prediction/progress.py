@@ -11,7 +11,7 @@ from tpuserve.prediction.batch import Position
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an incomplete output file is written. An interrupted run continues from there.
+    """The position up to which an output file is written. An interrupted run continues there.
 
     Attributes:
       position: the position in the input file behind the last record whose outputs are written.

@@ -33,7 +33,7 @@ class ExampleFeature:
 
 @dataclass(frozen=True)
 class StringInputUse:
-    """How a graph uses a string input.
+    """The use of a string input by a graph.
 
     If all attributes have their default values, the input is plain text.
 

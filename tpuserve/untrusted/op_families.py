@@ -17,7 +17,7 @@ _PATH_INPUT = re.compile(r"path in input (\d)")
 
 
 class Permission(Enum):
-    """Whether an untrusted model may contain an op, and run it."""
+    """The permission of untrusted models to contain an op, and to run it."""
 
     ALLOWED = "allowed"
     """The op only computes."""

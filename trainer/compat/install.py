@@ -33,7 +33,7 @@ _TPU_ALIASES = "tpu.python.tpu."
 
 @dataclass
 class _Installation:
-    """What `install` has decided about the user's program, and the modules made for the program.
+    """The decisions of `install` about the user's program, and the modules for the program.
 
     Attributes:
       uses_tf1: whether the program gets the names and the behaviour of TensorFlow 1.

@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class NameStatus(str, Enum):
-    """Whether a name that a program uses exists, and who defines it.
+    """The availability of a name that a program uses.
 
     Attributes:
       WORKS: TensorFlow has the name.
@@ -29,10 +29,10 @@ class NameStatus(str, Enum):
 
 @dataclass(frozen=True)
 class Classification:
-    """Whether a name that a program uses exists, with an explanation for the user.
+    """The availability of a name that a program uses, with an explanation for the user.
 
     Attributes:
-      kind: whether the name exists, and who defines it.
+      kind: whether the name exists, and whether TensorFlow or tpuserve defines it.
       says: an explanation: where the name is defined, what replaces it, or which similar names
         exist. It may be empty.
     """

@@ -17,7 +17,7 @@ _ASSIGN = "AssignVariableOp"
 
 @dataclass(frozen=True)
 class RunUses:
-    """How a `session.run` uses the loop of steps on PJRT devices, and the loop's variables.
+    """The uses of the loop of steps on PJRT devices, and of its variables, by a `session.run`.
 
     Attributes:
       runs_loop: whether the fetches depend on the end of the loop.
