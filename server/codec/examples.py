@@ -53,10 +53,15 @@ def decode_examples(document: Json) -> list[bytes]:
 def decode_separately(document: Json) -> tuple[bytes, list[bytes]]:
     """Decode a classify or regress request, without merging the context with the examples.
 
-    `document` and the errors are those of `decode_examples`.
+    Args:
+      document: The parsed request body, as `decode_examples` takes it.
 
     Returns:
       The context as a serialised tf.train.Example, and one serialised tf.train.Example per example.
+      The context is empty if the request has none.
+
+    Raises:
+      InvalidJson: The request has no examples, or the context or an example is invalid.
     """
     context = encode_example(document["context"]) if "context" in document else b""
     if "examples" not in document:

@@ -49,7 +49,11 @@ class GrpcV2(Api):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Steps[dict[str, Array]]:
-        """Run a signature of a model; the arguments are those of `Api.predict`."""
+        """Run a signature of a model; the arguments are those of `Api.predict`.
+
+        Raises:
+          InvalidReply: the reply is malformed, or has contents for another number of outputs.
+        """
         reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
         response = parse_message(pb.ModelInferResponse, reply)
         raw = response.raw_output_contents

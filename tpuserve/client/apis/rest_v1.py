@@ -79,7 +79,11 @@ class RestV1(Api):
         return Call(f"{_path(model)}:predict", _encode(document, inputs), _JSON)
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Request the signatures of a model from its metadata."""
+        """Request the signatures of a model from its metadata.
+
+        Raises:
+          InvalidReply: the reply is not the JSON of a model's metadata.
+        """
         reply = yield Call(f"{_path(model)}/metadata")
         document = decode_json(reply)
         try:
@@ -93,7 +97,11 @@ class RestV1(Api):
             raise invalid_reply("the metadata have another form", reply) from error
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
-        """Request the state of each version of a model."""
+        """Request the state of each version of a model.
+
+        Raises:
+          InvalidReply: the reply is not the JSON of a model's status.
+        """
         reply = yield Call(_path(ModelReference(name)))
         return _decode_versions(reply)
 

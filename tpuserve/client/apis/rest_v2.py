@@ -80,6 +80,9 @@ class RestV2(Api):
         """Request the default signature of a model, and the name that the signature has.
 
         The name is in Triton's model configuration, which not every server offers.
+
+        Raises:
+          InvalidReply: a reply is not the JSON of a model's metadata or configuration.
         """
         described = yield from self._describe(model, "")
         try:
@@ -120,7 +123,11 @@ class RestV2(Api):
         return {name: Signature(inputs, outputs)}
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
-        """Request the state of each version of a model from Triton's repository index."""
+        """Request the state of each version of a model from Triton's repository index.
+
+        Raises:
+          InvalidReply: the reply is not the JSON of a repository index.
+        """
         reply = yield Call("/v2/repository/index", b"{}")
         try:
             versions = [

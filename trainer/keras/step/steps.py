@@ -47,6 +47,11 @@ class ModelSteps:
 
         Returns:
           The loss of the batch, a scalar tensor that depends on all updates of variables.
+
+        Raises:
+          InvalidSetting: the batch has no labels, or the model cannot process the batch. Or the
+            step uses a lookup table, or a Keras variable that has no replacement in the default
+            graph.
         """
         adapter, model = self._adapter, self._model
         replicas = _num_replicas()
@@ -80,6 +85,9 @@ class ModelSteps:
 
         Returns:
           (the loss of the batch, a scalar tensor; the encoded outputs of the model).
+
+        Raises:
+          InvalidSetting: for the reasons of `train`.
         """
         adapter, model = self._adapter, self._model
 
@@ -104,6 +112,10 @@ class ModelSteps:
 
         Returns:
           The model's outputs.
+
+        Raises:
+          InvalidSetting: the model cannot process the batch. Or the step uses a lookup table, or a
+            Keras variable that has no replacement in the default graph.
         """
 
         def step(x: Any) -> Any:

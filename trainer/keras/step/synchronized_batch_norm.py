@@ -21,6 +21,10 @@ def synchronize_moments(replicas: int) -> Iterator[None]:
 
     Args:
       replicas: the number of replicas.
+
+    Raises:
+      InvalidSetting: in the context, a layer calls all_reduce with a reduce_op other than SUM and
+        MEAN.
     """
     if replicas == 1:
         yield

@@ -98,6 +98,13 @@ class SageMakerRouter:
           body: The raw body.
           options: The other arguments of `dispatch.router.Router.handle`. Only requests that run a
             model use them.
+
+        Raises:
+          ModelNotFound: No configured model has the name in the path, or a load request names a
+            directory without a model.
+          InvalidJson, InvalidInput: The body of a load request is invalid.
+          UnsupportedModel: The configuration of this server cannot be changed.
+          TpuserveError: The model of a load request cannot be loaded, or the run of a model fails.
         """
         if route.runs_model:
             return self._v1.handle(route, headers, body, **options)
