@@ -90,8 +90,12 @@ class BatchTask:
     def add_part(self, start: int, size: int, outputs: Mapping[str, Array]) -> None:
         """Record the outputs of some rows of the task, which one batch has computed.
 
-        `outputs` is alias → [size, ...], for the rows (examples) from row number `start` on. The
-        task is done when all of its rows have outputs.
+        The task is done when all of its rows have outputs.
+
+        Args:
+          start: the index in the task of the first of these rows (examples).
+          size: the number of rows.
+          outputs: alias → array [size, ...].
         """
         with self._lock:
             self._parts[start] = outputs

@@ -83,8 +83,16 @@ def encode_tensor(name: str, array: Array) -> JsonText:
 def append_tensor(text: bytearray, name: str, array: Array) -> None:
     """Append the JSON of a tensor to a text.
 
-    The JSON is the result of `encode_tensor`, which has the same arguments. A large tensor is
-    encoded into `text` itself, so that its JSON is not copied.
+    The JSON is the result of `encode_tensor`. A large tensor is encoded into `text` itself, so that
+    its JSON is not copied.
+
+    Args:
+      text: The text, which is extended in place.
+      name: The alias of the tensor in its signature.
+      array: An array of any shape and of any dtype that JSON can represent.
+
+    Raises:
+      InvalidTensor: JSON cannot represent the array's dtype.
     """
     kind = _KINDS.get(array.dtype)
     if kind in ("float", "other") and array.size > CHUNK_SIZE:

@@ -57,6 +57,9 @@ def encode_small(array: Array) -> bytes | None:
 
     The result is None if TensorFlow Serving may write one of the numbers differently: the caller
     must then use `format_elements`.
+
+    Args:
+      array: float32 or float64, of one dimension or more, not empty, in any memory layout.
     """
     shortest = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
     return None if _DIFFERS_FROM_SIX.search(shortest) else shortest.replace(b",", b", ")
@@ -65,8 +68,13 @@ def encode_small(array: Array) -> bytes | None:
 def format_elements(array: Array) -> list[str]:
     """Format each float of an array as TensorFlow Serving writes it in JSON.
 
-    The function is slow, because it formats one float at a time in Python. The texts are in
-    row-major order.
+    The function is slow, because it formats one float at a time in Python.
+
+    Args:
+      array: float32 or float64, of any shape.
+
+    Returns:
+      A text for each element, in row-major order.
     """
     numbers = array.reshape(-1).tolist()
     texts = [f"{number:.6g}" for number in numbers]

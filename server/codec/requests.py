@@ -76,7 +76,11 @@ def decode_inputs(document: Json, signature: Signature) -> Arrays:
 
 
 def count_bytes(arrays: Mapping[str, Array]) -> int:
-    """Return the memory of arrays in bytes, including the memory of the strings in them."""
+    """Return the memory of arrays in bytes, including the memory of the strings in them.
+
+    Args:
+      arrays: name → array of any shape and dtype. Strings are object arrays of bytes.
+    """
     total = sum(array.nbytes for array in arrays.values())
     for array in arrays.values():
         if array.dtype == object:

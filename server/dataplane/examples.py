@@ -60,6 +60,6 @@ def format_shape(array: Array) -> str:
 
 
 def format_type(array: Array) -> str:
-    """Format an array's element type for an error message, as TensorFlow does: "DT_FLOAT"."""
+    """Format an array's dtype for an error message, as TensorFlow does: "DT_FLOAT" for float32."""
     name = str(array.dtype)
     return "DT_" + _RUNTIME_NAMES.get(name, name.upper())

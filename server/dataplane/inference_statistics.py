@@ -139,8 +139,8 @@ class VersionRecorder:
         recorded, because the batching statistics of the version count it.
 
         Args:
-          inputs: the inputs of the run: alias → array. The size of the first dimension of the first
-            input is the number of rows (examples).
+          inputs: the inputs of the run: alias → array of any dtype. The size of the first
+            dimension of the first input is the number of rows (examples).
           timeline: the times of the request, whose run has ended.
         """
         elapsed_ns = timeline.ran_ns - timeline.decoded_ns

@@ -17,7 +17,13 @@ class RequestLogger(Protocol):
     def predict(
         self, answer: Prediction, inputs: Mapping[str, Array], output_filter: Sequence[str]
     ) -> None:
-        """Log a Predict request: its answer, its inputs (alias → array) and its output filter."""
+        """Log a Predict request.
+
+        Args:
+          answer: the answer to the request.
+          inputs: alias → array, with the shape and the dtype of the request.
+          output_filter: the aliases of the requested outputs; empty for all outputs.
+        """
 
     def classify(self, answer: Classification, examples: Sequence[bytes]) -> None:
         """Log a Classify request: its answer, and its serialised tf.train.Example messages."""

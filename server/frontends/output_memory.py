@@ -29,7 +29,7 @@ def reserve_for_message(outputs: Mapping[str, Array], reserve: Callable[[int], o
     these. Small outputs reserve nothing.
 
     Args:
-      outputs: the outputs by their aliases in the signature.
+      outputs: alias in the signature → array of any shape and dtype.
       reserve: reserves a number of bytes; raises an error if the memory budget does not have them.
     """
     if sum(array.nbytes for array in outputs.values()) < _UNCOUNTED_BYTES:
@@ -47,7 +47,7 @@ def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], obje
     Small outputs reserve nothing.
 
     Args:
-      outputs: the outputs by their aliases in the signature.
+      outputs: alias in the signature → array of any shape and dtype.
       reserve: reserves a number of bytes; raises an error if the memory budget does not have them.
     """
     if sum(array.nbytes for array in outputs.values()) < _UNCOUNTED_BYTES:

@@ -62,8 +62,12 @@ def _receive(connection: socket.socket, size: int) -> bytearray:
 def pack_array(array: Array) -> tuple[Header, list[Buffer]]:
     """Convert an array to a form that a message can hold.
 
+    Args:
+      array: an array of any shape and dtype. Strings are an object array of bytes.
+
     Returns:
-      A description of the array, for the header of the message, and the buffers with its values.
+      The dtype and the shape of the array, for the header of the message, and the buffers with its
+      elements in row-major order: one buffer, or two for strings.
     """
     header: Header = {"dtype": array.dtype.str, "shape": array.shape}
     if array.dtype == object:
@@ -74,8 +78,12 @@ def pack_array(array: Array) -> tuple[Header, list[Buffer]]:
 def unpack_array(header: Header, buffers: list[bytearray]) -> Array:
     """Return the array of a message that `pack_array` has packed.
 
-    `header` is the description of the array. The buffers of the array are removed from the front of
-    `buffers`.
+    Args:
+      header: the dtype and the shape of the array, as `pack_array` has returned them.
+      buffers: the buffers of the message, beginning with those of the array, which are removed.
+
+    Returns:
+      An array with the dtype and the shape of the packed array.
     """
     dtype = np.dtype(header["dtype"])
     array: Array

@@ -191,13 +191,24 @@ class Channel:
 
         Large arrays are copied to the shared memory of this end, where they stay until the other
         end does not use them any more.
+
+        Args:
+          arrays: name → array of any shape, with a dtype of TensorFlow. Strings are object arrays
+            of bytes.
+
+        Returns:
+          Name → packed array.
         """
         return {name: self._pack_array(array) for name, array in arrays.items()}
 
     def unpack(self, packed: Mapping[str, PackedArray]) -> dict[str, Array]:
         """Return the arrays of a received message, which `pack` has packed.
 
-        The arrays must not be written to.
+        Args:
+          packed: name → packed array.
+
+        Returns:
+          Name → array, with the shape and the dtype of the packed array. It must not be written to.
         """
         return {name: self._unpack_array(*parts) for name, parts in packed.items()}
 

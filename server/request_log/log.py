@@ -149,7 +149,10 @@ class RequestLog:
     ) -> None:
         """Put a Predict request into the queue of the log.
 
-        `inputs` is alias → array, and `output_filter` the aliases of the requested outputs.
+        Args:
+          answer: the answer to the request.
+          inputs: alias → array, with the shape and the dtype of the request.
+          output_filter: the aliases of the requested outputs; empty for all outputs.
         """
         size = sum(map(_size, (*inputs.values(), *answer.outputs.values())))
         self._put(answer.model, PredictLogEntry(answer, inputs, tuple(output_filter)), size)

@@ -35,7 +35,7 @@ class InferenceRunner(Protocol):
 
         Args:
           signature_name: the name of the signature.
-          inputs: alias → array.
+          inputs: alias → array of the signature's dtype, with any shape that the model can compute.
           output_names: the aliases of the outputs to compute; None for all outputs.
           timeout_ms: the time limit in milliseconds; None for no limit.
           cancellation: cancels the request; None if the request cannot be cancelled.

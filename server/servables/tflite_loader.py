@@ -80,7 +80,7 @@ class TfLiteModel:
 
         Args:
           signature_name: the name of the signature.
-          inputs: alias → array.
+          inputs: alias → array of the signature's dtype, with any shape that the model can compute.
           output_names: the aliases of the outputs to compute; None for all outputs.
           timeout_ms: ignored, because an interpreter cannot be stopped.
           cancellation: cancels the request, if it still waits for an interpreter; None if the

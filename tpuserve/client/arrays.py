@@ -123,6 +123,12 @@ def little_endian(array: Array) -> Array:
     """Return an array as a contiguous array in little-endian byte order.
 
     TensorFlow Serving's API and the Open Inference Protocol send tensors in this order.
+
+    Args:
+      array: an array of any shape and dtype.
+
+    Returns:
+      An array of the same shape, elements and type of elements.
     """
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))

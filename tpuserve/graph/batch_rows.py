@@ -23,7 +23,7 @@ def pad_rows(value: NDArray[np.generic], rows: int) -> NDArray[np.generic]:
     """Return an array with padding rows at its end.
 
     Args:
-      value: an array whose first dimension is at most `rows`.
+      value: an array [n, ...] of any dtype, where n is at most `rows`.
       rows: the size of the first dimension of the result.
     """
     widths = [(0, rows - len(value)), *[(0, 0)] * (value.ndim - 1)]

@@ -119,7 +119,8 @@ class StepProgram:
 
         Args:
           index: index of the variable.
-          value: the value. If the rows are divided among the replicas, it has all rows.
+          value: the value, an array with the shape and the dtype of the variable. If the rows are
+            divided among the replicas, it has all rows.
 
         Raises:
           DeviceMemoryExhausted: a device has too little memory for the variable.
@@ -138,8 +139,8 @@ class StepProgram:
 
         Args:
           index: index of the variable.
-          shards: for each of `local_replicas`, the rows of this replica, as `row_shards.take_shard`
-            returns them.
+          shards: for each of `local_replicas`, an array [rows_per_replica, ...] with the rows of
+            this replica, as `row_shards.take_shard` returns them. It has the dtype of the variable.
 
         Raises:
           DeviceMemoryExhausted: a device has too little memory for its rows.
@@ -198,6 +199,9 @@ class StepProgram:
 
         Args:
           indices: indices of the variables.
+
+        Returns:
+          For each index, an array with the shape and the dtype of the variable.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -214,6 +218,10 @@ class StepProgram:
 
         Args:
           index: index of a variable whose rows are divided among the replicas.
+
+        Yields:
+          An array [rows_per_replica, ...] with the dtype of the variable. Its last rows may be
+          padding.
         """
         on_device = {
             shard.device: shard.data for shard in self._variables[index].addressable_shards

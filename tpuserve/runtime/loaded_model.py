@@ -98,7 +98,8 @@ class LoadedModel(Protocol):
 
         Args:
           output_names: signature name → aliases of the outputs to compute.
-          inputs: input alias → array; every signature receives the inputs.
+          inputs: input alias → array of the signatures' dtype, with any shape that the graph can
+            compute. Every signature receives the inputs.
           timeout_ms: time limit of the run in milliseconds; None sets no limit.
           cancellation: cancels the run; None if nobody cancels the run.
 

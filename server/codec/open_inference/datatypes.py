@@ -74,7 +74,9 @@ def find_datatype(name: str, tensor: str) -> Datatype:
 def datatype_of_array(array: np.ndarray[Any, np.dtype[Any]], tensor: str) -> Datatype:
     """Return the datatype of an output array's elements.
 
-    `tensor` is the name of the output, for the text of an error.
+    Args:
+      array: the output, of any shape and dtype.
+      tensor: the name of the output, for the text of an error.
 
     Raises:
       UnsupportedType: the protocol has no datatype for the elements, for example for complex

@@ -34,7 +34,8 @@ def encode_infer_response(
       model: the name of the model.
       version: the model version that computed the outputs.
       request_id: the client's ID of the request, which the response repeats; "" for none.
-      outputs: name → array, in the order of the response.
+      outputs: name → array of any shape, in the order of the response. Strings are object arrays of
+        bytes.
       is_binary: returns whether the output of a name is sent as binary data, and not as JSON.
 
     Returns:

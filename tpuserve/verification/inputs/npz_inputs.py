@@ -16,6 +16,9 @@ Array = np.ndarray[Any, Any]
 def read_npz(path: Path) -> dict[str, Array]:
     """Read the arrays of an .npz file, by name.
 
+    Returns:
+      Name → array, with the shape and the dtype in the file. No array has the dtype object.
+
     Raises:
       InvalidInput: The file is missing, is not an .npz file, or holds Python objects.
     """
@@ -52,12 +55,13 @@ def assign_to_signatures(
     with the name "SIGNATURE/INPUT" is for one signature, and takes precedence.
 
     Args:
-      arrays: Name in the .npz file → array.
+      arrays: Name in the .npz file → array of any shape and dtype.
       signatures: Signature name → signature.
       origin: The name of the file, for messages.
 
     Returns:
       Signature name → its inputs (alias → array), for each signature whose inputs all have arrays.
+      The shapes and dtypes of the arrays are not checked.
 
     Raises:
       InvalidInputNames: An array is not passed to any signature: no signature has an input of its

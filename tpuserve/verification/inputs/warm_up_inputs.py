@@ -31,7 +31,8 @@ def read_warm_up_inputs(
         a Predict, Classify or Regress request.
 
     Returns:
-      Signature name → the inputs of each of its records; the inputs of a record are alias → array.
+      Signature name → the inputs of each of its records; the inputs of a record are alias → array,
+      with the shape and the dtype in the record.
 
     Raises:
       DamagedSavedModel: The warm-up file is truncated or is not a TFRecord file.

@@ -85,7 +85,7 @@ def write_contents(contents: Any, array: Array, datatype: Datatype) -> None:
 
     Args:
       contents: the message.
-      array: the output.
+      array: the output, of any shape, with the dtype that `datatype` stands for.
       datatype: the datatype of the array in the protocol. The message must have a field for it, so
         `datatype.is_raw_only` must be False.
     """
