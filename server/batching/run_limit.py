@@ -74,7 +74,10 @@ class FixedRunLimit:
         return self.limit
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:
-        """Do nothing, because the limit never changes."""
+        """Do nothing, because the limit never changes.
+
+        The arguments are those of `RunLimit.run_ended`.
+        """
 
 
 @dataclass

@@ -37,7 +37,13 @@ class Counter:
     """A metric that only grows. It has one number per combination of label values."""
 
     def __init__(self, name: str, labels: Labels = (), help: str = "") -> None:
-        """Create a counter from its name, the names of its labels, and its description."""
+        """Create a counter without time series.
+
+        Args:
+          name: the name in the registry of metrics.
+          labels: the names of the labels.
+          help: the description.
+        """
         self.name = name
         self._labels = labels
         self._help = help
@@ -166,8 +172,13 @@ class RecentErrors:
     def add(self, model: str, entrypoint: str, status: str, message: str) -> None:
         """Record an error of a request.
 
-        Long model names and messages are cut, because clients choose them. `entrypoint` is "REST"
-        or "GRPC", and `status` the name of the canonical code.
+        Long model names and messages are cut, because clients choose them.
+
+        Args:
+          model: the name of the model; empty for a request that names no model.
+          entrypoint: "REST" or "GRPC".
+          status: the name of the canonical code, such as "NOT_FOUND".
+          message: the message of the error.
         """
         error = (_cut(model), entrypoint, status, _cut(message))
         now_ms = time.time_ns() // 1_000_000

@@ -95,9 +95,12 @@ class Metrics:
         self._own.errors.add(model, entrypoint, status_code_name, message)
 
     def runtime(self, model: str, api: str, latency_us: float) -> None:
-        """Record the duration of a model's run, in microseconds.
+        """Record the duration of a model's run.
 
-        `api` is the method that ran the model, such as "Predict".
+        Args:
+          model: the name of the model.
+          api: the method that ran the model, such as "Predict".
+          latency_us: the duration, in microseconds.
         """
         self._serving.runtimes.add((model, api, _RUNTIME), latency_us)
 
@@ -114,10 +117,12 @@ class Metrics:
         self._serving.logged.add((model, status_code_name))
 
     def warmed_up(self, model_path: str, status_code_name: str, latency_us: float) -> None:
-        """Record the duration of a version's warm-up in microseconds, and its outcome.
+        """Record the duration of a version's warm-up, and its outcome.
 
-        `model_path` is the directory of the version. `status_code_name` is "OK", or the name of an
-        error's canonical code.
+        Args:
+          model_path: the directory of the version.
+          status_code_name: "OK", or the name of an error's canonical code.
+          latency_us: the duration, in microseconds.
         """
         self._serving.warm_ups.add((model_path, status_code_name), latency_us)
 

@@ -53,7 +53,13 @@ def format_address(host: str, port: int) -> str:
 
 
 def port_in_use_error(host: str, port: int, flag: str) -> PortInUse:
-    """Create the error for a port on which another process listens."""
+    """Create the error for a port on which another process listens.
+
+    Args:
+      host: an IPv4 address, or an IPv6 address without brackets.
+      port: the port number.
+      flag: the command-line flag that has set the port, such as "--port".
+    """
     return PortInUse(
         f"{flag} is {port}, and another process listens on {format_address(host, port)}. Stop that "
         f"process, or give another port."

@@ -63,7 +63,10 @@ class ChannelLoop:
         self._call_soon(lambda: self._register(channel))
 
     def send(self, channel: Channel, kind: int, number: int, *values: Any) -> None:
-        """Send a message immediately, in the calling thread."""
+        """Send a message immediately, in the calling thread.
+
+        The arguments and errors are those of `Channel.send`.
+        """
         channel.send(kind, number, *values)
 
     def close(self) -> None:

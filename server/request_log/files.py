@@ -46,6 +46,11 @@ class RecordFiles:
 
         If no file is open, or the file is full, a new file is begun.
 
+        Args:
+          model: the name of the model.
+          prefix: the beginning of the path of the model's files.
+          record: the record, a serialised message.
+
         Raises:
           OSError: the record cannot be written. The file is then unchanged, and a new, empty file
             is removed.

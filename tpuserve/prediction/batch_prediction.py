@@ -67,7 +67,13 @@ class PredictionReport:
 
 
 def ignore_progress(done: int, total: int, step: str) -> None:
-    """Do nothing; the default of the argument `progress` of `predict`."""
+    """Do nothing; the default of the argument `progress` of `predict`.
+
+    Args:
+      done: the number of complete files.
+      total: the number of all files.
+      step: a description of the current step.
+    """
 
 
 def predict(

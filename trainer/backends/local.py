@@ -102,6 +102,8 @@ class LocalBackend:
 
         The loop repeats model_fn's train_op. A host_call runs in each step too, because its ops
         are dependencies of the train_op.
+
+        The arguments are those of `ExecutionBackend.build_train_graph`.
         """
         model = _build_model(program, input_fn, ModeKeys.TRAIN, checkpoint)
         summaries.add_loss_summary(model.spec.loss)
@@ -148,7 +150,10 @@ class LocalBackend:
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """Build the graph that evaluates a model, one batch of any size per `session.run`."""
+        """Build the graph that evaluates a model, one batch of any size per `session.run`.
+
+        The arguments are those of `ExecutionBackend.build_eval_graph`.
+        """
         model = _build_model(program, input_fn, ModeKeys.EVAL, checkpoint)
         metrics = eval_metrics.build_spec_metrics(model.spec, model.features)
         stop = StopAfterRunsHook(steps)
@@ -161,7 +166,10 @@ class LocalBackend:
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """Build the graph that predicts with a model, one batch of any size per `session.run`."""
+        """Build the graph that predicts with a model, one batch of any size per `session.run`.
+
+        The arguments are those of `ExecutionBackend.build_predict_graph`.
+        """
         model = _build_model(program, input_fn, ModeKeys.PREDICT, checkpoint)
         fetches = select(model.spec.predictions)
 
@@ -178,7 +186,10 @@ class LocalBackend:
     def create_session(
         self, config: RunConfig, scaffold: Any, hooks: Sequence[Any], **options: Any
     ) -> Any:
-        """Create a MonitoredSession that runs at the backend's session target (master)."""
+        """Create a MonitoredSession that runs at the backend's session target (master).
+
+        The arguments are those of `ExecutionBackend.create_session`.
+        """
         proto = monitored_session.config_proto(config)
         return monitored_session.create_monitored_session(
             config, self.master, proto, scaffold, hooks, **options

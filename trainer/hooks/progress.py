@@ -95,7 +95,10 @@ class ProgressBar:
         self._progress.update(self._task, total=last_step, completed=step)
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Move the bar to a step."""
+        """Move the bar to a step.
+
+        The arguments are those of `Reporter.update`.
+        """
         assert self._task is not None
         self._progress.update(
             self._task,
@@ -136,7 +139,10 @@ class LogReporter:
         self._next_step = step + self._every_n_steps
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Write a log line if enough steps have passed since the last line."""
+        """Write a log line if enough steps have passed since the last line.
+
+        The arguments are those of `Reporter.update`.
+        """
         line = f"step = {step}" if loss is None else f"loss = {loss:.5g}, step = {step}"
         line += _format_remaining(step, self._last_step, steps_per_second)
         self._pending_line = f"{line} ({steps_per_second:.4g} steps/s)"
@@ -184,7 +190,10 @@ class TimedLogReporter:
         self._next_line_time = self._clock() + self._every_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Write a log line if enough time has passed since the last line."""
+        """Write a log line if enough time has passed since the last line.
+
+        The arguments are those of `Reporter.update`.
+        """
         now = self._clock()
         if now < self._next_line_time:
             return
@@ -215,7 +224,10 @@ class NullReporter:
         """Do nothing."""
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Do nothing."""
+        """Do nothing.
+
+        The arguments are those of `Reporter.update`.
+        """
 
     def close(self) -> None:
         """Do nothing."""
@@ -255,7 +267,10 @@ class DelayedReporter:
         self._start_time = self._clock() + self._quiet_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """After the quiet period, start `reporter` if it has not started, and pass it the step."""
+        """After the quiet period, start `reporter` if it has not started, and pass it the step.
+
+        The arguments are those of `Reporter.update`.
+        """
         if self._start_time is not None:
             if self._clock() < self._start_time:
                 return

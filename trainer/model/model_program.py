@@ -210,7 +210,10 @@ class TPUModelProgram(ModelProgram):
             validation.check_integer(_batch_size_argument(mode), size, least=1, optional=True)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """Return a copy of the hyperparameters with use_tpu and, except in exports, batch_size."""
+        """Return a copy of the hyperparameters with use_tpu and, except in exports, batch_size.
+
+        The arguments are those of `ModelProgram.model_params`.
+        """
         added = {} if is_export else self._batch_size(mode)
         return hyperparameters.with_hyperparameters(self.params, {"use_tpu": for_tpu, **added})
 

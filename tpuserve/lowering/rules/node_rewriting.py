@@ -42,6 +42,11 @@ def replace_op(node: "NodeDef", op: str, inputs: list[str]) -> None:
     """Replace the op type and the data inputs of a NodeDef; its control inputs stay.
 
     All attributes are removed, because they are those of the old op.
+
+    Args:
+      node: the node, which is changed in place.
+      op: the new op type.
+      inputs: the new data inputs, each in the form of a NodeDef's input, such as "node:1".
     """
     replace_data_inputs(node, inputs)
     node.op = op

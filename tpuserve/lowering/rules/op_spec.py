@@ -98,6 +98,11 @@ def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) ->
     """Return False: the outputs of the op differ between replicas.
 
     This function is a possible value of `OpSpec.invariance`.
+
+    Args:
+      node: the op in the graph of one replica.
+      nodes: name → node of this graph.
+      num_replicas: the number of replicas.
     """
     return False
 
@@ -107,6 +112,11 @@ def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas
 
     This function is the value of `OpSpec.invariance` for an op whose outputs are the same on all
     replicas only if there is a single replica.
+
+    Args:
+      node: the op in the graph of one replica.
+      nodes: name → node of this graph.
+      num_replicas: the number of replicas.
     """
     return num_replicas == 1
 

@@ -61,7 +61,10 @@ class TpuBackend:
         plan: IterationPlan,
         compile_step: bool | str = False,
     ) -> TrainGraph:
-        """Build the graph that trains a model on all replicas."""
+        """Build the graph that trains a model on all replicas.
+
+        The arguments are those of `ExecutionBackend.build_train_graph`.
+        """
         return self._with_system_hooks(
             training.build_train_graph(
                 self._recorded(program), input_fn, global_step, checkpoint, plan, self._context
@@ -75,7 +78,10 @@ class TpuBackend:
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """Build the graph that evaluates a model on all replicas."""
+        """Build the graph that evaluates a model on all replicas.
+
+        The arguments are those of `ExecutionBackend.build_eval_graph`.
+        """
         return self._with_system_hooks(
             evaluation.build_eval_graph(
                 self._recorded(program), input_fn, checkpoint, steps, self._context
@@ -89,7 +95,10 @@ class TpuBackend:
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """Build the graph that predicts with a model on all replicas."""
+        """Build the graph that predicts with a model on all replicas.
+
+        The arguments are those of `ExecutionBackend.build_predict_graph`.
+        """
         return self._with_system_hooks(
             prediction.build_predict_graph(
                 self._recorded(program), input_fn, checkpoint, select, self._context
@@ -99,7 +108,10 @@ class TpuBackend:
     def create_session(
         self, config: RunConfig, scaffold: Any, hooks: Sequence[Any], **options: Any
     ) -> Any:
-        """Create a MonitoredSession at the session target (master) of the TPU system."""
+        """Create a MonitoredSession at the session target (master) of the TPU system.
+
+        The arguments are those of `ExecutionBackend.create_session`.
+        """
         runtime = self._context.runtime
         proto = runtime.session_config(monitored_session.config_proto(config))
         return monitored_session.create_monitored_session(

@@ -30,7 +30,10 @@ class ReplicaProgram(TPUModelProgram):
     pipeline: Pipeline | None = None
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """Return the `params` of model_fn, with a replica's batch size and a TPUContext."""
+        """Return the `params` of model_fn, with a replica's batch size and a TPUContext.
+
+        The arguments are those of `ModelProgram.model_params`, and have no effect.
+        """
         assert self.topology is not None
         return hyperparameters.with_hyperparameters(
             self.params,

@@ -57,6 +57,12 @@ def absolute_difference(
     """Return the weighted mean of |predictions - labels|, a float scalar.
 
     `compute_weighted_loss` documents the weights, and how they determine the mean.
+
+    Args:
+      predictions: float [b, ...].
+      labels: a tensor with the shape of predictions.
+      weights: weights, as in `compute_weighted_loss`.
+      scope: name scope of the ops.
     """
     weights = _expand_weights(weights, predictions)
     return _tf_losses.absolute_difference(labels, predictions, weights, scope)
@@ -66,6 +72,12 @@ def mean_squared_error(predictions: Any, labels: Any, weights: Any = 1.0, scope:
     """Return the weighted mean of (predictions - labels)², a float scalar.
 
     `compute_weighted_loss` documents the weights, and how they determine the mean.
+
+    Args:
+      predictions: float [b, ...].
+      labels: a tensor with the shape of predictions.
+      weights: weights, as in `compute_weighted_loss`.
+      scope: name scope of the ops.
     """
     weights = _expand_weights(weights, predictions)
     return _tf_losses.mean_squared_error(labels, predictions, weights, scope)

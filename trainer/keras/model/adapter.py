@@ -73,7 +73,16 @@ class KerasAdapter(Protocol):
         """Return the tf.Variable that counts the steps of a model's optimizer."""
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        """Call the model on a batch and return its outputs."""
+        """Call the model on a batch and return its outputs.
+
+        Args:
+          model: the Keras model.
+          x: the inputs, a nest of tensors [b, ...].
+          training: whether layers such as dropout behave as in training.
+
+        Returns:
+          The outputs, a nest of tensors.
+        """
 
     def compute_loss(
         self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int
@@ -115,7 +124,14 @@ class KerasAdapter(Protocol):
         """Return the tf.Variables of Keras that belong to no model, such as its global seed."""
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
-        """Update a model's metrics with the labels, outputs and sample weights of a batch."""
+        """Update the metrics of a model with a batch.
+
+        Args:
+          model: the Keras model.
+          y: the labels, a nest of tensors [b, ...].
+          y_pred: the outputs for the batch, a nest of tensors.
+          weights: sample weights, or None.
+        """
 
     def metric_results(self, model: Any) -> dict[str, Any]:
         """Return metric name → value, as model.evaluate does, but without the total loss."""

@@ -93,7 +93,16 @@ def moving_averages(
 def initial_values(
     adapter: KerasAdapter, model: Any, variables: Iterable[CheckpointVariable]
 ) -> dict[str, Any]:
-    """Return the values from which training starts: name of a variable → array."""
+    """Return the values from which training starts.
+
+    Args:
+      adapter: the adapter for the model's version of Keras.
+      model: the Keras model.
+      variables: the variables of the model and of its optimizer.
+
+    Returns:
+      Name of a variable → array with the shape and the dtype of the variable.
+    """
     variables = list(variables)
     values = {variable.name: variable.value for variable in variables}
     with eager_mode():

@@ -208,6 +208,8 @@ class CompletionQueueThreadPool(CallExecutor):
 
         Only a call that came through `submit` can be suspended. For any other call, the method does
         nothing, so that the handler has to block.
+
+        The arguments and the exception are those of `CallExecutor.suspend`.
         """
         if isinstance(messages, _ReceivedMessage):
             messages.suspended_call = call
@@ -228,6 +230,8 @@ class CompletionQueueThreadPool(CallExecutor):
 
         The method need not wait, because the executor runs the handler of a call only when the call
         may run.
+
+        The arguments are those of `CallExecutor.await_turn`.
         """
         if isinstance(messages, _ReceivedMessage) and messages.queue_refusal is not None:
             raise messages.queue_refusal

@@ -40,7 +40,13 @@ def decode_model_spec(proto: Any) -> ModelSpec:
 
 @lru_cache(maxsize=256)
 def serialize_model_spec(model: str, version: int, signature_name: str = "") -> bytes:
-    """Serialise the ModelSpec message of a response, with the version that has answered."""
+    """Serialise the ModelSpec message of a response, with the version that has answered.
+
+    Args:
+      model: the name of the model.
+      version: the version that has answered.
+      signature_name: the signature that has run; empty if the response names none.
+    """
     proto = model_pb2.ModelSpec(name=model, signature_name=signature_name)
     proto.version.value = version
     return bytes(proto.SerializeToString())

@@ -94,7 +94,14 @@ def reduce_sum_n(tensors: Sequence[Any], name: str | None = None) -> Any:
 def convert_to_tensor_or_sparse_tensor(
     value: Any, dtype: Any = None, name: str | None = None
 ) -> Any:
-    """Convert a dense value to a tensor, or a sparse value to a tf.SparseTensor."""
+    """Convert a dense value to a tensor, or a sparse value to a tf.SparseTensor.
+
+    Args:
+      value: a tf.SparseTensor, a SparseTensorValue, or any value that tf.convert_to_tensor accepts.
+      dtype: dtype of a dense value; None to derive it from the value. A sparse value keeps its
+        dtype.
+      name: name of the op that holds a dense value; None for a default name.
+    """
     if isinstance(value, (tf.SparseTensor, v1.SparseTensorValue)):
         return tf.SparseTensor.from_value(value)
     return tf.convert_to_tensor(value, dtype=dtype, name=name)

@@ -131,6 +131,11 @@ def bias_add(
 def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
     """Reshape [b, ...] to [b, n], n being the product of the other dimensions.
 
+    Args:
+      inputs: a tensor [b, ...].
+      outputs_collections: see `fully_connected`.
+      scope: name scope of the ops; None for "Flatten".
+
     Raises:
       InvalidSetting: the rank of inputs is 0 or unknown.
     """

@@ -28,7 +28,13 @@ def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
 def l1_l2_regularizer(
     scale_l1: float = 1.0, scale_l2: float = 1.0, scope: str | None = None
 ) -> Regularizer:
-    """Return a regularizer whose loss is the sum of an L1 loss and an L2 loss of the weights."""
+    """Return a regularizer whose loss is the sum of an L1 loss and an L2 loss of the weights.
+
+    Args:
+      scale_l1: factor of the L1 loss, sum(|w|); 0.0 for no such loss.
+      scale_l2: factor of the L2 loss, sum(w²) / 2; 0.0 for no such loss.
+      scope: name scope of the sum; None for "l1_l2_regularizer".
+    """
     scope = scope or "l1_l2_regularizer"
     return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
 

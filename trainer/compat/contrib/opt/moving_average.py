@@ -46,7 +46,10 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the op that applies gradients, and updates the moving averages."""
+        """Return the op that applies gradients, and updates the moving averages.
+
+        The arguments are those of `tf.compat.v1.train.Optimizer.apply_gradients`.
+        """
         pairs = list(grads_and_vars)
         step = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
         variables = [variable for gradient, variable in pairs if gradient is not None]

@@ -39,7 +39,13 @@ def gather_tensors_aliases(tensors: Iterable[Any]) -> list[str]:
 
 
 def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
-    """Add a tensor to collections under an alias, and return the tensor."""
+    """Add a tensor to collections under an alias, and return the tensor.
+
+    Args:
+      collections: the key of a collection, or a list of keys; None to add the tensor to none.
+      alias: the alias, which the tensor gets in addition to those that it has.
+      outputs: the tensor.
+    """
     if collections:
         append_tensor_alias(outputs, alias)
         v1.add_to_collections(collections, outputs)
