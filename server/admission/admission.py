@@ -103,7 +103,7 @@ class AdmissionController:
           ShuttingDown: The server is draining.
         """
         if self._is_draining:
-            raise ShuttingDown("the server is shutting down. Send the request to another one.")
+            raise ShuttingDown("the server is shutting down. Send the request to another server.")
 
     def wait_until_idle(self, timeout_seconds: float | None = None) -> bool:
         """Wait until no request is in flight.

@@ -43,7 +43,7 @@ class ApiKeys:
             except (OSError, ValueError) as error:
                 raise InvalidSetting(
                     f"--api_keys_file: {path} cannot be used: {_reason(error)}. Provide a text "
-                    f"file with one key a line."
+                    f"file with one key per line."
                 ) from error
 
     def authenticate(self, authorization: str | None) -> None:

@@ -226,8 +226,8 @@ SECTIONS = (
         (
             _flag(
                 "enable_batching",
-                "Combine requests into batches. Without a file with settings, a batch is what "
-                "waits when a run ends, if rows do not depend on each other.",
+                "Combine requests into batches. Without a file with settings, the requests that "
+                "wait when a run ends are the next batch, if rows do not depend on each other.",
             ),
             _flag(
                 "batching_parameters_file",
@@ -260,7 +260,7 @@ SECTIONS = (
             ),
             _own_flag(
                 "engine",
-                "What runs {serve} metagraphs: tensorflow, or xla, which compiles each model as a "
+                "Engine of {serve} metagraphs: tensorflow, or xla, which compiles each model as a "
                 "whole where it can and needs tpuserve[pjrt]. A model's engine in the model config "
                 "file replaces it.",
             ),

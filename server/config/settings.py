@@ -322,7 +322,7 @@ def _check_port(flag: str, port: int) -> None:
 
 def _same_ports_message(port: int) -> str:
     if port == 0:
-        return "--port and --rest_api_port are both 0, which is off. Give a port to at least one."
+        return "--port and --rest_api_port are both 0, so both are off. Give a port to one of them."
     return f"--port and --rest_api_port are both {port}. Give each a port of its own."
 
 

@@ -96,7 +96,7 @@ def test_a_directory_that_is_not_empty_is_refused_and_unchanged(work: Path, scre
     finished = processes.run("demo", f"--directory={work}")
     assert finished.returncode == 1
     assert finished.stderr.splitlines() == [
-        f"Error: --directory={work} is not empty. Name a new or an empty one."
+        f"Error: --directory={work} is not empty. Name a new or an empty directory."
     ]
 
 

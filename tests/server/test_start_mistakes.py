@@ -172,7 +172,7 @@ def test_wrong_flag_is_told(
             "logging_config { sampling_config { sampling_rate: 7 } }",
             "logging_config of model a: sampling_rate is 7",
         ),
-        ("model_version_policy { specific { versions: 1 } }", "is no SavedModel, or a damaged"),
+        ("model_version_policy { specific { versions: 1 } }", "is not a SavedModel, or is damaged"),
     ],
 )
 def test_model_that_cannot_be_served_is_told(

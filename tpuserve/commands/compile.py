@@ -59,8 +59,8 @@ Examples:
     "--train",
     "program",
     metavar="PROGRAM.py",
-    help="Compile the training step of this TPUEstimator program in place of a SavedModel. What "
-    "follows `--` is passed to the program.",
+    help="Compile the training step of this TPUEstimator program in place of a SavedModel. The "
+    "arguments after `--` are passed to the program.",
 )
 @click.option(
     "--topology",

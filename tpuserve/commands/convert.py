@@ -238,7 +238,7 @@ def _check_no_comparison(inputs: Path | None, atol: float | None, rtol: float | 
     if (inputs, atol, rtol) != (None, None, None):
         raise InvalidSetting(
             "--no-verify is set, and --inputs, --atol and --rtol are about the comparison that it "
-            "leaves out. Leave out either."
+            "leaves out. Remove --no-verify, or the other options."
         )
 
 

@@ -57,7 +57,7 @@ def _advise(result: AllReduce) -> str:
         return "Stop the process that uses the TPU, or wait until it ends"
     if "no result within" in result.error and result.platform == "tpu":
         return (
-            "If the TPU has several hosts, create one with a single host: the TPU starts when each "
+            "If the TPU has several hosts, create a TPU with a single host: it starts when each "
             "host has a process, which tpuserve does not do. Else pass a longer --timeout"
         )
     if result.platform == "tpu":

@@ -46,7 +46,7 @@ def _check_runtime(request: RuntimeRequest) -> Iterable[Finding]:
     if request.has_tpu and request.runtime == devices.EMULATED:
         yield note(
             CHECK,
-            "this machine has a TPU, and the environment requests an emulated one",
+            "this machine has a TPU, and the environment requests an emulated TPU",
             f"Unset {devices.EMULATION_VARIABLE} and {devices.RUNTIME_VARIABLE} to use the TPU",
         )
     elif request.has_tpu and request.needs_jax and request.platform == "cpu":

@@ -57,7 +57,7 @@ def check_hardware(hardware: TpuHardware, request: RuntimeRequest) -> Iterable[F
         yield problem(
             CHECK,
             f"this user may not open {_join(closed)}",
-            "Run as a user who may, for example with sudo",
+            "Run as a user with permission to open them, for example with sudo",
         )
     if hardware.generation in _WITH_HUGE_PAGES and not hardware.huge_pages:
         yield note(
@@ -96,10 +96,10 @@ def _missing_tpu(request: RuntimeRequest) -> Finding:
     if request.needs_libtpu:
         return problem(
             CHECK,
-            f"{summary}; {devices.RUNTIME_VARIABLE}=pjrt needs one",
+            f"{summary}; {devices.RUNTIME_VARIABLE}=pjrt needs a TPU",
             f"Set {jax_client.PLATFORM_VARIABLE}=cpu to run on the CPU, or use a TPU VM",
         )
-    return note(CHECK, f"{summary}. What can be tried:", *_WITHOUT_TPU)
+    return note(CHECK, f"{summary}. Without a TPU you can try:", *_WITHOUT_TPU)
 
 
 def _join(paths: Iterable[object]) -> str:

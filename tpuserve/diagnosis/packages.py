@@ -112,7 +112,7 @@ def _check_ranges(
             yield problem(CHECK, message, advice)
         elif request.needs_libtpu:
             jax = f"jax {versions.get('jax', '')}"
-            yield note(CHECK, f"{name} {version} is not the one of {jax}: {specifier}", advice)
+            yield note(CHECK, f"{name} {version} is not the version for {jax}: {specifier}", advice)
 
 
 def _check_tensorflow(
@@ -136,7 +136,7 @@ def _check_tensorflow(
     elif has_runtime and request.runtime != "tensorflow":
         yield note(
             CHECK,
-            "tensorflow-tpu is installed, and its TPU runtime is not the one in use",
+            "tensorflow-tpu is installed, and its TPU runtime is not in use",
             "Set TPUSERVE_TPU_RUNTIME=tensorflow to use it, or install tensorflow in its place",
         )
 

@@ -52,7 +52,7 @@ def parse_saved_model_file(path: Path) -> pb.SavedModel:
         raise unreadable_error(path, error) from error
     except (DecodeError, text_format.ParseError, ValueError, RecursionError) as error:
         raise DamagedSavedModel(
-            f"{path} is no SavedModel, or a damaged one ({error}). Export the model again."
+            f"{path} is not a SavedModel, or is damaged ({error}). Export the model again."
         ) from error
     if not proto.meta_graphs:
         raise DamagedSavedModel(f"{path} holds no metagraph. Export the model again.")

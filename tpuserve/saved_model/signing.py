@@ -128,7 +128,7 @@ def verify(directory: Path, public_key: Path) -> None:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise UntrustedModel(
             f"{path} does not verify with {public_key}: {reason}. Sign the model again with the "
-            f"key's private part, or give the public key of who signed it."
+            f"key's private part, or give the public key of the signer."
         ) from error
 
 

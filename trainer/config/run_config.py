@@ -292,8 +292,8 @@ class RunConfig:
                 # as tf_random_seed or save_summary_steps, which follow model_dir in
                 # tf.estimator.RunConfig.
                 raise InvalidType(
-                    f"RunConfig {name} is {value!r}. Give an address, or None; what comes after "
-                    f"a model_dir that is given first has to be given by name."
+                    f"RunConfig {name} is {value!r}. Give an address, or None. If the first "
+                    f"argument is a model_dir, pass the other arguments by name."
                 )
 
     def _resolve_model_dir(self) -> None:
@@ -577,7 +577,7 @@ def _set_new_attribute(config: RunConfig, name: str, value: Any) -> None:
     """
     if hasattr(type(config), name) or name in type(config).__dataclass_fields__:
         raise dataclasses.FrozenInstanceError(
-            f"RunConfig {name} cannot be set once it is made. Make another one, with "
+            f"RunConfig {name} cannot be set after construction. Make a changed copy, with "
             f"replace({name}=...)."
         )
     object.__setattr__(config, name, value)

@@ -49,7 +49,9 @@ def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
       InvalidSetting: the directory is not empty or cannot be created.
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
-        raise InvalidSetting(f"--directory={directory} is not empty. Name a new or an empty one.")
+        raise InvalidSetting(
+            f"--directory={directory} is not empty. Name a new or an empty directory."
+        )
     work = directory or Path(tempfile.mkdtemp(prefix="tpuserve-demo-"))
     try:
         work.mkdir(parents=True, exist_ok=True)

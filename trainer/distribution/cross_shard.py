@@ -56,8 +56,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         if not isinstance(opt, tf.compat.v1.train.Optimizer):
             raise InvalidSetting(
                 f"CrossShardOptimizer got {opt!r}, which is not a "
-                f"tf.compat.v1.train.Optimizer. Wrap one of tf.compat.v1.train; Keras optimizers "
-                f"reduce gradients in another way."
+                f"tf.compat.v1.train.Optimizer. Wrap an optimizer of tf.compat.v1.train; Keras "
+                f"optimizers reduce gradients in another way."
             )
         super().__init__(use_locking=False, name=name)
         self._optimizer = opt

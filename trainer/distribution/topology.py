@@ -361,8 +361,8 @@ class BatchTopology:
             self.hosts * self.cores_per_host % cores
         ):
             raise InvalidSetting(
-                f"TPUConfig num_cores_per_replica is {cores}, which does not divide {system} "
-                f"evenly. Give a divisor of the number of cores."
+                f"TPUConfig num_cores_per_replica is {cores}, and {system} cannot be divided "
+                f"evenly into replicas of {cores} cores. Give a divisor of the number of cores."
             )
 
     def _check_shards(self) -> None:

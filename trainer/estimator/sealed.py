@@ -27,5 +27,5 @@ def check_no_overrides(estimator_type: type) -> None:
             raise InvalidSetting(
                 f"subclasses of {bases[0].__name__} cannot override its members, and "
                 f"{derived.__name__} overrides {', '.join(overridden)}. Give the constructor a "
-                f"model_fn that does what they should."
+                f"model_fn that has the effect of these overrides."
             )

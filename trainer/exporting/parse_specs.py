@@ -130,7 +130,7 @@ def _add_features(spec: dict[str, Any], role: str, features: Mapping[str, Any]) 
     for name, feature in features.items():
         if name in spec:
             raise InvalidSetting(
-                f"{role} should not be used as feature: {role} key {name!r} is that of a feature "
-                f"or label already. Rename one, or take the column out."
+                f"{role} should not be used as feature: {role} key {name!r} is the key of a "
+                f"feature or label already. Rename either, or remove the column."
             )
         spec[name] = feature

@@ -67,8 +67,8 @@ def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str)
     spec = program.call_model_fn(features, labels, mode, is_export=True).as_estimator_spec()
     if has_tpu_part(tf.compat.v1.get_default_graph()):
         raise ExportError(
-            "model_fn places a part on the TPU in the metagraph that is to run without one. Do so "
-            "only where params['use_tpu'] is True, which it is in the other metagraph of an "
+            "model_fn places a part on the TPU in the metagraph that must run without a TPU. Place "
+            "parts on the TPU only if params['use_tpu'] is True, as in the TPU metagraph of an "
             "export of version V2, or pass export_to_cpu=False to TPUEstimator."
         )
     return spec
@@ -104,9 +104,9 @@ def build_v1_tpu_spec(
         if _NESTED_REWRITE not in str(error):
             raise
         raise ExportError(
-            "model_fn calls tpu.rewrite, and an export of version V1 has the whole model in one "
+            "model_fn calls tpu.rewrite, and an export of version V1 rewrites the whole model "
             "already. Pass export_saved_model_api_version=ExportSavedModelApiVersion.V2 to "
-            "TPUEstimator, and call it where params['use_tpu'] is True."
+            "TPUEstimator, and call tpu.rewrite only if params['use_tpu'] is True."
         ) from error
     check_no_strings_on_tpu(tf.compat.v1.get_default_graph(), "model_fn")
     (spec,) = specs

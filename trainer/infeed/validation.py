@@ -42,7 +42,7 @@ def check_types(input_nest: TensorNest) -> None:
         if not isinstance(leaf.spec, tf.TensorSpec):
             raise InvalidType(
                 f"{leaf.path} from input_fn is {_format_kind(leaf.spec)}. A TPU takes dense "
-                f"tensors only: make it one in input_fn{_densify(leaf.spec)}."
+                f"tensors only: convert it to a dense tensor in input_fn{_densify(leaf.spec)}."
             )
         if leaf.spec.dtype not in TYPES:
             names = ", ".join(dtype.name for dtype in TYPES)
@@ -74,16 +74,16 @@ def check_shapes(
         ):
             raise InvalidSetting(
                 f"{leaf} from input_fn must have static shape: a TPU program is compiled for "
-                f"one. Give it with tf.ensure_shape(x, [...]) in input_fn, or pad to one size, "
-                f"as dataset.padded_batch(..., padded_shapes=...) does."
+                f"fixed shapes. Set the shape with tf.ensure_shape(x, [...]) in input_fn, or pad "
+                f"to one size, as dataset.padded_batch(..., padded_shapes=...) does."
             )
         if axis is not None and leaf.size(axis) is None and not any_rows:
             raise InvalidSetting(
                 f"{leaf} from input_fn must have static shape, and its number of rows is "
-                f"unknown: the last batch could be a smaller one. Make the batches with "
-                f"dataset.batch(params['batch_size'], drop_remainder=True), or say the shape "
-                f"with tf.ensure_shape where a map() after it has lost it; params['batch_size'] "
-                f"is {batch_size}."
+                f"unknown: the last batch could be smaller. Make the batches with "
+                f"dataset.batch(params['batch_size'], drop_remainder=True), or set the shape with "
+                f"tf.ensure_shape if a later map() has lost it; params['batch_size'] is "
+                f"{batch_size}."
             )
 
 
@@ -138,7 +138,7 @@ def _suggest_conversion(dtype: Any) -> str:
         return f"Cast it in input_fn: tf.cast(x, {_CASTS[dtype]})."
     if dtype == tf.string:
         return (
-            "Keep strings out of what input_fn returns, or make numbers of them: "
+            "Remove strings from the result of input_fn, or convert them to numbers: "
             "tf.cast(tf.strings.to_hash_bucket_fast(x, buckets), tf.int32), or a lookup table."
         )
-    return "Leave it out of what input_fn returns, or make numbers of it."
+    return "Remove it from the result of input_fn, or convert it to numbers."

@@ -56,7 +56,7 @@ def numpy_input_fn(
         if shared:
             raise InvalidSetting(
                 f"{len(shared)} keys are found in both x and y: {', '.join(shared)}. Rename them "
-                f"in one."
+                f"in x or in y."
             )
     _check_lengths(features, labels)
     return _make_input_fn(features, labels, batch_size, num_epochs, bool(shuffle))

@@ -206,7 +206,7 @@ def _check_same_mode(spec: AnySpec, changes: Mapping[str, Any]) -> None:
     if changes.get("mode", spec.mode) != spec.mode:
         raise InvalidSetting(
             f"the mode of an {_name(spec)} cannot be changed, from {spec.mode!r} to "
-            f"{changes['mode']!r}. Make a new one."
+            f"{changes['mode']!r}. Make a new spec."
         )
 
 

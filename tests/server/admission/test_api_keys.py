@@ -97,5 +97,5 @@ def test_server_does_not_start_with_an_unusable_file(tmp_path: Path, content: by
     path = tmp_path / "keys"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(InvalidSetting, match="one key a line"):
+    with pytest.raises(InvalidSetting, match="one key per line"):
         ApiKeys(path)

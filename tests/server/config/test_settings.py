@@ -26,7 +26,7 @@ def test_one_face_may_be_off() -> None:
     ("wrong", "text"),
     [
         ({"port": 8501}, "--port and --rest_api_port are both 8501. Give each"),
-        ({"port": 0, "rest_api_port": 0}, "both 0, which is off"),
+        ({"port": 0, "rest_api_port": 0}, "both 0, so both are off"),
         ({"port": 65536}, "--port is 65536. Give a port from 1 to 65535"),
         ({"rest_api_port": -1}, "--rest_api_port is -1"),
         ({"host": ""}, "--host is empty"),

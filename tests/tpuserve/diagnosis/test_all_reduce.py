@@ -62,7 +62,7 @@ def test_fewer_devices_than_chips_are_a_note() -> None:
     ("error", "advice"),
     [
         ("ABORTED: The TPU is already in use by process with pid 7", "Stop the process"),
-        ("no result within 180 s", "If the TPU has several hosts, create one with a single host"),
+        ("no result within 180 s", "If the TPU has several hosts, create a TPU with a single host"),
         ("exit status -11: no output", "Run the command with TPU_STDERR_LOG_LEVEL=0"),
     ],
 )

@@ -64,7 +64,7 @@ def test_another_libtpu_than_that_of_jax_is_a_note_on_a_tpu_only() -> None:
     installed = {**INSTALLED, "libtpu": "0.0.52"}
     (finding,) = check(installed)
     assert finding.status is Status.NOTE
-    assert finding.message == "libtpu 0.0.52 is not the one of jax 0.10.2: ==0.0.42.*"
+    assert finding.message == "libtpu 0.0.52 is not the version for jax 0.10.2: ==0.0.42.*"
     assert check(installed, WITHOUT_TPU) == []
 
 

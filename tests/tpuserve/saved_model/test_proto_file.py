@@ -68,7 +68,7 @@ def test_damaged_file_is_a_damaged_saved_model(tmp_path: Path, content: bytes) -
 )
 def test_damaged_text_file_is_a_damaged_saved_model(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "saved_model.pbtxt").write_bytes(content)
-    with pytest.raises(DamagedSavedModel, match="saved_model.pbtxt is no SavedModel"):
+    with pytest.raises(DamagedSavedModel, match="saved_model.pbtxt is not a SavedModel"):
         parse(tmp_path)
 
 

@@ -152,7 +152,7 @@ def test_a_path_in_the_first_place_is_the_model_dir(tmp_path: Path) -> None:
 
 
 def test_what_follows_a_model_dir_by_place_is_refused_and_not_lost() -> None:
-    with pytest.raises(TypeError, match="is 42.*given by name"):
+    with pytest.raises(TypeError, match="is 42.*arguments by name"):
         RunConfig("/m", 42)  # type: ignore[arg-type]
 
 

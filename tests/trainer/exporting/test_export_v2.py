@@ -229,7 +229,7 @@ def test_placing_parts_within_a_model_that_is_placed_as_a_whole_is_refused(
 
 
 def test_a_part_on_the_tpu_is_refused_in_the_metagraph_without_one(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"only where params\['use_tpu'\] is True"):
+    with pytest.raises(ExportError, match=r"only if params\['use_tpu'\] is True"):
         export(tmp_path, always(by_inference_on_tpu))
 
 

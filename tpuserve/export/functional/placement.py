@@ -29,8 +29,8 @@ def trace_for_cpu(signature: ExportSignature) -> Any:
     function = _trace(signature, computation)
     if has_tpu_part(function.graph):
         raise ExportError(
-            f"{signature.model.title} puts something on the TPU for the metagraph {{serve}} as "
-            f"well. Let it take a parameter use_tpu, and do so only if use_tpu is True."
+            f"{signature.model.title} puts ops on the TPU for the metagraph {{serve}} as "
+            f"well. Let it take a parameter use_tpu, and use the TPU only if use_tpu is True."
         )
     return function
 

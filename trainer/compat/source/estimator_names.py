@@ -82,8 +82,8 @@ _KERAS = (
 _DNN = f"{_KERAS}; tf.estimator.experimental.dnn_logit_fn_builder builds its layers."
 _LINEAR = f"{_KERAS}; tf.estimator.experimental.linear_logit_fn_builder computes its logits."
 _DNN_LINEAR = (
-    f"{_KERAS}; its logits are the sum of what dnn_logit_fn_builder and linear_logit_fn_builder of "
-    f"tf.estimator.experimental compute."
+    f"{_KERAS}; its logits are the sum of the logits that dnn_logit_fn_builder and "
+    f"linear_logit_fn_builder of tf.estimator.experimental compute."
 )
 _HEAD = "Compute its loss, predictions and metrics in model_fn, with tf.losses and tf.metrics."
 

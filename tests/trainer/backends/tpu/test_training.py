@@ -326,7 +326,7 @@ def test_replicas_sum_in_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "cast"), [(tf.float64, "tf.cast(x, tf.float32)"), (tf.string, "Keep strings out")]
+    ("dtype", "cast"), [(tf.float64, "tf.cast(x, tf.float32)"), (tf.string, "Remove strings")]
 )
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
 def test_dtypes_that_no_tpu_supports_are_refused_by_name(

@@ -104,8 +104,8 @@ def _check_shape(path: tuple[Any, ...], tensor: Any) -> None:
     name = f"{sender} tensor {''.join(f'[{key!r}]' for key in keys)}"
     if not tensor.shape.is_fully_defined():
         raise InvalidSetting(
-            f"{name} has shape {tensor.shape}, and what leaves a TPU must have static shape. Set "
-            f"it with tensor.set_shape, or tf.ensure_shape."
+            f"{name} has shape {tensor.shape}, and tensors that leave a TPU must have static "
+            f"shapes. Set the shape with tensor.set_shape, or tf.ensure_shape."
         )
     if tensor.shape.rank == 0:
         raise InvalidSetting(
