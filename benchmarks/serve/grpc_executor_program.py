@@ -1,9 +1,9 @@
 """Runs a gRPC server of both benchmark models: prints its port, and serves until its input ends.
 
-    python -m benchmarks.serve.grpc_executor_program with|without
+    python -m benchmarks.serve.grpc_executor_program with|without|several
 
-"with" polls grpcio's completion queue in the server's threads. "without" uses the thread pool on
-grpcio's public API.
+"with" polls grpcio's completion queue in the server's threads, and "several" does so without the
+mode in which a single thread polls. "without" uses the thread pool on grpcio's public API.
 """
 
 import sys
@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.serve import models
 from server.admission.admission import AdmissionController
 from server.dataplane import DataPlane
+from server.frontends.grpc.executor import single_poller
 from server.frontends.grpc.server import GrpcServer
 from server.metrics import Metrics
 from server.models.manager import Manager
@@ -25,6 +26,10 @@ _HOST = "127.0.0.1"
 
 def main() -> None:
     """Serve until standard input ends."""
+    variant = sys.argv[1]
+    if variant == "several":
+        # No number of quick calls begins the mode of a single poller.
+        single_poller._QUICK_CALLS = sys.maxsize
     with ports.bind_port(_HOST, 0, "--port") as reserved:
         port = int(reserved.getsockname()[1])
     metrics = Metrics()
@@ -45,7 +50,7 @@ def main() -> None:
             grace_seconds=1,
             admission=AdmissionController(1000),
             metrics=metrics,
-            allow_direct_polling=sys.argv[1] == "with",
+            allow_direct_polling=variant != "without",
         )
         server.start()
         print(port, flush=True)
