@@ -8,6 +8,7 @@ import logging
 import math
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -119,17 +120,25 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
     numbers as without a trial. So a trial changes the results of training by rounding only.
     """
 
-    def __init__(self, loop: TrainLoop, start: StepRangeHook, *, is_forced: bool) -> None:
+    def __init__(
+        self,
+        loop: TrainLoop,
+        start: StepRangeHook,
+        *,
+        is_forced: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Create the hook.
 
         Args:
           loop: the training loop, whose step XLA may compile.
           start: the hook that records the global steps at which training starts and stops.
           is_forced: whether XLA is always used, without a trial; False lets a trial decide.
+          clock: returns the current time in seconds.
         """
         assert loop.compiled is not None
         self._loop, self._compiled, self._start = loop, loop.compiled, start
-        self._is_forced = is_forced
+        self._is_forced, self._clock = is_forced, clock
         self._trial: StepTrial | None = None
         # Whether the next `session.run` uses XLA. None until the trial that compares both ways
         # begins, or until the choice is made without a trial.
@@ -173,12 +182,12 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
                 # has changed, and training can continue without XLA.
                 self._variables.hold(run_context.session)
                 feeds[self._compiled.xla_steps] = 1
-        self._started = time.monotonic()
+        self._started = self._clock()
         return tf.compat.v1.train.SessionRunArgs(fetches, feeds)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Record the duration of the run, and decide whether the next run uses XLA."""
-        seconds = time.monotonic() - self._started
+        seconds = self._clock() - self._started
         self._variables.release(run_context.session)
         results = run_values.results
         is_first, self._is_first_run = self._is_first_run, False
@@ -242,14 +251,14 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
             self._uses_xla = False
             return
         if not self._is_checked:
-            began = time.monotonic()
+            began = self._clock()
             obstacle = self._find_obstacle()
             if obstacle:
                 logger.info("XLA does not compile the training step: %s", obstacle)
                 self._uses_xla = False
                 return
             self._is_checked = True
-            self._wanted = max(_MIN_SECONDS, _TRANSLATIONS * (time.monotonic() - began))
+            self._wanted = max(_MIN_SECONDS, _TRANSLATIONS * (self._clock() - began))
             self._begin_trial()
             return
         self._trial = StepTrial()
