@@ -13,6 +13,11 @@ DEFAULT_RUNTIME = "session"
 PJRT_RUNTIME = "pjrt"
 XLA_RUNTIME = "xla"
 
+BY_DEFAULT = "by default"
+"""The reason for a selection that nobody has asked for."""
+
+# Why the runtime "xla", which was asked for, does not run a TPU graph.
+_NOT_XLA = "because the xla runtime, asked for, runs only CPU graphs and this is a TPU graph"
 # Stands for the TPU of a machine of which it is unknown whether it has a TPU.
 _SOME_TPU = TpuSystem(tpu_cores=1, hosts=1)
 
@@ -42,13 +47,14 @@ class MetaGraphSelection:
     compiled: bool = True
     fallback: str = ""
     runtime: str = DEFAULT_RUNTIME
-    runtime_reason: str = "by default"
+    runtime_reason: str = BY_DEFAULT
 
     def __str__(self) -> str:
+        """Describe the selection; the default runtime is named only if it has a special reason."""
         how = ""
         if self.lowered:
             how = " through XLA" if self.compiled else " op by op"
-        if self.runtime != DEFAULT_RUNTIME:
+        if (self.runtime, self.runtime_reason) != (DEFAULT_RUNTIME, BY_DEFAULT):
             how += f" with the {self.runtime} runtime, {self.runtime_reason}"
         return f"{tag_sets.format_tags(self.tags)} on {self.device}{how} ({self.reason})"
 
@@ -102,9 +108,13 @@ def select_metagraph(
     if runtime is None:
         return selection
     if runtime == XLA_RUNTIME and selection.is_tpu_graph:
-        # The runtime "xla" runs only CPU graphs, so the default runtime runs this TPU graph. On a
-        # machine without a TPU, the default runtime lets XLA compile the lowered TPU computations.
-        return dataclasses.replace(selection, compiled=selection.compiled or not hardware.has_tpu)
+        # The runtime "xla" runs only CPU graphs, so the default runtime of the device runs this TPU
+        # graph. On a machine without a TPU, XLA compiles the lowered TPU computations.
+        return dataclasses.replace(
+            selection,
+            compiled=selection.compiled or not hardware.has_tpu,
+            runtime_reason=_NOT_XLA,
+        )
     return dataclasses.replace(selection, runtime=runtime, runtime_reason="asked for")
 
 
@@ -167,9 +177,9 @@ def _select(
     if requested is not None:
         tags, chosen_by = requested, "asked for"
     elif hardware.has_tpu and _is_best_on_tpu(available, untagged_tpu_graphs):
-        tags, chosen_by = tag_sets.SERVE_TPU, "by default"
+        tags, chosen_by = tag_sets.SERVE_TPU, BY_DEFAULT
     else:
-        tags, chosen_by = tag_sets.SERVE, "by default"
+        tags, chosen_by = tag_sets.SERVE, BY_DEFAULT
     if tags not in available:
         raise MetagraphNotFound(_why_not_found(tags, chosen_by, available, where))
     reason = f"{chosen_by}; {hardware}"

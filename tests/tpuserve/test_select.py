@@ -173,6 +173,24 @@ def test_xla_engine_compiles_a_tpu_graph_under_serve() -> None:
     assert (choice.lowered, choice.compiled, choice.runtime) == (True, True, "session")
 
 
+@pytest.mark.parametrize(
+    ("hardware", "where"),
+    [
+        (EMULATED, "CPU through XLA with the session runtime"),
+        (REAL, "TPU with the session runtime"),
+        (PJRT, "TPU with the pjrt runtime"),
+    ],
+)
+def test_text_says_why_another_runtime_than_the_requested_xla_runs_a_tpu_graph(
+    hardware: TpuSystem, where: str
+) -> None:
+    choice = select_metagraph(BOTH, None, hardware, where="/m/1", runtime="xla")
+    assert str(choice) == (
+        f"{{serve, tpu}} on {where}, because the xla runtime, asked for, runs only CPU graphs and "
+        f"this is a TPU graph (by default; {hardware})"
+    )
+
+
 def test_selection_says_whether_it_is_a_tpu_graph() -> None:
     for hardware in (EMULATED, REAL, PJRT):
         assert select_metagraph(BOTH, None, hardware, where="/m/1").is_tpu_graph

@@ -113,7 +113,10 @@ class XlaRuntime:
         logger.warning("%s: TensorFlow runs the model, because XLA cannot: %s", directory, reason)
         fallback = f"TensorFlow runs the model, because XLA cannot: {reason}"
         choice = dataclasses.replace(
-            plan.choice, runtime=DEFAULT_RUNTIME, runtime_reason="by default", fallback=fallback
+            plan.choice,
+            runtime=DEFAULT_RUNTIME,
+            runtime_reason="because XLA cannot run the model",
+            fallback=fallback,
         )
         session = dataclasses.replace(plan, choice=choice, runtime_plan=xla_plan.session_plan)
         return SessionRuntime().load(directory, session, options)

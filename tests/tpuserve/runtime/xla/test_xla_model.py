@@ -27,7 +27,6 @@ from tpuserve.pjrt.device_core import DeviceCore
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.runtime.subprocess_prepare import make_load_plan_in_subprocess
-from tpuserve.select import select_metagraph
 from tpuserve.stablehlo.translator import StableHloTranslator
 
 jax = pytest.importorskip("jax")
@@ -213,7 +212,10 @@ def test_tensorflow_serves_what_xla_cannot_and_one_line_says_why(
     assert "\n" not in record.message
     assert model.choice.fallback in record.message
     assert re.search(reason, record.message)
-    assert str(model.choice) == "{serve} on CPU (asked for; no TPU found)"
+    assert str(model.choice) == (
+        "{serve} on CPU with the session runtime, because XLA cannot run the model "
+        "(asked for; no TPU found)"
+    )
     model.close()
 
 
@@ -298,9 +300,3 @@ def test_version_of_jax_that_was_not_tested_is_refused(
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.11.0")
     with pytest.raises(ExtraNotInstalled, match=r"from 0.8 to below 0.11; found 0.11.0"):
         load(linear)
-
-
-def test_tpu_metagraph_does_not_change_its_runtime() -> None:
-    emulated = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
-    choice = select_metagraph([tags.SERVE_TPU], None, emulated, where="here", runtime="xla")
-    assert choice.runtime == "session"
