@@ -194,13 +194,20 @@ def test_closed_log_takes_nothing(tmp_path: Path) -> None:
     assert setting.count("RESOURCE_EXHAUSTED") == 1
 
 
-def test_without_a_model_to_log_there_is_no_thread() -> None:
-    # Compare with <=, because threads of other tests may end meanwhile.
+def test_there_is_a_thread_only_from_the_first_model_to_log_to_the_close(tmp_path: Path) -> None:
     before = set(threading.enumerate())
-    unused = RequestLog()
-    unused.configure({})
-    assert set(threading.enumerate()) <= before
-    unused.close()
+
+    def new_threads() -> list[str]:
+        return [thread.name for thread in set(threading.enumerate()) - before]
+
+    request_log = RequestLog(encode=encode)
+    request_log.configure({})
+    request_log.predict(answer(), X, [])
+    assert new_threads() == []
+    request_log.configure({"m": RequestLogging("", str(tmp_path / "log"), 1)})
+    assert new_threads() == ["request-log"]
+    request_log.close(10)
+    assert new_threads() == []
 
 
 @pytest.mark.parametrize(
