@@ -30,15 +30,9 @@ def register_backend(name: str, factory: Callable[..., ExecutionBackend]) -> Non
     """
     if name in _factories:
         raise InvalidSetting(
-            f"An execution backend named {name!r} is registered already. Use another name, or "
-            f"call unregister_backend first."
+            f"An execution backend named {name!r} is registered already. Use another name."
         )
     _factories[name] = factory
-
-
-def unregister_backend(name: str) -> None:
-    """Remove the execution backend with this name from the registry; ignore an unknown name."""
-    _factories.pop(name, None)
 
 
 def create_backend(name: str, program: Any, mode: str, **options: Any) -> ExecutionBackend:

@@ -1,7 +1,6 @@
 """Execution backends: a program can register another backend, which then runs every mode."""
 
 import collections
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -57,11 +56,10 @@ def create_counting_backend(program: Any, mode: str) -> ExecutionBackend:
 
 
 @pytest.fixture
-def _counting_backend() -> Iterator[None]:
+def _counting_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_factories", dict(registry._factories))
     CountingBackend.calls.clear()
     registry.register_backend(NAME, create_counting_backend)
-    yield
-    registry.unregister_backend(NAME)
 
 
 class CountedEstimator(trainer.TPUEstimator):
