@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,12 +17,6 @@ from trainer.tensorflow_internals import tpu_ops, while_v2
 
 logger = logging.getLogger("tensorflow.trainer")
 
-ExtraEnqueue: TypeAlias = Callable[[Any, Any, int], Any]
-"""A function of features, labels and the number of the replica that receives them.
-
-The function returns an op that runs whenever a batch is fed to the replica, or None.
-"""
-
 
 def enqueue_batch(
     source: InputSource,
@@ -32,7 +26,6 @@ def enqueue_batch(
     parallel_get_next: bool,
     partition: InputPartition | None,
     device_assignment: Any,
-    extra_enqueues: Sequence[ExtraEnqueue] = (),
 ) -> Any:
     """Build the op that feeds one batch to each replica of one input pipeline.
 
@@ -45,8 +38,6 @@ def enqueue_batch(
         to the first core.
       device_assignment: a DeviceAssignment, needed if the cores of one replica are on several
         hosts; None if they are all on the host of the replica's first core.
-      extra_enqueues: functions that build further ops, which run whenever a batch is fed to a
-        replica.
     """
     return enqueue_together(
         [(source, pipeline)],
@@ -54,7 +45,6 @@ def enqueue_batch(
         parallel_get_next=parallel_get_next,
         partition=partition,
         device_assignment=device_assignment,
-        extra_enqueues=extra_enqueues,
     )
 
 
@@ -65,7 +55,6 @@ def enqueue_together(
     parallel_get_next: bool,
     partition: InputPartition | None,
     device_assignment: Any,
-    extra_enqueues: Sequence[ExtraEnqueue] = (),
 ) -> Any:
     """Build the op that feeds one batch to each replica of several input pipelines.
 
@@ -79,8 +68,6 @@ def enqueue_together(
         to the first core.
       device_assignment: a DeviceAssignment, needed if the cores of one replica are on several
         hosts; None if they are all on the host of the replica's first core.
-      extra_enqueues: functions that build further ops, which run whenever a batch is fed to a
-        replica.
     """
     batches = []
     for source, pipeline in sources:
@@ -89,17 +76,15 @@ def enqueue_together(
     nest = sources[0][0].nest
     remaining = iter(shards.pad_to_common_sizes(batches, nest.leaves))
     operations = []
-    for source, pipeline in sources:
+    for _, pipeline in sources:
         with tf.device(pipeline.device):
             operations.append(
                 _enqueue_shards(
                     [next(remaining) for _ in pipeline.replicas],
-                    source,
                     topology,
                     pipeline,
                     partition,
                     device_assignment,
-                    extra_enqueues,
                 )
             )
     return tf.group(*operations)
@@ -119,25 +104,20 @@ def _take_shards(
 
 def _enqueue_shards(
     replica_shards: Sequence[list[Any]],
-    source: InputSource,
     topology: BatchTopology,
     pipeline: Pipeline,
     partition: InputPartition | None,
     device_assignment: Any,
-    extra_enqueues: Sequence[ExtraEnqueue],
 ) -> Any:
     """Build the op that feeds tensors to each replica of an input pipeline.
 
     Args:
       replica_shards: the tensors for each replica.
-      source: describes the tensors of the pipeline's batches.
       topology: determines which cores belong to which replica.
       pipeline: determines which replicas to feed.
       partition: how a replica's tensors are divided among its cores; None feeds the whole tensors
         to the first core.
       device_assignment: a DeviceAssignment, or None; it determines the host of each core.
-      extra_enqueues: functions that build further ops, which run whenever a batch is fed to a
-        replica.
     """
     operations = []
     for replica, tensors in zip(pipeline.replicas, replica_shards, strict=True):
@@ -147,10 +127,6 @@ def _enqueue_shards(
             for core, part in enumerate(core_parts)
             if part
         ]
-        features, labels = source.nest.pack(tensors[: len(source.nest.leaves)])
-        with tf.device(topology.host_device(topology.host_of(replica))):
-            extra_operations = [build(features, labels, replica) for build in extra_enqueues]
-        operations += [operation for operation in extra_operations if operation is not None]
     return tf.group(*operations)
 
 

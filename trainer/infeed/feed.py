@@ -12,7 +12,6 @@ from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology, Pipeline
 from trainer.hooks.training_hooks import DatasetInitializerHook
 from trainer.infeed import enqueue, input_source, narrowing, partition, shards, tensor_nest
-from trainer.infeed.enqueue import ExtraEnqueue
 from trainer.infeed.final_batch_padding import FinalBatchPadding, RefusePartialBatches
 from trainer.infeed.input_source import InputSource
 from trainer.infeed.partition import InputPartition
@@ -82,7 +81,6 @@ def build_infeed(
     input_partition_dims: Any = None,
     device_assignment: Any = None,
     only_first_core_computes: bool = False,
-    extra_enqueues: Sequence[ExtraEnqueue] = (),
 ) -> Infeed:
     """Build, in the default graph, the ops that feed the input of all cores.
 
@@ -105,8 +103,6 @@ def build_infeed(
         hosts; None if they are all on the host of the replica's first core.
       only_first_core_computes: whether to feed whole tensors to the first core of each replica. If
         so, input_partition_dims is only checked.
-      extra_enqueues: functions of features, labels and the number of a replica. Each returns an op
-        that runs whenever a batch is fed to the replica, or None.
 
     Raises:
       InvalidType: input_fn returned a value that is not a tensor, or a tensor that a TPU does not
@@ -143,7 +139,6 @@ def build_infeed(
         parallel_get_next=parallel_get_next and not padding.keeps_row_order,
         partition=core_partition,
         device_assignment=device_assignment,
-        extra_enqueues=extra_enqueues,
     )
     initializers = [source.initializer for source, _ in sources if source.initializer is not None]
     may_be_partial = any(source.may_be_partial for source, _ in sources)

@@ -85,11 +85,7 @@ class ReplicatedStep:
         self._context = context
         self._parts = (*parts, *context.step_parts)
         self._program, self.infeed = context.build_infeed(
-            program,
-            input_fn,
-            padding=padding,
-            steps=steps,
-            extra_enqueues=[part.enqueue for part in self._parts],
+            program, input_fn, padding=padding, steps=steps
         )
         self._outfeed_every_n_steps = max(outfeed_every_n_steps, 1)
         self.outfeed = Outfeed(context.topology)

@@ -14,14 +14,17 @@ class StepPart:
     Other methods build ops in the graph around the computation, which run on the host. The methods
     are called in this order:
 
-    1. `enqueue`, on the host: once for each replica, next to the op that enqueues its batch.
-    2. `dequeue`, in the step: before model_fn.
-    3. `step_ops` and `outfeed`, in the step: after model_fn.
-    4. `host_ops`, on the host: only if `outfeed` returns tensors. It may be called a second time,
+    1. `dequeue`, in the step: before model_fn.
+    2. `step_ops` and `outfeed`, in the step: after model_fn.
+    3. `host_ops`, on the host: only if `outfeed` returns tensors. It may be called a second time,
        for steps in which only some replicas have a batch; both calls share their variables.
-    5. `hooks`, on the host: once.
+    4. `hooks`, on the host: once.
 
     While the session runs, `receive` is called for each outfeed in the order of the steps.
+
+    Embedding tables are not a step part: their ids are features of the batch, and look-up and
+    update are a part of the computation. `trainer.embedding` wraps model_fn to add them, so that
+    they also work off the TPU, where there are no step parts.
 
     Attributes:
       name: key of the part's tensors in the outfeed; error messages show the name. Each part of a
@@ -29,19 +32,6 @@ class StepPart:
     """
 
     name: str
-
-    def enqueue(self, features: Any, labels: Any, replica: int) -> Any:
-        """Build the op that feeds this part's data to a replica.
-
-        Args:
-          features: the features of the replica's batch, on the host.
-          labels: the labels of the replica's batch, on the host; None without labels.
-          replica: number of the replica.
-
-        Returns:
-          An op that runs once for each batch; None if the part feeds nothing.
-        """
-        return None
 
     def dequeue(self, batch: Batch) -> Batch:
         """Return the batch for model_fn, with the data that this part adds to it.

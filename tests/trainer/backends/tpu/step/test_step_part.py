@@ -26,15 +26,8 @@ class RowSumPart(StepPart):
 
     def __init__(self, has_host_ops: bool) -> None:
         self._has_host_ops = has_host_ops
-        self.enqueued: list[tuple[int, list[float]]] = []
         self.received: list[list[float]] = []
         self.hook = CountingHook()
-
-    def enqueue(self, features: Any, labels: Any, replica: int) -> Any:
-        def record(x: Any) -> None:
-            self.enqueued.append((replica, x.ravel().tolist()))
-
-        return tf.numpy_function(record, [features["x"]], [])
 
     def dequeue(self, batch: Batch) -> Batch:
         features = {**batch.features, "twice": 2.0 * batch.features["x"]}
@@ -112,7 +105,6 @@ def test_a_part_receives_the_values_of_all_replicas_in_training(
     estimator(tmp_path, part).train(counting_rows(4), max_steps=2)
     added = 100.0 if has_host_ops else 0.0
     assert part.received == [[2 + added, 4 + added], [6 + added, 8 + added]]
-    assert sorted(part.enqueued[:2]) == [(0, [1.0]), (1, [2.0])]
     assert part.hook.runs == 1
 
 
@@ -136,7 +128,6 @@ def test_parts_do_nothing_unless_they_override_a_method() -> None:
         name = "silent"
 
     part, batch = Silent(), Batch({"x": 1}, None)
-    assert part.enqueue({}, None, 0) is None
     assert part.dequeue(batch) is batch
     assert (part.step_ops(None), part.outfeed(None, batch), part.host_ops({})) == ((), None, None)
     assert part.hooks() == ()
