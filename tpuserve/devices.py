@@ -58,6 +58,11 @@ class TpuSystem:
         """Whether this process has a real or an emulated TPU to run TPU graphs on."""
         return self.tpu_cores > 0
 
+    @property
+    def device(self) -> str:
+        """The kind of device that runs the TPU graphs, "CPU" or "TPU"."""
+        return "CPU" if self.is_emulated else self.pjrt_platform.upper() or "TPU"
+
     def __str__(self) -> str:
         if not self.has_tpu:
             return "no TPU found"

@@ -191,23 +191,16 @@ def _select(
             f"metagraph {tag_sets.format_tags(tags)} of {where} needs a TPU; {hardware}. Set "
             f"TPUSERVE_EMULATED_TPU=1 to run it lowered to the CPU, or ask for {{serve}}."
         )
-    if hardware.pjrt_platform:
-        return MetaGraphSelection(
-            tags,
-            hardware.pjrt_platform.upper(),
-            lowered=False,
-            reason=reason,
-            is_tpu_graph=True,
-            runtime=PJRT_RUNTIME,
-            runtime_reason="which runs PJRT devices",
-        )
+    on_pjrt = bool(hardware.pjrt_platform)
     return MetaGraphSelection(
         tags,
-        "CPU" if hardware.is_emulated else "TPU",
+        hardware.device,
         lowered=hardware.is_emulated,
         reason=reason,
         is_tpu_graph=True,
         compiled=hardware.is_compiled,
+        runtime=PJRT_RUNTIME if on_pjrt else DEFAULT_RUNTIME,
+        runtime_reason="which runs PJRT devices" if on_pjrt else BY_DEFAULT,
     )
 
 

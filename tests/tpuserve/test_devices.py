@@ -66,6 +66,21 @@ def test_text_of_a_tpu_system_states_cores_and_emulation() -> None:
     assert str(TpuSystem(8, 2, is_emulated=True)).startswith("emulated TPU of 8 cores on 2 hosts")
 
 
+@pytest.mark.parametrize(
+    ("system", "device"),
+    [
+        (TpuSystem(8, 1), "TPU"),
+        (TpuSystem(8, 1, is_emulated=True), "CPU"),
+        (TpuSystem(1, 1, pjrt_platform="tpu"), "TPU"),
+        (TpuSystem(1, 1, pjrt_platform="cpu"), "CPU"),
+    ],
+)
+def test_device_is_a_cpu_if_a_cpu_takes_the_place_of_the_tpu(
+    system: TpuSystem, device: str
+) -> None:
+    assert system.device == device
+
+
 def test_emulation_of_a_block_overrides_the_environment_until_it_ends() -> None:
     environ = {"TPUSERVE_EMULATED_TPU": "4"}
     with tpuserve.emulated_tpu(cores=8, hosts=2, compiled=False):

@@ -100,7 +100,9 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
     # If TPU ops may have to be replaced by CPU ops, send the definitions of TensorFlow's ops with
     # the request. The replacement needs them, and the subprocess does not import TensorFlow.
     hardware = request.hardware
-    lowers = hardware.is_emulated or hardware.pjrt_platform or request.runtime == XLA_RUNTIME
+    lowers = request.runtime == XLA_RUNTIME or (
+        hardware.has_tpu and not hardware.is_run_by_tensorflow
+    )
     op_list = tensorflow_stub.serialized_op_list() if lowers else b""
     with subprocess.Popen(
         [*_COMMAND, *sys.path],

@@ -46,7 +46,7 @@ def get_error_advice(error: BaseException) -> Advice | None:
             f"tpuserve run --emulate-tpu 8 SCRIPT."
         )
     unsupported_ops = xla_errors.find_unsupported_ops(message)
-    if unsupported_ops and devices.find_tpu_system().is_emulated:
+    if unsupported_ops and devices.find_emulated_tpu_system() is not None:
         names = ", ".join(f"{op.op} ({op.node})" for op in unsupported_ops)
         return Advice(
             f"a TPU cannot run {names}. Wrap the op in tpu.outside_compilation, or compute it "

@@ -8,7 +8,7 @@ from types import FrameType
 
 import tensorflow as tf
 
-from tpuserve.devices import TpuSystem, find_tpu_system
+from tpuserve.devices import TpuSystem, find_emulated_tpu_system
 from trainer.tensorflow_internals import tpu_function
 
 # The modules of tpuserve that build TPU graphs. `find_active_emulated_tpu` returns None for them,
@@ -31,8 +31,8 @@ def find_active_emulated_tpu() -> TpuSystem | None:
       emulated, inside the body of a TPU computation, in calls from tpuserve's own modules, and in
       eager programs, which have no sessions.
     """
-    tpu_system = find_tpu_system()
-    if not tpu_system.is_emulated or _is_in_tpu_computation() or _is_called_by_our_builders():
+    tpu_system = find_emulated_tpu_system()
+    if tpu_system is None or _is_in_tpu_computation() or _is_called_by_our_builders():
         return None
     if tf.compat.v1.executing_eagerly_outside_functions():
         return None

@@ -4,7 +4,7 @@ import functools
 import logging
 from typing import Any
 
-from tpuserve.devices import find_tpu_system
+from tpuserve.devices import find_emulated_tpu_system
 from trainer.tensorflow_internals import tpu_cluster_resolver
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -25,8 +25,8 @@ def patch_cluster_resolver() -> None:
 
     @functools.wraps(original)
     def initialize(self: Any, tpu: Any = None, *arguments: Any, **named_arguments: Any) -> None:
-        tpu_system = find_tpu_system()
-        if tpu_system.is_emulated and tpu != _LOCAL:
+        tpu_system = find_emulated_tpu_system()
+        if tpu_system is not None and tpu != _LOCAL:
             logger.info("TPUClusterResolver(tpu=%r) resolves to this machine: %s", tpu, tpu_system)
             tpu = _LOCAL
             # Drop the argument coordinator_name, which would add a coordinator task to the cluster.

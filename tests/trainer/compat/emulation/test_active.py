@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu
 
-import tpuserve
 from tests.trainer.compat.emulation import own_session
 from tpuserve.export.tpu import tpu_call
 from trainer.compat.emulation.active import find_active_emulated_tpu
@@ -20,10 +19,10 @@ def emulated_tpu_graph() -> Iterator[None]:
         yield
 
 
-def test_graph_is_built_for_an_emulated_tpu_only() -> None:
+def test_graph_is_built_for_an_emulated_tpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(find_active_emulated_tpu()) == "emulated TPU of 8 cores, from emulated_tpu()"
-    with tpuserve.devices.EmulatedTpu(tpuserve.devices.TpuSystem(8, 1)):
-        assert find_active_emulated_tpu() is None
+    monkeypatch.setattr("tpuserve.devices._emulated_in_process", None)
+    assert find_active_emulated_tpu() is None
 
 
 def test_eager_program_has_no_active_emulated_tpu() -> None:
