@@ -17,6 +17,8 @@ FUNCTION_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 """The ops that call a function on the device of the caller."""
 # The type of the op that says how many replicas a TPU computation has, and which cores run them.
 REPLICATE_METADATA = "TPUReplicateMetadata"
+REPLICATED_INPUT, REPLICATED_OUTPUT = "TPUReplicatedInput", "TPUReplicatedOutput"
+"""The ops at the inputs and outputs of a TPU computation that `tpu.replicate` built."""
 
 # The attribute of the nodes in an XLA cluster that `tpu.rewrite` or `tpu.replicate` built. Its
 # value is the name of the cluster. Nodes of functions that the cluster calls do not have the

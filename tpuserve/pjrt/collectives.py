@@ -1,8 +1,8 @@
 """Replaces the collective ops of a training step, because TensorFlow has no XLA kernels for them.
 
-A CrossReplicaSum is replaced by an XlaAllReduce. An AllToAll or CollectivePermute is replaced by a
-custom call. After the translation to StableHLO, `tpuserve.stablehlo.spmd_collectives` replaces the
-custom call (a marker) by the collective.
+A reduction, such as CrossReplicaSum, is replaced by an XlaAllReduce. Any other collective, such as
+AllToAll, is replaced by a custom call. After the translation to StableHLO,
+`tpuserve.stablehlo.spmd_collectives` replaces the custom call (a marker) by the collective.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from typing import Any
 
 from tpuserve.graph.references import data_inputs, node_name
 from tpuserve.lowering.rules.node_rewriting import replace_op
+from tpuserve.lowering.rules.op_spec import OpKind
+from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.pjrt.randomness import RaiseUnsupported
 from tpuserve.stablehlo import spmd_collectives
-
-_WITH_MARKER = ("AllToAll", "CollectivePermute")
 
 
 def replace_collectives(
@@ -24,44 +24,41 @@ def replace_collectives(
     Args:
       graph: a GraphDef.
       shapes: name of a node in the main graph → the static shape of its first output.
-      refuse: raises an error. It is called for an AllToAll or CollectivePermute in a function,
-        because the custom call in its place needs a known shape.
+      refuse: raises an error. It is called for a collective that no custom call stands for, and
+        for one in a function, because the custom call in its place needs a known shape.
     """
     for function in graph.library.function:
         for node in function.node_def:
-            if node.op in _WITH_MARKER:
+            if _needs_marker(node):
                 refuse(node, function.signature.name)
-            _replace_sum(node)
+            _replace_reduction(node)
     constants = {node.name: node for node in graph.node if node.op in ("Const", "Identity")}
     for node in graph.node:
-        _replace_sum(node)
-        if node.op in _WITH_MARKER:
+        _replace_reduction(node)
+        if _needs_marker(node):
             shape = shapes.get(node.name)
-            if shape is None or None in shape:
+            if node.op not in _MARKERS or shape is None or None in shape:
                 refuse(node, "")
             _replace_by_marker(node, shape, _constant_rows(node, constants))
 
 
-def _replace_sum(node: Any) -> None:
-    if node.op == "CrossReplicaSum":
+def _needs_marker(node: Any) -> bool:
+    spec = op_spec(node.op)
+    return spec.kind is OpKind.COLLECTIVE and not spec.is_reduction
+
+
+def _replace_reduction(node: Any) -> None:
+    reduction = op_spec(node.op).reduction
+    if reduction:
         node.op = "XlaAllReduce"
-        node.attr["reduce_op"].s = b"Add"
+        node.attr["reduce_op"].s = reduction.encode()
         node.attr["mode"].s = b"CrossReplicaAndPartition"
 
 
 def _replace_by_marker(node: Any, shape: Any, rows: Sequence[Sequence[int]]) -> None:
-    attributes = node.attr
-    dtype = attributes["T"].type
-    if node.op == "CollectivePermute":
-        target, config = spmd_collectives.COLLECTIVE_PERMUTE, spmd_collectives.permute_config(rows)
-    else:
-        target = spmd_collectives.ALL_TO_ALL
-        config = spmd_collectives.all_to_all_config(
-            attributes["split_dimension"].i,
-            attributes["concat_dimension"].i,
-            attributes["split_count"].i,
-            rows,
-        )
+    dtype = node.attr["T"].type
+    target, make_config = _MARKERS[node.op]
+    config = make_config(node, rows)
     replace_op(node, "XlaCustomCallV2", data_inputs(node)[:1])
     node.attr["call_target_name"].s = target.encode()
     node.attr["backend_config"].s = config.encode()
@@ -71,6 +68,27 @@ def _replace_by_marker(node: Any, shape: Any, rows: Sequence[Sequence[int]]) -> 
     result = node.attr["result_shapes"].list.shape.add()
     for size in shape:
         result.dim.add(size=size)
+
+
+def _all_to_all_config(node: Any, groups: Sequence[Sequence[int]]) -> str:
+    return spmd_collectives.all_to_all_config(
+        node.attr["split_dimension"].i,
+        node.attr["concat_dimension"].i,
+        node.attr["split_count"].i,
+        groups,
+    )
+
+
+def _permute_config(node: Any, pairs: Sequence[Sequence[int]]) -> str:
+    return spmd_collectives.permute_config(pairs)
+
+
+# Type of a collective op → (the name of the custom call that stands for it, a function that takes
+# the node and the rows of its second input and returns the backend_config of the custom call).
+_MARKERS = {
+    "AllToAll": (spmd_collectives.ALL_TO_ALL, _all_to_all_config),
+    "CollectivePermute": (spmd_collectives.COLLECTIVE_PERMUTE, _permute_config),
+}
 
 
 def _constant_rows(node: Any, constants: Mapping[str, Any]) -> Sequence[Sequence[int]]:

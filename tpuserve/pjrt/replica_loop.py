@@ -12,7 +12,12 @@ import tensorflow as tf
 
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph import batch_rows, row_sharding
-from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, REPLICATE_METADATA, skip_identities
+from tpuserve.graph.graph_walk import (
+    CLUSTER_ATTRIBUTE,
+    REPLICATE_METADATA,
+    REPLICATED_INPUT,
+    skip_identities,
+)
 from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from tpuserve.graph.row_sharding import RowSharding
 from tpuserve.stablehlo.abstract_tensor import VariableSpec, shape_from_proto
@@ -93,7 +98,7 @@ class LoopArguments:
             elif producer.op == "Const":
                 value = tensor_util.MakeNdarray(producer.attr["value"].tensor)
                 arguments.constants[name] = value
-            elif producer.op == "TPUReplicatedInput":
+            elif producer.op == REPLICATED_INPUT:
                 iterations = tensor_name(producer.input[0])
                 arguments.counts.append(name)
             elif name in used:

@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.lowering.rules.op_table import op_spec
 from trainer.distribution.cross_shard import CrossShardOptimizer, cross_replica_sum
 from trainer.model import patching
 from trainer.tensorflow_internals import tpu_function, tpu_optimizer
 
 logger = logging.getLogger("tensorflow.trainer")
 
-_SUM = "CrossReplicaSum"
 # Optimizers that sum gradients over the replicas themselves. While one of their methods runs, the
 # patched methods do not average, so that the gradients are not combined twice.
 _REDUCING_OPTIMIZERS = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
@@ -162,7 +162,7 @@ def _average(gradient: Any) -> Any:
 
 
 def _is_summed(gradient: Any) -> bool:
-    """Return whether a gradient depends on a CrossReplicaSum op, which sums over the replicas.
+    """Return whether a gradient depends on an op, such as CrossReplicaSum, that sums over replicas.
 
     Such a gradient is not averaged again.
     """
@@ -171,7 +171,7 @@ def _is_summed(gradient: Any) -> bool:
     seen = set(pending)
     while pending:
         operation = pending.pop()
-        if operation.type == _SUM:
+        if op_spec(operation.type).is_reduction:
             return True
         for tensor in operation.inputs:
             if tensor.op not in seen:

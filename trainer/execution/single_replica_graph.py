@@ -4,9 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.lowering.rules.op_table import op_spec
 from trainer.tensorflow_internals import defined_function
-
-_SUM = "CrossReplicaSum"
 
 
 class SingleReplicaGraph(tf.Graph):
@@ -29,7 +28,7 @@ class SingleReplicaGraph(tf.Graph):
         op_def: Any = None,
         compute_device: bool = True,
     ) -> Any:
-        if op_type == _SUM:
+        if op_spec(op_type).is_reduction:
             op_type, inputs, op_def = "Identity", list(inputs)[:1], None
             input_types = list(input_types)[:1] if input_types is not None else None
             attrs = {"T": attrs["T"]}
@@ -39,7 +38,7 @@ class SingleReplicaGraph(tf.Graph):
 
     def _add_function(self, function: Any) -> None:
         definition = function.cached_definition
-        if any(node.op == _SUM for node in definition.node_def):
+        if any(op_spec(node.op).is_reduction for node in definition.node_def):
             function = defined_function._from_definition(_replace_sums(definition))
         super()._add_function(function)
 
@@ -48,7 +47,7 @@ def _replace_sums(definition: Any) -> Any:
     copy = type(definition)()
     copy.CopyFrom(definition)
     for node in copy.node_def:
-        if node.op == _SUM:
+        if op_spec(node.op).is_reduction:
             node.op = "Identity"
             # Remove only the second input, the group assignment, because an Identity has one input.
             # The other inputs are control inputs, which stay.

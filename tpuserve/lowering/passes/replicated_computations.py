@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuserve.errors import LoweringError
-from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, REPLICATE_METADATA
+from tpuserve.graph.graph_walk import (
+    CLUSTER_ATTRIBUTE,
+    REPLICATE_METADATA,
+    REPLICATED_INPUT,
+    REPLICATED_OUTPUT,
+)
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.core_placement import first_cores
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
@@ -19,8 +24,6 @@ from tpuserve.lowering.passes.unrolled_graph import ReplicaContext, UnrolledGrap
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
-
-_INPUT, _OUTPUT = "TPUReplicatedInput", "TPUReplicatedOutput"
 
 
 def lower_computations(
@@ -80,7 +83,7 @@ def _unroll_computation(graph: GraphIR, name: str, context: ReplicaContext) -> G
         [*others, *graph.arguments],
     )
     for producer in {value.producer for value in external} & others.keys():
-        if others[producer].op == _INPUT:
+        if others[producer].op == REPLICATED_INPUT:
             del others[producer]
     return _insert_unrolled(graph, members, others, unrolled, types)
 
@@ -144,7 +147,7 @@ def _insert_unrolled(
 
     for node in others.values():
         node.controls = replaced_controls(node.controls)
-        if node.op == _OUTPUT and node.inputs[0].producer in members:
+        if node.op == REPLICATED_OUTPUT and node.inputs[0].producer in members:
             copies = unrolled.values[node.inputs[0]]
             node.inputs = copies
             node.definition = _identity_n(types[Value(node.name)], len(copies))
@@ -188,7 +191,7 @@ def _replica_values(value: Value, nodes: dict[str, Node], num_replicas: int) -> 
       num_replicas: the number of replicas.
     """
     node = nodes.get(value.producer)
-    if node is None or node.op != _INPUT:
+    if node is None or node.op != REPLICATED_INPUT:
         return [value] * num_replicas
     if len(node.inputs) == num_replicas:
         return list(node.inputs)

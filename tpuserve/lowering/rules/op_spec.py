@@ -138,7 +138,9 @@ class OpSpec:
         once; None for an op that each replica runs by itself.
       invariance: a function that returns whether all replicas get the same outputs. None means that
         they do if their inputs are the same and the op is not random.
-      is_reduction: whether the op combines values of several replicas into one, such as their sum.
+      reduction: the name of the reduction, as in XlaAllReduce's attribute reduce_op, of an op that
+        combines values of several replicas into one: "Add" for a sum. The inputs of such an op are
+        the value and the group assignment. Empty for all other ops.
       is_clustered: whether XLA may compile the op in the same function as other ops.
     """
 
@@ -149,7 +151,7 @@ class OpSpec:
     renamed_outputs: Mapping[str, str] = field(default_factory=dict)
     lower_replicated: ReplicatedLowering | None = None
     invariance: InvarianceRule | None = None
-    is_reduction: bool = False
+    reduction: str = ""
     is_clustered: bool = True
 
     @property
@@ -165,6 +167,11 @@ class OpSpec:
         constant on each replica.
         """
         return self.lower_replicated is not None
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether the op combines values of several replicas into one, such as their sum."""
+        return bool(self.reduction)
 
     @property
     def is_random(self) -> bool:

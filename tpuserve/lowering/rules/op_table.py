@@ -9,11 +9,13 @@ to the table, and write the function that replaces the op. An example of an `OpS
         is_tpu_op=True,
         lower_replicated=collectives.lower_cross_replica_sum,
         invariance=collectives.is_full_all_reduce,
-        is_reduction=True,
+        reduction="Add",
     )
 
-The passes of the lowering, the verification of exported models and the advice in error messages all
-use the table.
+The passes of the lowering, the step on PJRT devices, the verification of exported models and the
+advice in error messages all use the table. For PJRT devices, a collective that is no reduction also
+needs a custom call: add it to `tpuserve.pjrt.collectives` and to
+`tpuserve.stablehlo.spmd_collectives`.
 """
 
 from fnmatch import fnmatchcase
@@ -84,7 +86,7 @@ _REPLICAS = (
         is_tpu_op=True,
         lower_replicated=collectives.lower_cross_replica_sum,
         invariance=collectives.is_full_all_reduce,
-        is_reduction=True,
+        reduction="Add",
     ),
     OpSpec(
         "AllToAll",

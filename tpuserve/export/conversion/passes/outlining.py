@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tpuserve.export.tpu.batching import BatchConfig
-from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, REPLICATE_METADATA, TPU_CALL
+from tpuserve.graph.graph_walk import (
+    CLUSTER_ATTRIBUTE,
+    REPLICATE_METADATA,
+    REPLICATED_OUTPUT,
+    TPU_CALL,
+)
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.saved_model.batch_functions import OP as BATCH_FUNCTION
@@ -65,7 +70,7 @@ def make_tpu_function(body: GraphIR, name: str, library: "Library") -> "Function
         computed.device = _CORE_DEVICE
         nodes += [
             Node(inner, computed, [value]),
-            Node(outer, _define("TPUReplicatedOutput", T=dtype, num_replicas=1), [Value(inner)]),
+            Node(outer, _define(REPLICATED_OUTPUT, T=dtype, num_replicas=1), [Value(inner)]),
             Node(result, _define("Identity", T=dtype), [Value(outer)]),
         ]
         results.append(Value(result))
