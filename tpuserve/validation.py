@@ -3,13 +3,19 @@
 import math
 import numbers
 import operator
+from collections.abc import Sequence
 from typing import Any
 
-from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve.errors import InvalidSetting, InvalidType, TpuserveError
 
 
 def check_integer(
-    name: str, value: Any, *, least: int | None = None, optional: bool = False
+    name: str,
+    value: Any,
+    *,
+    least: int | None = None,
+    optional: bool = False,
+    error: type[TpuserveError] = InvalidSetting,
 ) -> None:
     """Check that a value is a whole number, and not less than a minimum.
 
@@ -18,10 +24,11 @@ def check_integer(
       value: the value from the user; NumPy integers count as whole numbers, booleans do not.
       least: the minimum; None allows every whole number.
       optional: whether None is valid.
+      error: the class of the error about a value that is less than the minimum.
 
     Raises:
       InvalidType: the value is not a whole number.
-      InvalidSetting: the value is less than the minimum.
+      InvalidSetting: the value is less than the minimum, unless `error` is another class.
     """
     if value is None and optional:
         return
@@ -34,7 +41,7 @@ def check_integer(
     if number is None:
         raise InvalidType(f"{message[:-1]}; it must be int.")
     if least is not None and number < least:
-        raise InvalidSetting(message)
+        raise error(message)
 
 
 def round_up_steps(name: str, value: Any) -> Any:
@@ -59,30 +66,68 @@ def round_up_steps(name: str, value: Any) -> Any:
     return value
 
 
-def check_duration(
-    name: str, value: Any, *, zero: bool = True, unit: str = "seconds", optional: bool = False
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    optional: bool = False,
 ) -> None:
-    """Check that a duration is a number and not negative; fractions are valid.
+    """Check that a value is a number within bounds; fractions are valid, NaN is not.
 
     Args:
       name: the name of the setting in error messages.
-      value: the value from the user, in `unit`.
-      zero: whether 0 is valid.
-      unit: the unit of the value in error messages.
+      value: the value from the user; NumPy numbers are valid, booleans are not.
+      least: the minimum, which is valid; None for no bound, as for the other bounds.
+      above: a lower bound that is not valid itself.
+      most: the maximum, which is valid.
+      below: an upper bound that is not valid itself.
       optional: whether None is valid.
 
     Raises:
       InvalidType: the value is no number.
-      InvalidSetting: the value is negative, NaN, or 0 where 0 is not valid.
+      InvalidSetting: the value is NaN, or not within the bounds.
     """
     if value is None and optional:
         return
-    bound = "at least 0" if zero else "more than 0"
-    message = f"{name} is {value!r}. Give {bound} {unit}{', or None' if optional else ''}."
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidType(message)
-    number = float(value)
-    # Do not write the condition as `value < 0`: all comparisons with NaN are false, so that NaN
-    # would be accepted.
-    if not (number >= 0 if zero else number > 0):
-        raise InvalidSetting(message)
+    limits: tuple[tuple[str, Any, float | None], ...] = (
+        ("at least", operator.ge, least),
+        ("more than", operator.gt, above),
+        ("at most", operator.le, most),
+        ("less than", operator.lt, below),
+    )
+    bounds = [bound for bound in limits if bound[2] is not None]
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    is_within = is_number and all(compare(value, limit) for _, compare, limit in bounds)
+    if is_within and not math.isnan(value):
+        return
+    condition = " and ".join(f"{words} {limit:g}" for words, _, limit in bounds)
+    raise (InvalidSetting if is_number else InvalidType)(
+        f"{name} is {value!r}. Give a number{' that is ' if bounds else ''}{condition}"
+        f"{', or None' if optional else ''}."
+    )
+
+
+def check_sizes(name: str, sizes: Any, *, optional: bool = False) -> None:
+    """Check that a value is a list of sizes, which are whole numbers of at least 1.
+
+    Args:
+      name: the name of the setting in error messages.
+      sizes: the value from the user.
+      optional: whether None is valid.
+
+    Raises:
+      InvalidType: the value is no list of whole numbers.
+      InvalidSetting: a size is less than 1.
+    """
+    if sizes is None and optional:
+        return
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str | bytes):
+        raise InvalidType(
+            f"{name} is {sizes!r}. Give a list of whole numbers{', or None' if optional else ''}."
+        )
+    for size in sizes:
+        check_integer(f"A size of {name}", size, least=1)

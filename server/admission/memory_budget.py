@@ -3,7 +3,8 @@
 import threading
 from types import TracebackType
 
-from tpuserve.errors import InvalidSetting, MemoryBudgetExceeded, RequestTooLarge
+from tpuserve import validation
+from tpuserve.errors import MemoryBudgetExceeded, RequestTooLarge
 
 
 class MemoryBudget:
@@ -26,10 +27,7 @@ class MemoryBudget:
         Raises:
           InvalidSetting: The number is not positive.
         """
-        if max_bytes <= 0:
-            raise InvalidSetting(
-                f"--max_request_memory_bytes is {max_bytes}. Give a positive number of bytes."
-            )
+        validation.check_integer("--max_request_memory_bytes", max_bytes, least=1)
         self.max_bytes = max_bytes
         self._reserved_bytes = 0
         self._lock = threading.Lock()

@@ -16,6 +16,7 @@ from typing import Any
 
 from server.config import messages, textproto
 from tpuserve.errors import InvalidConfig
+from tpuserve.validation import check_integer
 
 PER_MODEL_FILE = "batching_params.pbtxt"
 
@@ -84,12 +85,9 @@ class BatchingParameters:
                 f"batching_policy is {self.batching_policy!r}. Give {' or '.join(POLICIES)}."
             )
         for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads"):
-            if getattr(self, name) < 1:
-                raise InvalidConfig(f"{name} is {getattr(self, name)}. Give a positive number.")
-        if self.batch_timeout_micros < 0:
-            raise InvalidConfig(
-                f"batch_timeout_micros is {self.batch_timeout_micros}. Give 0 or more."
-            )
+            check_integer(name, getattr(self, name), least=1, error=InvalidConfig)
+        timeout = self.batch_timeout_micros
+        check_integer("batch_timeout_micros", timeout, least=0, error=InvalidConfig)
         if not 0 < self.largest_batch <= self.max_batch_size:
             raise InvalidConfig(
                 f"max_execution_batch_size is {self.largest_batch} and max_batch_size "

@@ -14,6 +14,7 @@ from server.config.batching_parameters import BatchingParameters
 from server.config.model_config import PLATFORM
 from server.config.settings import Settings
 from tpuserve.errors import InvalidConfig
+from tpuserve.validation import check_integer
 
 _DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Settings)}
 
@@ -151,8 +152,7 @@ def _from_message(config: Any) -> PlatformConfig:
         "num_tflite_interpreters_per_pool": config.num_tflite_interpreters_per_pool,
     }
     for name, count in counts.items():
-        if count < 0:
-            raise InvalidConfig(f"{name} is {count}. Give 0 or more.")
+        check_integer(name, count, least=0, error=InvalidConfig)
     batching = None
     if config.HasField("batching_parameters"):
         batching = batching_parameters.from_message(config.batching_parameters)

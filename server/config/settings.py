@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from server.config.model_config import ENGINES, TENSORFLOW_ENGINE
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting
 from tpuserve.tags import TagSet
 
@@ -183,8 +184,7 @@ class Settings:
         self._check_otlp_endpoint()
         self._check_routes()
         for name in _NON_NEGATIVE:
-            if getattr(self, name) < 0:
-                raise InvalidSetting(f"--{name} is {getattr(self, name)}. Give 0 or more.")
+            validation.check_number(f"--{name}", getattr(self, name), least=0)
         if self.max_requests_in_flight_per_peer < -1:
             raise InvalidSetting(
                 f"--max_requests_in_flight_per_peer is {self.max_requests_in_flight_per_peer}. "

@@ -146,7 +146,10 @@ def test_malformed_file_is_told_as_scripts_of_the_original_know_it(tmp_path: Pat
     [
         (["--saved_model_tags=serve,gpu"], "no metagraph tagged {gpu, serve} (asked for) in"),
         (["--fail_if_no_model_versions_found", "--model_base_path=absent"], "Unable to find a"),
-        (["--max_request_bytes=-1"], "--max_request_bytes is -1. Give 0 or more."),
+        (
+            ["--max_request_bytes=-1"],
+            "--max_request_bytes is -1. Give a number that is at least 0.",
+        ),
         (["--api_keys_file=absent"], "absent"),
         (["--model_config_file=absent"], "cannot read absent: No such file or directory."),
         (["--api_keys_file=absent", PROCESSES], "absent"),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tpuserve import validation
 from tpuserve.client import retries
 from tpuserve.client.address import ApiName, create_api, parse_url
 from tpuserve.client.arrays import Array
@@ -10,7 +11,7 @@ from tpuserve.client.call import Call, Reply, Result, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.client.retries import Deadline
 from tpuserve.client.transports.transport import DEFAULT_MAX_REPLY_BYTES, Connection
-from tpuserve.errors import InvalidSetting, TpuserveError
+from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
@@ -207,5 +208,4 @@ def check_settings(timeout_s: float, attempts: int) -> None:
       InvalidSetting: the time limit is not positive, or there is less than one attempt.
     """
     Deadline(timeout_s)
-    if attempts < 1:
-        raise InvalidSetting(f"attempts is {attempts}. Give 1 or more; 1 means no retry.")
+    validation.check_integer("attempts", attempts, least=1)

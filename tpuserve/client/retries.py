@@ -4,13 +4,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from tpuserve.errors import (
-    DeadlineExceeded,
-    InvalidSetting,
-    LimitReached,
-    TpuserveError,
-    Unavailable,
-)
+from tpuserve import validation
+from tpuserve.errors import DeadlineExceeded, LimitReached, TpuserveError, Unavailable
 
 if TYPE_CHECKING:
     from tpuserve.client.call import Call, Reply
@@ -35,9 +30,7 @@ class Deadline:
         Raises:
           InvalidSetting: the time limit is not positive.
         """
-        # Do not write `timeout_s <= 0`: it is false for NaN, which must be refused too.
-        if not timeout_s > 0:
-            raise InvalidSetting(f"timeout_s is {timeout_s}. Give a number of seconds above 0.")
+        validation.check_number("timeout_s", timeout_s, above=0)
         self.timeout_s = timeout_s
         self._end = time.monotonic() + timeout_s
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 
+from tpuserve import validation
 from tpuserve.compilation import chips
 from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.compiler import Compiler
@@ -85,10 +86,7 @@ def compile(
         out of range.
     """
     _check_numbers(batch_sizes, unknown_dimension, load, most_batch_sizes)
-    if latency_goal_ms is not None and not latency_goal_ms > 0:
-        raise InvalidSetting(
-            f"latency_goal_ms is {latency_goal_ms}. Give a number of milliseconds above 0."
-        )
+    validation.check_number("latency_goal_ms", latency_goal_ms, above=0, optional=True)
     with nullcontext(compiler) if compiler else Compiler(processes, cache) as workers:
         targets = workers.describe_targets(list(dict.fromkeys(topologies)))
         progress(0, 0, "reading the graph")
@@ -118,14 +116,16 @@ def _check_numbers(
     load: Mapping[int, float] | None,
     most_batch_sizes: int,
 ) -> None:
-    named = [("batch_size", size) for size in batch_sizes or ()]
-    named += [("unknown_dimension", unknown_dimension), ("most_batch_sizes", most_batch_sizes)]
-    named += [("a request of load", rows) for rows in load or ()]
-    for name, number in named:
-        if number < 1:
-            raise InvalidSetting(f"{name} is {number}. Give a whole number of at least 1.")
-    if load is not None and not (load and all(weight > 0 for weight in load.values())):
-        raise InvalidSetting(f"load is {load}. Give each request size a weight above 0.")
+    validation.check_sizes("batch_sizes", batch_sizes, optional=True)
+    validation.check_integer("unknown_dimension", unknown_dimension, least=1)
+    validation.check_integer("most_batch_sizes", most_batch_sizes, least=1)
+    if load is None:
+        return
+    validation.check_sizes("load", list(load))
+    for rows, weight in load.items():
+        validation.check_number(f"The weight of {rows} in load", weight, above=0)
+    if not load:
+        raise InvalidSetting("load is empty. Give a size of requests and its weight, or None.")
 
 
 @dataclass

@@ -6,14 +6,13 @@ Source: tensorflow/serving, servables/tensorflow/saved_model_warmup.cc.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tpuserve import samples
+from tpuserve import samples, validation
 from tpuserve.errors import ExportError, InvalidInput, InvalidSetting, InvalidType
 from tpuserve.saved_model import batch_functions, warm_up_file
 
@@ -51,22 +50,11 @@ class WarmUp:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.batch_sizes is not None:
-            _check_batch_sizes(self.batch_sizes)
+        validation.check_sizes("batch_sizes", self.batch_sizes, optional=True)
+        if self.batch_sizes is not None and not self.batch_sizes:
+            raise InvalidSetting("batch_sizes is empty. Give a number of rows, or None.")
         if self.inputs is not None and not isinstance(self.inputs, Mapping):
             raise InvalidType(f"inputs is {self.inputs!r}. Give a dict of alias → array.")
-
-
-def _check_batch_sizes(sizes: Any) -> None:
-    if isinstance(sizes, str | bytes) or not isinstance(sizes, Sequence):
-        raise InvalidType(f"batch_sizes is {sizes!r}. Give a list of numbers of rows.")
-    for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, Integral):
-            raise InvalidType(f"batch_sizes has {size!r}. Give whole numbers of rows.")
-        if size < 1:
-            raise InvalidSetting(f"batch_sizes has {size}. Give numbers of at least 1.")
-    if not sizes:
-        raise InvalidSetting("batch_sizes is empty. Give a number of rows, or None.")
 
 
 def normalize_warm_up(value: WarmUp | bool | None) -> WarmUp | None:

@@ -3,12 +3,11 @@
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from tpuserve import tags, validation
-from tpuserve.errors import InvalidSetting, InvalidType, TpuserveError
+from tpuserve.errors import InvalidType, TpuserveError
 from tpuserve.export import debug_info
 from tpuserve.saved_model.signature import Signature
 from tpuserve.verification import metagraph_runs, metagraphs
@@ -68,8 +67,11 @@ def verify(
       InvalidInput: The file of inputs does not fit the signatures.
       InvalidSetting, InvalidType: An argument is out of range or has the wrong type.
     """
-    _check_tolerances(atol, rtol)
-    _check_selection(batch_sizes, signatures)
+    validation.check_number("atol", atol, least=0, below=math.inf)
+    validation.check_number("rtol", rtol, least=0, below=math.inf)
+    validation.check_sizes("batch_sizes", batch_sizes, optional=True)
+    if signatures is not None:
+        _check_signatures(signatures)
     validation.check_integer("runs", runs, least=0)
     validation.check_integer("seed", seed, least=0)
     inputs_path = None if inputs is None else _to_path("inputs", inputs)
@@ -210,31 +212,12 @@ def _ignore_progress(done: int, total: int, step: str) -> None:
     pass
 
 
-def _check_tolerances(atol: Any, rtol: Any) -> None:
-    for name, value in (("atol", atol), ("rtol", rtol)):
-        message = f"{name} is {value!r}. Give a number of at least 0."
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise InvalidType(message)
-        if not (math.isfinite(value) and float(value) >= 0):
-            raise InvalidSetting(message)
-
-
-def _check_selection(batch_sizes: Any, signatures: Any) -> None:
-    if batch_sizes is not None:
-        if not _is_list(batch_sizes):
-            raise InvalidType(
-                f"batch_sizes is {batch_sizes!r}. Give a list of whole numbers, or None."
-            )
-        for size in batch_sizes:
-            validation.check_integer("A size of batch_sizes", size, least=1)
-    if signatures is not None and not (
-        _is_list(signatures) and all(isinstance(name, str) for name in signatures)
-    ):
+def _check_signatures(signatures: Any) -> None:
+    is_list = isinstance(signatures, Collection) and not isinstance(
+        signatures, str | bytes | Mapping
+    )
+    if not is_list or not all(isinstance(name, str) for name in signatures):
         raise InvalidType(f"signatures is {signatures!r}. Give a list of names, or None.")
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
 
 
 def _to_path(argument: str, value: Any) -> Path:

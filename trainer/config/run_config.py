@@ -442,20 +442,17 @@ class RunConfig:
         validation.check_integer(
             "RunConfig experimental_max_worker_delay_secs", delay, optional=True
         )
-        validation.check_duration(
-            "RunConfig save_checkpoints_secs", self.save_checkpoints_secs, optional=True
+        validation.check_number(
+            "RunConfig save_checkpoints_secs", self.save_checkpoints_secs, least=0, optional=True
         )
-        validation.check_duration(
+        validation.check_number(
             "RunConfig keep_checkpoint_every_n_hours",
             self.keep_checkpoint_every_n_hours,
-            zero=False,
-            unit="hours",
+            above=0,
             optional=True,
         )
-        validation.check_duration(
-            "RunConfig session_creation_timeout_secs",
-            self.session_creation_timeout_secs,
-            zero=False,
+        validation.check_number(
+            "RunConfig session_creation_timeout_secs", self.session_creation_timeout_secs, above=0
         )
         self._check_strategies()
         self._check_session_config()

@@ -346,7 +346,7 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
           InvalidSetting: an interval is out of range.
           InvalidType: an interval is not a number.
         """
-        validation.check_duration("run_every_secs", every_secs, optional=True)
+        validation.check_number("run_every_secs", every_secs, least=0, optional=True)
         validation.check_integer("run_every_steps", every_steps, least=1, optional=True)
         self._should_stop_fn = should_stop_fn
         self._interval = every_steps if every_secs is None else every_secs

@@ -84,7 +84,7 @@ class EvalSpec(NamedTupleMixin):
         )
         object.__setattr__(self, "exporters", _validate_exporters(self.exporters))
         for name in ("start_delay_secs", "throttle_secs"):
-            validation.check_duration(f"EvalSpec {name}", getattr(self, name))
+            validation.check_number(f"EvalSpec {name}", getattr(self, name), least=0)
 
 
 def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:

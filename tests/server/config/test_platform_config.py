@@ -120,11 +120,11 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
         ),
         (
             adapted("batching_parameters { max_batch_size { value: 0 } }"),
-            "/platform.config: max_batch_size is 0. Give a positive number.",
+            "/platform.config: max_batch_size is 0. Give a whole number of at least 1.",
         ),
         (
             adapted("model_warmup_options { num_model_warmup_threads { value: -1 } }"),
-            "/platform.config: num_model_warmup_threads is -1. Give 0 or more.",
+            "/platform.config: num_model_warmup_threads is -1. Give a whole number of at least 0.",
         ),
     ],
 )

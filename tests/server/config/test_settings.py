@@ -56,7 +56,7 @@ def test_one_face_may_be_off() -> None:
             },
             "are all set",
         ),
-        ({"max_request_bytes": -1}, "--max_request_bytes is -1. Give 0 or more"),
+        ({"max_request_bytes": -1}, "--max_request_bytes is -1. Give a number that is at least 0"),
         ({"otlp_endpoint": "collector:4317"}, "'collector:4317', which is no URL of a host. Give"),
         ({"predict_route": "predict"}, "--predict_route is 'predict'. Give a path, as /predict."),
         (

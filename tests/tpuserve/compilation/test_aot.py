@@ -229,9 +229,9 @@ def on_the_host(x: Any) -> Any:
             "libtpu does not support topology",
         ),
         (on_the_host, {"signature_names": ["a"]}, SignatureNotFound, "'a'.*found serving_default"),
-        (on_the_host, {"batch_sizes": [0]}, InvalidSetting, "batch_size is 0"),
+        (on_the_host, {"batch_sizes": [0]}, InvalidSetting, "A size of batch_sizes is 0"),
         (on_the_host, {"unknown_dimension": 0}, InvalidSetting, "unknown_dimension is 0"),
-        (on_the_host, {"load": {8: 0.0}}, InvalidSetting, "weight above 0"),
+        (on_the_host, {"load": {8: 0.0}}, InvalidSetting, "weight of 8 in load is 0.0"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused(

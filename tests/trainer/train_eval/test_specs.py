@@ -39,7 +39,10 @@ def test_max_steps_must_be_positive(max_steps: int) -> None:
     ("changes", "complaint"),
     [
         ({"steps": 0}, "EvalSpec steps is 0"),
-        ({"start_delay_secs": -1}, "start_delay_secs is -1. Give at least 0"),
+        (
+            {"start_delay_secs": -1},
+            "start_delay_secs is -1. Give a number that is at least 0",
+        ),
         ({"throttle_secs": -0.5}, "throttle_secs is -0.5"),
         ({"exporters": [FinalExporter("a", receiver_fn)] * 2}, "two or more exporters .* 'a'"),
         ({"exporters": FinalExporter("", receiver_fn)}, "name that is None or empty; found ''"),

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve import validation
-from tpuserve.errors import ExportError, InvalidSetting, InvalidType
+from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export import large_constants
 from tpuserve.tensorflow_internals import ConcreteFunction, func_graph_from_py_func, gen_batch_ops
 
@@ -45,14 +45,9 @@ class BatchConfig:
         validation.check_integer("max_batch_size", self.max_batch_size, least=1)
         validation.check_integer("batch_timeout_micros", self.batch_timeout_micros, least=0)
         validation.check_integer("max_enqueued_batches", self.max_enqueued_batches, least=1)
-        sizes = () if self.allowed_batch_sizes is None else self.allowed_batch_sizes
-        if isinstance(sizes, str | bytes) or not isinstance(sizes, Sequence):
-            raise InvalidType(
-                f"allowed_batch_sizes is {sizes!r}. Give a list of whole numbers, or None."
-            )
-        for size in sizes:
-            validation.check_integer("A size of allowed_batch_sizes", size, least=1)
-        object.__setattr__(self, "allowed_batch_sizes", tuple(sizes))
+        validation.check_sizes("allowed_batch_sizes", self.allowed_batch_sizes, optional=True)
+        sizes = tuple(self.allowed_batch_sizes or ())
+        object.__setattr__(self, "allowed_batch_sizes", sizes)
         if list(sizes) != sorted(set(sizes)):
             raise InvalidSetting(
                 f"allowed_batch_sizes is {list(sizes)}. Give each size once, in increasing order: "
