@@ -166,9 +166,7 @@ class EmbeddingConfigSpec(NamedTupleMixin):
                 f'Invalid partition_strategy {self.partition_strategy}. Must be one of "mod" or '
                 f'"div".'
             )
-        limit = self.clipping_limit
-        if limit is not None and not limit > 0:
-            raise InvalidSetting(f"clipping_limit is {limit}. Give a number above 0, or None.")
+        validation.check_number("clipping_limit", self.clipping_limit, above=0, optional=True)
         if self.feature_columns:
             self._check_columns()
         else:

@@ -8,6 +8,7 @@ tf.compat.v1.tpu.experimental in TensorFlow 2.15 (tensorflow/python/tpu/tpu_embe
 from dataclasses import dataclass
 from typing import Any
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting
 
 __all__ = [
@@ -66,19 +67,15 @@ class OptimizationParameters:
         if not is_met:
             raise InvalidSetting(f"{type(self).__name__}: {problem}.")
 
-    def _require_at_least_0(self, *names: str) -> None:
-        """Raise InvalidSetting if the value of one of these attributes is negative."""
-        for name in names:
-            value = getattr(self, name)
-            self._require(value >= 0, f"{name} is {value}; it must be at least 0")
+    def _check_numbers(self, *names: str, **bounds: Any) -> None:
+        """Raise InvalidSetting if the value of one of these attributes is not within the bounds.
 
-    def _require_decay_rates(self, *names: str) -> None:
-        """Raise InvalidSetting if the value of one of these attributes is not in [0, 1)."""
+        Args:
+          names: names of attributes.
+          bounds: the bounds, as `validation.check_number` takes them.
+        """
         for name in names:
-            value = getattr(self, name)
-            self._require(
-                0 <= value < 1, f"{name} is {value}; it must be at least 0 and less than 1"
-            )
+            validation.check_number(f"{type(self).__name__} {name}", getattr(self, name), **bounds)
 
 
 @dataclass(eq=False)
@@ -101,10 +98,7 @@ class AdagradParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(
-            self.initial_accumulator > 0,
-            f"initial_accumulator is {self.initial_accumulator}; it must be positive",
-        )
+        self._check_numbers("initial_accumulator", above=0)
 
 
 @dataclass(eq=False)
@@ -136,8 +130,8 @@ class AdamParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_decay_rates("beta1", "beta2")
-        self._require(self.epsilon > 0, f"epsilon is {self.epsilon}; it must be positive")
+        self._check_numbers("beta1", "beta2", least=0, below=1)
+        self._check_numbers("epsilon", above=0)
         self._require(
             self.use_gradient_accumulation or self.lazy_adam,
             "lazy_adam and use_gradient_accumulation are both False; set one of them to True",
@@ -180,16 +174,14 @@ class FtrlParameters(OptimizationParameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.initial_linear_value = 0.0
-        self._require(
-            self.learning_rate_power <= 0,
-            f"learning_rate_power is {self.learning_rate_power}; it must be at most 0",
-        )
+        self._check_numbers("learning_rate_power", most=0)
         # Accept an initial_accumulator_value of 0 even if allow_zero_accumulator is false, as
         # TensorFlow 2.15 does.
-        self._require_at_least_0(
+        self._check_numbers(
             "initial_accumulator_value",
             "l1_regularization_strength",
             "l2_regularization_strength",
+            least=0,
         )
 
 

@@ -46,8 +46,7 @@ class AdagradMomentumParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(self.epsilon > 0, f"epsilon is {self.epsilon}; it must be positive")
-        self._require(self.exponent > 0, f"exponent is {self.exponent}; it must be positive")
+        self._check_numbers("epsilon", "exponent", above=0)
 
 
 @dataclass(eq=False)
@@ -95,11 +94,8 @@ class ProximalAdagradParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require(
-            self.initial_accumulator > 0,
-            f"initial_accumulator is {self.initial_accumulator}; it must be positive",
-        )
-        self._require_at_least_0("l1_regularization_strength", "l2_regularization_strength")
+        self._check_numbers("initial_accumulator", above=0)
+        self._check_numbers("l1_regularization_strength", "l2_regularization_strength", least=0)
 
 
 @dataclass(eq=False)
@@ -132,12 +128,13 @@ class ProximalYogiParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_decay_rates("beta1", "beta2")
-        self._require(self.epsilon > 0, f"epsilon is {self.epsilon}; it must be positive")
-        self._require_at_least_0(
+        self._check_numbers("beta1", "beta2", least=0, below=1)
+        self._check_numbers("epsilon", above=0)
+        self._check_numbers(
             "l1_regularization_strength",
             "l2_regularization_strength",
             "initial_accumulator_value",
+            least=0,
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting
 from trainer.model.spec import ModeKeys
 
@@ -65,9 +66,9 @@ def dnn_logit_fn_builder(
       batch_norm: whether each hidden layer is followed by batch normalisation.
 
     Raises:
-      InvalidSetting: units is not a whole number.
+      InvalidSetting: units is not a whole number of at least 1.
     """
-    _check_units(units)
+    validation.check_integer("units", units, least=1)
 
     def dnn_logit_fn(features: Any, mode: str) -> Any:
         is_training = mode == ModeKeys.TRAIN
@@ -101,9 +102,9 @@ def linear_logit_fn_builder(
         "sqrtn".
 
     Raises:
-      InvalidSetting: units is not a whole number.
+      InvalidSetting: units is not a whole number of at least 1.
     """
-    _check_units(units)
+    validation.check_integer("units", units, least=1)
 
     def linear_logit_fn(features: Any) -> Any:
         return v1.feature_column.linear_model(
@@ -121,8 +122,3 @@ def _dense(net: Any, size: int, activation: Any, name: str) -> Any:
         kernel_initializer=v1.glorot_uniform_initializer(),
         name=name,
     )
-
-
-def _check_units(units: Any) -> None:
-    if not isinstance(units, int):
-        raise InvalidSetting(f"units is {units!r}, of {type(units)}. units must be an int.")

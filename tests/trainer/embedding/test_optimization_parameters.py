@@ -27,7 +27,7 @@ def test_arguments_have_the_order_of_tensorflow() -> None:
 @pytest.mark.parametrize(
     ("class_name", "arguments", "message"),
     [
-        ("AdagradParameters", {"initial_accumulator": 0}, "positive"),
+        ("AdagradParameters", {"initial_accumulator": 0}, "more than 0"),
         ("AdamParameters", {"beta1": 1.0}, "beta1 is 1.0"),
         ("AdamParameters", {"epsilon": 0.0}, "epsilon is 0.0"),
         ("AdamParameters", {"lazy_adam": False, "use_gradient_accumulation": False}, "lazy_adam"),
@@ -53,7 +53,7 @@ def test_invalid_values_are_refused(
     [
         ("AdagradMomentumParameters", {"momentum": 0.9, "epsilon": 0.0}, "epsilon is 0.0"),
         ("AdagradMomentumParameters", {"momentum": 0.9, "exponent": -1}, "exponent is -1"),
-        ("ProximalAdagradParameters", {"initial_accumulator": 0.0}, "positive"),
+        ("ProximalAdagradParameters", {"initial_accumulator": 0.0}, "more than 0"),
         ("ProximalAdagradParameters", {"l1_regularization_strength": -1.0}, "at least 0"),
         ("ProximalYogiParameters", {"beta2": 1.0}, "beta2 is 1.0"),
         ("ProximalYogiParameters", {"l2_regularization_strength": -1.0}, "at least 0"),

@@ -45,7 +45,8 @@ def test_a_network_has_hidden_layers_under_the_names_of_checkpoints() -> None:
 
 
 def test_units_are_whole_and_logits_are_tensors() -> None:
-    with pytest.raises(InvalidSetting, match="units must be an int"):
-        trainer.linear_logit_fn_builder(1.0, [X])  # type: ignore[arg-type]
+    for units in (1.0, True, 0):
+        with pytest.raises(InvalidSetting, match=f"units is {units}. Give a whole number"):
+            trainer.linear_logit_fn_builder(units, [X])  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match="logit_fn should return a Tensor"):
         trainer.call_logit_fn(lambda features: 3, {}, "infer", None, None)
