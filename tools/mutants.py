@@ -78,6 +78,12 @@ _EQUIVALENT_LINES = {
     "if self.is_one_core and self.system.cores != 1:",
     # `==` is the same as `<=` here: there is at least one replica.
     "if has_pipeline_per_host and (self.mode == _EVAL or self.replicas <= 1):",
+    # Row 0 is checked in any case.
+    "start, end = 1, len(rows)",
+    "return error or _check_rows(rows, 1, len(rows), dtype, key)",
+    # "Array" is the first of the names of JSON's types, and no other dtype can hold objects.
+    'kind = "list" if json_type_name(row) <= "Array" else "value"',
+    "if array.dtype >= object:",
     # Any TPU is the same here, whatever its size.
     "_SOME_TPU = TpuSystem(tpu_cores= 2, hosts=1)",
     "_SOME_TPU = TpuSystem(tpu_cores=1, hosts= 2)",
@@ -133,6 +139,9 @@ _SHORTCUTS = {
     "array = item.to_array(dtype) if type(item) is RawNumericArray else None",
     "if array is None or (arrays and array.shape != arrays[0].shape):",
     "if len(shape) + arrays[0].ndim > _MAX_RANK:",
+    # Rows are checked together where possible, and otherwise one by one.
+    'if names == {"b64"} or rows[0].keys() != names:',
+    "_FEW_ROWS = 16",
     # `_check_types` looks at the types again.
     "if not types <= _NUMBERS:",
     # The watcher is woken only if it would sleep too long. Once awake, it computes the time again.

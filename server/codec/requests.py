@@ -84,7 +84,7 @@ def count_bytes(arrays: Mapping[str, Array]) -> int:
     total = sum(array.nbytes for array in arrays.values())
     for array in arrays.values():
         if array.dtype == object:
-            total += sum(map(sys.getsizeof, array.reshape(-1).tolist()))
+            total += sum(map(sys.getsizeof, array.ravel().tolist()))
     return total
 
 
@@ -170,13 +170,11 @@ def _is_named(row: Json) -> bool:
 def _decode_stacked(rows: list[Json], dtype: str, key: str | None = None) -> Array:
     try:
         return decode_value(rows, dtype, explains_ragged=False)
-    except TpuserveError as error:
+    except TpuserveError:
         # Find the first invalid row, so that the error names this row as TensorFlow Serving does.
         row_error = _find_row_error(rows, dtype, key)
         if row_error is not None:
             raise row_error from None
-        if type(error) is InvalidTensor:
-            return decode_value(rows, dtype)
         raise
 
 
@@ -207,7 +205,8 @@ def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveEr
     # Decoding several rows together adds a dimension. If rows already have the largest number of
     # dimensions, this fails even for valid rows, and the bisection may end at rows without an
     # error. In this case, check all rows.
-    return _check_rows(rows, start, end, dtype, key) or _check_rows(rows, 0, len(rows), dtype, key)
+    error = _check_rows(rows, start, end, dtype, key)
+    return error or _check_rows(rows, 0, len(rows), dtype, key)
 
 
 def _check_rows(

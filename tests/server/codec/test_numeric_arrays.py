@@ -184,6 +184,18 @@ def refuse(value: Any, dtype: str) -> str:
     return str(error.value)
 
 
+def test_rows_in_one_array_are_refused_as_lists() -> None:
+    assert decode(b'{"instances": %s}' % ROW, "bool") == (
+        "Failed to process element: 0 of 'instances' list. Error: INVALID_ARGUMENT: "
+        "JSON Value: 0.0 Type: Number is not of expected type: bool"
+    )
+    document = json_parser.parse_json(b'{"instances": %s}' % ROW)
+    for names in ((), ("x", "y")):
+        signature = Signature(dict.fromkeys(names, spec("float32")), {})
+        with pytest.raises(InvalidInput, match="^instances is a plain list"):
+            requests.decode_inputs(document, signature)
+
+
 def test_stacked_arrays_have_at_most_32_dimensions() -> None:
     for levels, rank in ((29, 32), (30, 33), (31, 34)):
         value: Any = [extract(ROWS), extract(ROWS)]

@@ -57,6 +57,8 @@ ROW = "Failed to process element: 1 of 'instances' list. Error: INVALID_ARGUMENT
         (HALF, {}, "Missing 'inputs' or 'instances' key"),
         (HALF, {"instances": [1], "inputs": [1]}, "Not formatted correctly"),
         (HALF, {"instances": 5}, "Expecting 'instances' to be an list/array"),
+        (FakeModel.signatures["nothing"], {"inputs": 5}, "inputs is a plain value/list"),
+        (FakeModel.signatures["nothing"], {"instances": [5]}, "instances is a plain list"),
         (HALF, {"instances": []}, "No values in 'instances' array"),
         (TWO, {"instances": [1]}, "instances is a plain list, but expecting list of objects"),
         (TWO, {"inputs": [1]}, "inputs is a plain value/list, but expecting an object"),
