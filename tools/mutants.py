@@ -84,6 +84,8 @@ _EQUIVALENT_LINES = {
     # "Array" is the first of the names of JSON's types, and no other dtype can hold objects.
     'kind = "list" if json_type_name(row) <= "Array" else "value"',
     "if array.dtype >= object:",
+    # A pool has a share of at least one run.
+    "running = self._running_in_shares.get(pool, -1)",
     # Any TPU is the same here, whatever its size.
     "_SOME_TPU = TpuSystem(tpu_cores= 2, hosts=1)",
     "_SOME_TPU = TpuSystem(tpu_cores=1, hosts= 2)",
