@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import trainer
 from tests.trainer import programs
-from tests.trainer.backends.tpu import divided_table
+from tests.trainer.backends.tpu.pjrt import divided_table
 from tests.trainer.embedding import sums
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.train_step.request import TrainStepRequest, find_pending, pending

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.pjrt_devices import pjrt_devices
 from tests.trainer import programs
-from tests.trainer.backends.tpu import divided_table
+from tests.trainer.backends.tpu.pjrt import divided_table
 from tpuserve.files.cache_directory import EXECUTABLES_VARIABLE
 from tpuserve.pjrt.step_program import StepProgram
 

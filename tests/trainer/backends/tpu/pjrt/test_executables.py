@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.trainer import programs
-from tests.trainer.backends.tpu.test_pjrt import train
+from tests.trainer.backends.tpu.pjrt.test_training import train
 from tpuserve.files.cache_directory import EXECUTABLES_VARIABLE
 from tpuserve.pjrt.step_loop import build_step_loop
 

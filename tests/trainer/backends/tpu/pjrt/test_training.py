@@ -187,7 +187,7 @@ def test_op_without_a_way_is_refused_with_its_line(tmp_path: Path, op: str, buil
 
     with (
         slope.tpu(2, kind="pjrt"),
-        pytest.raises(UnsupportedOnTpu, match=rf"{op} .*test_pjrt\.py:\d+") as refused,
+        pytest.raises(UnsupportedOnTpu, match=rf"{op} .*test_training\.py:\d+") as refused,
     ):
         slope.estimator(tmp_path, more).train(slope.ones(), max_steps=1)
     assert "\n" not in str(refused.value)
