@@ -11,15 +11,15 @@ from server.dataplane import DataPlaneInterface
 from server.frontends.open_inference.describer import Describer
 from server.frontends.rest.access_log_middleware import AccessLogMiddleware
 from server.frontends.rest.asgi_app import METRICS, RootApp
+from server.frontends.rest.cloud.predict_router import PredictRouter
+from server.frontends.rest.cloud.sagemaker_router import SageMakerRouter
 from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.dispatch.router import Router
 from server.frontends.rest.openapi.lazy_app import LazyOpenApiApp
 from server.frontends.rest.openapi.options import DocumentOptions
 from server.frontends.rest.rest_config import RestConfig
-from server.frontends.rest.v1.predict_router import PredictRouter
 from server.frontends.rest.v1.router import V1Router
-from server.frontends.rest.v1.sagemaker_router import SageMakerRouter
 from server.frontends.rest.v2.router import V2Router
 from server.metrics import Metrics
 from server.parsing.request_parser import RequestParser

@@ -1,0 +1,1 @@
+"""The paths that cloud services prescribe: those of Vertex AI and SageMaker."""
