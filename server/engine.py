@@ -26,7 +26,7 @@ from server.servables.servable import InferenceRunner, Load, Model, VersionStatu
 from server.storage import file_systems
 from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import TpuserveError
 from tpuserve.files.cache_directory import find_cache_directory
 from tpuserve.saved_model import signing

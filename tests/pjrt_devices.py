@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from tpuserve import devices, jax_client
+from tpuserve import devices
+from tpuserve.devices import jax_client
 
 
 @contextmanager

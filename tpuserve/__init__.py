@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpuserve.devices import emulated_tpu
 
 if TYPE_CHECKING:
-    from tpuserve.local_server import serve
+    from tpuserve.local_server.server import serve
 
 __version__ = version("tpuserve")
 __all__ = ["__version__", "emulated_tpu", "serve"]
@@ -19,7 +19,7 @@ __all__ = ["__version__", "emulated_tpu", "serve"]
 def __getattr__(name: str) -> Any:
     """Import the function `serve` when it is first used: it imports NumPy, which takes a while."""
     if name == "serve":
-        from tpuserve.local_server import serve
+        from tpuserve.local_server.server import serve
 
         return serve
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pjrt import models
-from tpuserve import jax_client, loader, tags
-from tpuserve.devices import TpuSystem
+from tpuserve import loader, tags
+from tpuserve.devices import TpuSystem, jax_client
 from tpuserve.loader import LoadedModel
 from tpuserve.runtime.loader import load
 

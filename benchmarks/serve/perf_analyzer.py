@@ -23,7 +23,7 @@ from pathlib import Path
 import tpuserve
 from benchmarks.serve import models
 from tools.perf_analyzer import Report, find_perf_analyzer, run_perf_analyzer
-from tpuserve.local_server import LocalServer
+from tpuserve.local_server.server import LocalServer
 
 MODEL = "cnn"
 ROWS = 8

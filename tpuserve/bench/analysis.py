@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tpuserve import local_server
 from tpuserve.bench import benchmark, configurations, inputs, model_files
 from tpuserve.bench.benchmark import GENERATED_ADVICE, InputChoice, Target
 from tpuserve.bench.configurations import Configuration, Engine
@@ -21,6 +20,7 @@ from tpuserve.bench.model_files import ModelFiles
 from tpuserve.bench.time_budget import START_SECONDS, TimeBudget, longest_seconds
 from tpuserve.bench.windows import Procedure, Result
 from tpuserve.errors import TpuserveError
+from tpuserve.local_server.server import LocalServer, serve
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 
@@ -177,7 +177,7 @@ def serve_and_measure(
             flags["batching_parameters_file"] = parameters
         environment = configuration.engine.environment
         models = {name: plan.model.base_path}
-        with local_server.serve(models, environment=environment, **flags) as server:
+        with serve(models, environment=environment, **flags) as server:
             if reason := _find_other_engine(server, name, configuration):
                 return Analysis(configuration, error=reason)
             url = server.rest_url if plan.protocol == "rest" else server.grpc_url
@@ -316,9 +316,7 @@ class _Sweep:
             return Analysis(configuration, error=str(error))
 
 
-def _find_other_engine(
-    server: local_server.LocalServer, name: str, configuration: Configuration
-) -> str:
+def _find_other_engine(server: LocalServer, name: str, configuration: Configuration) -> str:
     """Return why TensorFlow runs a model that XLA was asked to run; "" if XLA runs the model."""
     if configuration.flags.get("engine") != "xla":
         return ""

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tpuserve import devices, jax_client, tags
+from tpuserve import devices, tags
+from tpuserve.devices import jax_client
 from tpuserve.tags import TagSet
 from tpuserve.tpu_hardware import chips
 

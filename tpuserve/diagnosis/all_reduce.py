@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import TpuserveError
 
 _PREFIX = "all-reduce: "

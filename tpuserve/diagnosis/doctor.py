@@ -5,7 +5,7 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.diagnosis import collective, environment, hardware, packages
 from tpuserve.diagnosis.all_reduce import AllReduce, run_all_reduce
 from tpuserve.diagnosis.finding import Finding, Status, note, ok, problem

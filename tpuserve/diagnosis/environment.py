@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tpuserve import devices, jax_client
+from tpuserve import devices
+from tpuserve.devices import jax_client
 from tpuserve.diagnosis.finding import Finding, note, ok, problem
 from tpuserve.diagnosis.request import RuntimeRequest
 

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterable
 
-from tpuserve import devices, jax_client
+from tpuserve import devices
+from tpuserve.devices import jax_client
 from tpuserve.diagnosis.finding import Finding, note, ok, problem
 from tpuserve.diagnosis.request import RuntimeRequest
 from tpuserve.tpu_hardware.chips import TpuHardware

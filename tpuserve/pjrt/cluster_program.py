@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import InvalidTensor, ModelExecutionError, UnsupportedOnTpu
 from tpuserve.pjrt.device_core import Array, DeviceCore, ReadVariable
 from tpuserve.pjrt.executable_cache import ExecutableCache

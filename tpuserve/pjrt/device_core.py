@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import DeviceMemoryExhausted, ModelExecutionError, TpuserveError
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.stablehlo import cpu_convolutions, jax_internals, spmd_collectives
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph.graph_walk import find_called_functions, skip_identities
 from tpuserve.graph.references import data_inputs, node_name, tensor_name

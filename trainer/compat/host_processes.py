@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
-from tpuserve import devices, jax_client
+from tpuserve import devices
+from tpuserve.devices import jax_client
 from trainer.config import host_addresses, tf_config
 
 _LOOPBACK = "127.0.0.1"

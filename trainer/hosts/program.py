@@ -3,7 +3,8 @@
 import atexit
 import socket
 
-from tpuserve import devices, jax_client
+from tpuserve import devices
+from tpuserve.devices import jax_client
 from tpuserve.errors import HostsDiffer, InvalidSetting
 from trainer.config import tf_config
 from trainer.config.run_config import RunConfig

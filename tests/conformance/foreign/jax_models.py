@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.export import export
 
 # The weights of 3 inputs and 2 outputs.

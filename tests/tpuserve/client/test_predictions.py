@@ -11,7 +11,7 @@ import tpuserve
 from tpuserve import cli
 from tpuserve.client import Client, VersionStatus
 from tpuserve.errors import InvalidInput, InvalidSetting, InvalidTensor, NotFound
-from tpuserve.local_server import LocalServer
+from tpuserve.local_server.server import LocalServer
 from tpuserve.saved_model.signature import TensorSpec
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from tests import processes
 from tests.preloaded.process import PreloadedProcess
-from tpuserve import devices, jax_client
+from tpuserve import devices
+from tpuserve.devices import jax_client
 from trainer.config import host_addresses
 
 # The time limit of a process, in seconds; it only catches processes that hang.

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tpuserve import jax_client
 from tpuserve.compilation import worker
 from tpuserve.compilation.train_step.step import SerializedStep, StepResult
+from tpuserve.devices import jax_client
 from tpuserve.pjrt.exported_module import export_module
 from tpuserve.pjrt.step_loop import AXIS, build_step_loop
 from tpuserve.stablehlo import jax_internals

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import (
     DamagedSavedModel,
     DeadlineExceeded,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import WrongContext
 from tpuserve.pjrt import row_shards
 from tpuserve.pjrt.step_program import StepProgram

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import InvalidSetting
 from tpuserve.files.cache_directory import EXECUTABLES_VARIABLE, find_executables_directory
 from tpuserve.lowering.live_graph import lower_in_place

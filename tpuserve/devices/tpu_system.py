@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import InvalidSetting
 from tpuserve.tpu_hardware import chips
 

@@ -1,15 +1,17 @@
-"""Runs `tpuserve serve` in a child process, which stops when its parent process ends."""
+"""Runs a module as a program, and stops the program when the parent process ends.
+
+python -m tpuserve.local_server.child MODULE [ARGUMENT ...]
+"""
 
 import os
+import runpy
 import signal
 import sys
 import threading
 
-from tpuserve.cli import main
-
 
 def _stop_at_end_of_input() -> None:
-    """Wait for the end of standard input, then stop the server with SIGTERM.
+    """Wait for the end of standard input, then stop the program with SIGTERM.
 
     Standard input is a pipe from the parent process. The system closes the pipe when the parent
     ends, even if the parent is killed.
@@ -21,4 +23,5 @@ def _stop_at_end_of_input() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
-    main(["serve", *sys.argv[1:]])
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

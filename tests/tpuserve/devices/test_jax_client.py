@@ -3,7 +3,7 @@ import importlib.util
 
 import pytest
 
-from tpuserve import jax_client
+from tpuserve.devices import jax_client
 from tpuserve.errors import ExtraNotInstalled, TpuInUse, TpuNotFound
 
 # Do not import jax to find out: every process that collects the tests would wait for the import.

@@ -132,10 +132,11 @@ class LocalServer:
     def _start(
         self, flags: Mapping[str, Any], environment: Mapping[str, str]
     ) -> "subprocess.Popen[bytes]":
+        command = ["-m", "tpuserve.local_server.child", "tpuserve", "serve"]
         arguments = [f"--{name}={_format_value(value)}" for name, value in flags.items()]
         with self._log_path.open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "tpuserve.child_server", *arguments],
+                [sys.executable, *command, *arguments],
                 # The server stops when the pipe to its standard input is closed. The system closes
                 # the pipe when this process ends, even if it is killed.
                 stdin=subprocess.PIPE,

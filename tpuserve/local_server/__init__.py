@@ -1,0 +1,1 @@
+"""Starts a model server in a separate process, which never outlives this process."""
