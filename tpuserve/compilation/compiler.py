@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,16 +10,16 @@ from typing import Any
 from tpuserve.compilation import worker
 from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.stats import CompileResult, CompileTarget
-from tpuserve.compilation.train_step import worker as step_worker
-from tpuserve.compilation.train_step.step import SerializedStep, StepResult
 from tpuserve.errors import ExtraNotInstalled, InvalidInput
 from tpuserve.stablehlo import jax_internals
 
 _REQUIRED_PACKAGES = ("jax", "jaxlib", "libtpu", "loky", "matplotlib", "platformdirs")
 _WARNINGS_VARIABLE = "PYTHONWARNINGS"
-_WORKER_DIED = (
+
+WORKER_DIED = (
     "the TPU compiler's process ended without a message, which happens when memory runs out"
 )
+"""The error of a job that crashes its worker process."""
 
 
 def require_extra() -> None:
@@ -141,28 +140,10 @@ class Compiler:
             self._store(job, result)
             on_done()
 
-        died = CompileResult(error=_WORKER_DIED)
-        return self._run_jobs(worker.compile_module, arguments, died, on_result)
+        died = CompileResult(error=WORKER_DIED)
+        return self.run_jobs(worker.compile_module, arguments, died, on_result)
 
-    def compile_steps(
-        self, steps: Mapping[Any, tuple[SerializedStep, str]], on_done: Callable[[int], None]
-    ) -> dict[Any, StepResult]:
-        """Compile training steps for topologies.
-
-        Args:
-          steps: Any key → a step, and the name of a topology to compile it for.
-          on_done: Called after each step with the number of finished steps.
-
-        Returns:
-          Key of `steps` → the result, which holds an error if the step does not compile.
-        """
-        finished = itertools.count(1)
-        died = StepResult(error=_WORKER_DIED)
-        return self._run_jobs(
-            step_worker.compile_step, steps, died, lambda key, result: on_done(next(finished))
-        )
-
-    def _run_jobs(
+    def run_jobs(
         self,
         function: Callable[..., Any],
         arguments: Mapping[Any, tuple[Any, ...]],
@@ -213,7 +194,7 @@ class Compiler:
     def _store(self, job: tuple[str, str], result: CompileResult) -> None:
         # Do not cache the result of a job whose worker process died. The machine may have had too
         # little memory at the time, so the job may succeed in the next run.
-        if result.error != _WORKER_DIED:
+        if result.error != WORKER_DIED:
             self._cache.store(result, *job, self._versions)
 
 

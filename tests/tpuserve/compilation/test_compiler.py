@@ -70,7 +70,7 @@ def test_a_worker_that_dies_fails_only_its_own_job(
     assert again["a", "v6e:1x1"].error == "first for v6e:1x1"
     assert outcomes["a", "v5e:1x1"].error == "first for v5e:1x1"
     assert outcomes["c", "v5e:1x1"].error == "last for v5e:1x1"
-    assert outcomes["b", "v5e:1x1"].error == compiler._WORKER_DIED
+    assert outcomes["b", "v5e:1x1"].error == compiler.WORKER_DIED
     # A crash is not cached, because its cause, such as a lack of memory, may have passed.
     with Compiler(processes=1, cache=CompileCache(tmp_path)) as tpu_compiler:
         assert tpu_compiler.find_cached("b", "v5e:1x1") is None

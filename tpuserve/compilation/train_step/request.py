@@ -5,12 +5,14 @@ same process. The first call of `TPUEstimator.train` finds the request, builds a
 for each requested topology and batch size, and does not train.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tpuserve.compilation.compiler import Compiler
+from tpuserve.compilation.compiler import WORKER_DIED, Compiler
 from tpuserve.compilation.stats import CompileTarget
+from tpuserve.compilation.train_step import worker
 from tpuserve.compilation.train_step.report import StepCompilation, TrainStepReport
 from tpuserve.compilation.train_step.step import SerializedStep, StepResult
 from tpuserve.errors import TpuserveError
@@ -68,11 +70,33 @@ class TrainStepRequest:
             self.progress(done, len(steps), "compiling")
 
         on_done(0)
-        results.update(self.compiler.compile_steps(steps, on_done))
+        results.update(_compile_steps(self.compiler, steps, on_done))
         self.report = TrainStepReport(
             tuple(StepCompilation(*case, results[case]) for case in cases)
         )
         return self.report
+
+
+def _compile_steps(
+    compiler: Compiler,
+    steps: Mapping[_Case, tuple[SerializedStep, str]],
+    on_done: Callable[[int], None],
+) -> dict[_Case, StepResult]:
+    """Compile training steps for topologies, in the worker processes of a compiler.
+
+    Args:
+      compiler: The pool of worker processes.
+      steps: Case → its step, and the name of the topology to compile the step for.
+      on_done: Called after each step with the number of finished steps.
+
+    Returns:
+      Case → the result, which holds an error if the step does not compile.
+    """
+    finished = itertools.count(1)
+    died = StepResult(error=WORKER_DIED)
+    return compiler.run_jobs(
+        worker.compile_step, steps, died, lambda case, result: on_done(next(finished))
+    )
 
 
 @contextmanager
