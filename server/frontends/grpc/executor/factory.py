@@ -46,7 +46,7 @@ def create_call_executor(
         return CompletionQueueThreadPool(max_concurrent_calls, limits, queues)
     logger.warning(
         "grpcio %s has other internals than this server knows. The gRPC frontend works, but "
-        "answers small requests more slowly. Install grpcio 1.71 to 1.85 for full speed.",
+        "answers small requests more slowly. Install grpcio 1.72.1 to 1.85 for full speed.",
         grpc.__version__,
     )
     return DefaultThreadPool(max_concurrent_calls, limits, queues)

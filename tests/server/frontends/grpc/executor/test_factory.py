@@ -29,4 +29,4 @@ def test_unknown_grpcio_gets_the_public_api_and_a_warning(
     executor = create_call_executor(1)
     executor.shutdown()
     assert isinstance(executor, DefaultThreadPool)
-    assert "Install grpcio 1.71 to 1.85 for full speed." in caplog.text
+    assert "Install grpcio 1.72.1 to 1.85 for full speed." in caplog.text
