@@ -1,5 +1,6 @@
 """The documents agree with the code, the examples and each other."""
 
+import ast
 import re
 import textwrap
 from pathlib import Path
@@ -213,3 +214,36 @@ def test_installation_document_lists_every_extra() -> None:
     )
     extras = set(re.findall(r"^([a-z]+) = \[", project, re.MULTILINE)) - {"dev"}
     assert set(re.findall(r"^\| `([a-z]+)` \|", text("docs/install.md"), re.MULTILINE)) == extras
+
+
+def layers(package: str) -> list[set[str]]:
+    """Return the layers of a package or room in the contract of pyproject.toml, highest first."""
+    pattern = rf'^containers = \["{re.escape(package)}"\]\nlayers = (\[.*?\])$'
+    (rows,) = re.findall(pattern, text("pyproject.toml"), re.MULTILINE | re.DOTALL)
+    return [set(row.split(" | ")) for row in ast.literal_eval(rows)]
+
+
+def layers_in_picture(package: str) -> list[set[str]]:
+    """Return the layers of a package in the picture of CONTRIBUTING.md, highest first."""
+    rooms = text("CONTRIBUTING.md").split("## The rooms")[1]
+    (picture,) = re.findall(rf"^    {package}  +(.*\n(?:    .*\n)*)", rooms, re.MULTILINE)
+    rows = re.sub(r"\(.*?\)", "", picture).replace("─▶", "\n").splitlines()
+    return [{room.strip() for room in row.split("·")} for row in rows]
+
+
+@pytest.mark.parametrize("package", ["trainer", "server", "tpuserve"])
+def test_the_picture_of_the_rooms_shows_the_layers_of_the_contract(package: str) -> None:
+    assert layers_in_picture(package) == layers(package)
+
+
+def test_every_room_with_rooms_inside_has_a_contract() -> None:
+    for package in ("trainer", "server", "tpuserve"):
+        for path in (ROOT / package).glob("**/*/__init__.py"):
+            outer = path.parents[1].relative_to(ROOT)
+            assert layers(".".join(outer.parts)), outer
+
+
+def test_the_glossary_is_sorted() -> None:
+    glossary = text("CONTRIBUTING.md").split("## Glossary")[1]
+    terms = [term.lower() for term in re.findall(r"^- \*\*(.*?)\*\*", glossary, re.MULTILINE)]
+    assert terms == sorted(terms)
