@@ -76,26 +76,26 @@ bench-train: .venv/dev.stamp  ## Measure training against TensorFlow's own TPUEs
 	$(BIN)/python -m benchmarks.train $(ARGS)
 
 bench-serve: .venv/dev.stamp .venv-perf/stamp  ## Measure the server against bare echoes and plain JSON; needs h2load.
-	$(BIN)/python -m benchmarks.serve.json_codec
-	$(BIN)/python -m benchmarks.serve.open_inference
-	$(BIN)/python -m benchmarks.serve.rest
-	$(BIN)/python -m benchmarks.serve.rpc
-	$(BIN)/python -m benchmarks.serve.grpc_executor
-	$(BIN)/python -m benchmarks.serve.grpc_attacks
-	$(BIN)/python -m benchmarks.serve.swap
-	$(BIN)/python -m benchmarks.serve.start
-	$(BIN)/python -m benchmarks.serve.memory
-	$(BIN)/python -m benchmarks.serve.allocation
-	$(BIN)/python -m benchmarks.serve.processes
-	$(BIN)/python -m benchmarks.serve.parse_cost
-	$(BIN)/python -m benchmarks.serve.attacks
-	$(BIN)/python -m benchmarks.serve.neighbours
-	$(BIN)/python -m benchmarks.serve.batching
-	$(BIN)/python -m benchmarks.serve.client
-	$(BIN)/python -m benchmarks.serve.perf_analyzer
-	$(BIN)/python -m benchmarks.serve.console
-	$(BIN)/python -m benchmarks.serve.tracing
-	$(BIN)/python -m benchmarks.serve.predict
+	$(BIN)/python -m benchmarks.serve.protocols.json_codec
+	$(BIN)/python -m benchmarks.serve.protocols.open_inference
+	$(BIN)/python -m benchmarks.serve.protocols.rest
+	$(BIN)/python -m benchmarks.serve.protocols.rpc
+	$(BIN)/python -m benchmarks.serve.protocols.grpc_executor
+	$(BIN)/python -m benchmarks.serve.attacks.grpc_attacks
+	$(BIN)/python -m benchmarks.serve.lifecycle.swap
+	$(BIN)/python -m benchmarks.serve.lifecycle.start
+	$(BIN)/python -m benchmarks.serve.lifecycle.memory
+	$(BIN)/python -m benchmarks.serve.lifecycle.allocation
+	$(BIN)/python -m benchmarks.serve.settings.processes
+	$(BIN)/python -m benchmarks.serve.attacks.parse_cost
+	$(BIN)/python -m benchmarks.serve.attacks.probes
+	$(BIN)/python -m benchmarks.serve.attacks.neighbours
+	$(BIN)/python -m benchmarks.serve.settings.batching
+	$(BIN)/python -m benchmarks.serve.clients.client
+	$(BIN)/python -m benchmarks.serve.clients.perf_analyzer
+	$(BIN)/python -m benchmarks.serve.settings.console
+	$(BIN)/python -m benchmarks.serve.settings.tracing
+	$(BIN)/python -m benchmarks.serve.clients.predict
 
 bench-pjrt: .venv/dev.stamp  ## Measure serving and training through PJRT against TensorFlow and the emulated TPU.
 	$(BIN)/python -m benchmarks.pjrt.serving $(ARGS)

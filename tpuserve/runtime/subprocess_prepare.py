@@ -156,7 +156,7 @@ def main(*, use_stub: bool = True) -> None:
 
     Args:
       use_stub: whether to use a stub in place of TensorFlow; False imports TensorFlow, which takes
-        longer (benchmarks/serve/swap.py compares the two).
+        longer (benchmarks/serve/lifecycle/swap.py compares the two).
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _raise_oom_score()

@@ -1,7 +1,7 @@
 """The time and the memory of parsing are at most a multiple of those of an ordinary body.
 
 The memory is also at most the memory that is reserved for the parsing beforehand. The program
-`benchmarks.serve.parse_cost` measures the multiples of the time on a quiet machine.
+`benchmarks.serve.attacks.parse_cost` measures the multiples of the time on a quiet machine.
 """
 
 import gc
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from benchmarks.serve.adversarial_bodies import (
+from benchmarks.serve.attacks.adversarial_bodies import (
     EXAMPLES,
     NUMBERS,
     PIXELS,

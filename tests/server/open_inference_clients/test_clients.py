@@ -120,7 +120,7 @@ def test_perf_analyzer_counts_requests_that_the_servers_statistics_have(
 ) -> None:
     before = read_counts(server)
     # With this tolerance, windows of any figures agree: the test does not use the figures, which
-    # benchmarks/serve/perf_analyzer.py measures.
+    # benchmarks/serve/clients/perf_analyzer.py measures.
     options = "-m half --shape x:3 --measurement-mode count_windows -s 999 -r 3"
     address = server.rest if protocol == "http" else server.rpc
     report = perf_analyzer.run_perf_analyzer(

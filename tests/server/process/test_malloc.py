@@ -11,7 +11,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
 def test_a_model_that_comes_and_goes_leaves_no_memory_behind() -> None:
-    command = [sys.executable, "-m", "benchmarks.serve.memory", "--megabytes=80", "--cycles=3"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.serve.lifecycle.memory",
+        "--megabytes=80",
+        "--cycles=3",
+    ]
     output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     sizes = [float(line.split()[2]) for line in output.splitlines() if line.startswith("cycle")]
     assert len(sizes) == 3
@@ -27,7 +33,7 @@ from server.process import malloc
 malloc.configure_malloc()
 import tempfile
 from pathlib import Path
-from benchmarks.serve.memory import save_model
+from benchmarks.serve.lifecycle.memory import save_model
 from server.servables.saved_model_loader import SavedModelLoader
 from server.config.settings import Settings
 

@@ -1,7 +1,7 @@
 """NVIDIA's perf_analyzer, a C++ client that is not TensorFlow Serving's, can use the server.
 
-tools/perf_analyzer.py says where the program comes from. benchmarks/serve/perf_analyzer.py measures
-whether its windows are stable, which no test can promise on a busy machine.
+tools/perf_analyzer.py says where the program comes from. benchmarks/serve/clients/perf_analyzer.py
+measures whether its windows are stable, which no test can promise on a busy machine.
 """
 
 from pathlib import Path

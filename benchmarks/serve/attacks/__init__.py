@@ -1,0 +1,1 @@
+"""Benchmarks of what hostile clients, costly requests and slow models do to other requests."""

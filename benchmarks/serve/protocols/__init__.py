@@ -1,0 +1,1 @@
+"""Benchmarks of the speed of requests over each protocol."""
