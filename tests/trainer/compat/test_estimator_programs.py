@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer import exports
-from tests.trainer.compat import image_data, iris_data, program_runner, sentiment_data
+from tests.trainer.compat import program_runner
+from tests.trainer.compat.program_data import image_data, iris_data, sentiment_data
 
 pytestmark = pytest.mark.slow
 
