@@ -16,7 +16,7 @@ from server.metrics import Metrics
 from server.models.config_manager import ModelConfigManager, models_not_available
 from server.models.file_system_source import FileSystemSource, PeriodicFunction
 from server.models.manager import Manager, statuses
-from server.models.servable_loader import MakeRunner, Retries, WarmUp, is_retriable
+from server.models.servable_loader import MakeRunner, Retries, WarmUpModel, is_retriable
 from server.process import malloc
 from server.request_log import RequestLog
 from server.request_log.settings import check_logging_config
@@ -360,7 +360,7 @@ def _create_manager(
     settings: Settings,
     load: Load,
     make_runner: MakeRunner,
-    warm_up: WarmUp | None,
+    warm_up: WarmUpModel | None,
     find_load: Callable[[str], Load] | None,
     downloader: RemoteModels,
 ) -> Manager:

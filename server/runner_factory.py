@@ -8,7 +8,7 @@ from server.config.settings import Settings
 from server.dataplane.data_plane import MakeSample
 from server.dataplane.results import SampleRequest
 from server.metrics import Metrics
-from server.models.servable_loader import MakeRunner, WarmUp
+from server.models.servable_loader import MakeRunner, WarmUpModel
 from server.servables.servable import Array, Model
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def make_warm_up(
     platform: "PlatformConfig | None",
     metrics: Metrics,
     executor: Callable[[Callable[[], None]], None],
-) -> WarmUp | None:
+) -> WarmUpModel | None:
     """Return the function that warms up a version before it is available; None if warm-up is off.
 
     Args:
@@ -132,7 +132,7 @@ def make_warm_up(
     """
     if not settings.enable_model_warmup:
         return None
-    from server.warmup import WarmUp as FileWarmUp
+    from server.warmup import FileWarmUp
 
     threads = platform.warm_up_threads if platform is not None else 1
 

@@ -11,7 +11,13 @@ from types import TracebackType
 from typing import Protocol
 
 from server.config.settings import LOAD_THREADS
-from server.models.servable_loader import MakeRunner, Retries, ServableLoader, WarmUp, is_retriable
+from server.models.servable_loader import (
+    MakeRunner,
+    Retries,
+    ServableLoader,
+    WarmUpModel,
+    is_retriable,
+)
 from server.servables import directory_fingerprint
 from server.servables.directory_fingerprint import Fingerprint
 from server.servables.servable import Load, Servable, State, VersionStatus
@@ -99,7 +105,7 @@ class Manager:
         load: Load,
         *,
         make_runner: MakeRunner = lambda model, directory, name: model,
-        warm_up: WarmUp | None = None,
+        warm_up: WarmUpModel | None = None,
         find_load: Callable[[str], Load] | None = None,
         retries: Retries = _NO_RETRIES,
         load_threads: int = 0,
@@ -481,10 +487,10 @@ class Manager:
         return servable.state is State.END or servable in list(self._timers.values())
 
     def _unload_superseded(self, name: str) -> None:
-        for servable in self._superseded(name):
+        for servable in self._find_superseded(name):
             self._begin_unload(servable)
 
-    def _superseded(self, name: str) -> list[Servable]:
+    def _find_superseded(self, name: str) -> list[Servable]:
         """Return the available versions to unload, because they are not aspired any more.
 
         If a model has aspired versions, the result is empty until one of them is available.

@@ -10,7 +10,7 @@ from server.servables.servable import InferenceRunner, Load, Model, Servable
 from tpuserve.errors import Code, ModelLoadError, TpuserveError
 
 MakeRunner: TypeAlias = Callable[[Model, Path, str], InferenceRunner]
-WarmUp: TypeAlias = Callable[[Model, Path], None]
+WarmUpModel: TypeAlias = Callable[[Model, Path], None]
 
 # The codes of errors that every load of the same files would raise again, so that a load is not
 # retried. Errors with other codes may be transient.
@@ -58,7 +58,7 @@ class ServableLoader:
 
     load: Load
     make_runner: MakeRunner = lambda model, directory, name: model
-    warm_up: WarmUp | None = None
+    warm_up: WarmUpModel | None = None
     find_load: Callable[[str], Load] | None = None
 
     def load_servable(self, servable: Servable, directory: Path) -> tuple[Model, InferenceRunner]:

@@ -82,7 +82,7 @@ class _Collection:
     deadline: float
 
 
-class Collector:
+class MetricsCollector:
     """Collects, in the supervisor, the metrics of the processes of a server.
 
     The counters of a process that has ended are kept, so that the counters of the server never

@@ -16,7 +16,7 @@ from server.multiprocess.control import ControlMessage
 from server.multiprocess.engine_process import run_engine
 from server.multiprocess.frontend_process import run_frontend
 from server.multiprocess.frontend_settings import frontend_settings
-from server.multiprocess.metrics_page import Collector
+from server.multiprocess.metrics_page import MetricsCollector
 from server.multiprocess.place import Place
 from server.multiprocess.supervised import SupervisedProcess
 from server.process import ports
@@ -74,7 +74,7 @@ class Supervisor:
         self._start_error: TpuserveError | None = None
         self._is_closed = True
         self._places = (self._engine, *self._frontends)
-        self._metrics = Collector()
+        self._metrics = MetricsCollector()
         self._model_names: list[str] = []
         self._before_serving: Callable[[], None] = lambda: None
 

@@ -7,7 +7,7 @@ from typing import Any
 from server.remote.channel import Channel
 
 
-class Call:
+class RemoteCall:
     """A call from a frontend process to the engine process, and its answer (a future).
 
     The class implements `server.servables.pending.Completion`.

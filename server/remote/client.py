@@ -10,7 +10,7 @@ from typing import Any
 
 from server.admission.cancellation import Cancellation
 from server.remote import protocol
-from server.remote.call import Call
+from server.remote.call import RemoteCall
 from server.remote.channel import Channel, Message
 from server.remote.channel_loop import ChannelReader, OnClosed, OnMessage
 from tpuserve.errors import Unavailable
@@ -56,7 +56,7 @@ class EngineClient:
         self._channel: Channel | None = None
         self._is_available = False
         self._numbers = itertools.count(1)
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, RemoteCall] = {}
 
     @property
     def is_available(self) -> bool:
@@ -93,7 +93,7 @@ class EngineClient:
         values: Message,
         cancellation: Cancellation | None = None,
         retry: Callable[[], Any] | None = None,
-    ) -> Call:
+    ) -> RemoteCall:
         """Send a call to the engine process, without waiting for the answer.
 
         Args:
@@ -114,7 +114,7 @@ class EngineClient:
           Unavailable: the engine process has ended.
         """
         number = next(self._numbers)
-        call = self._calls[number] = Call(channel, retry)
+        call = self._calls[number] = RemoteCall(channel, retry)
         try:
             self._reader.send(channel, kind, number, *values)
         except OSError:
@@ -155,7 +155,7 @@ class EngineClient:
         else:
             call.complete(message)
 
-    def _retry(self, call: Call) -> None:
+    def _retry(self, call: RemoteCall) -> None:
         assert call.retry is not None
         try:
             call.complete(call.retry())

@@ -25,7 +25,7 @@ from server.dataplane.interface import DataPlaneInterface, ReadInputs
 from server.dataplane.multi_inference import Task
 from server.metrics.timeline import Timeline
 from server.remote import protocol
-from server.remote.call import Call
+from server.remote.call import RemoteCall
 from server.remote.client import EngineClient
 from server.remote.event_loop_client import EventLoopClient
 from server.remote.stage_reporter import StageReporter
@@ -129,7 +129,7 @@ class RemoteDataPlane(DataPlaneInterface):
         call = client.start(channel, protocol.PREDICT, values, cancellation, retry)
         return Pending(call, partial(self._finish_prediction, call, request))
 
-    def _finish_prediction(self, call: Call, request: "_Request") -> Prediction:
+    def _finish_prediction(self, call: RemoteCall, request: "_Request") -> Prediction:
         """Wait for the answer to a Predict request, and return it."""
         answer = call.finish()
         if isinstance(answer, Prediction):

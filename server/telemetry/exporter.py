@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import grpc
 from opentelemetry.util.re import parse_env_headers
 
-from server.telemetry.receiver import Receiver
+from server.telemetry.receiver import OtlpReceiver
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _DEFAULT_PORT = 4317
@@ -50,7 +50,7 @@ Item = TypeVar("Item")
 logger = logging.getLogger(__name__)
 
 
-class Exporter(Generic[Item]):
+class SpanExporter(Generic[Item]):
     """Queues requests, and sends their spans to an OTLP receiver over gRPC, in batches.
 
     An item of the queue is the record of one request. The spans of the request are created from it
@@ -60,7 +60,7 @@ class Exporter(Generic[Item]):
     make requests to small models slower by a fifth.
     """
 
-    def __init__(self, receiver: Receiver, encode: Callable[[Sequence[Item]], bytes]) -> None:
+    def __init__(self, receiver: OtlpReceiver, encode: Callable[[Sequence[Item]], bytes]) -> None:
         """Start the thread that sends the spans.
 
         Args:

@@ -4,7 +4,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from server.telemetry.receiver import Receiver, find_receiver
+from server.telemetry.receiver import OtlpReceiver, find_receiver
 from tpuserve.errors import ExtraNotInstalled, TpuserveError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def start_tracing(endpoint: str) -> "Tracing | None":
         return None
 
 
-def _create_tracing(receiver: Receiver) -> "Tracing":
+def _create_tracing(receiver: OtlpReceiver) -> "Tracing":
     # Import the module here and not at the top of the file, because it needs OpenTelemetry's SDK,
     # which is optional.
     try:

@@ -18,7 +18,7 @@ FLAG = "--otlp_endpoint"
 _PROTOCOL = "grpc"
 
 
-class Receiver(NamedTuple):
+class OtlpReceiver(NamedTuple):
     """An OTLP receiver over gRPC, and the settings of the connection to it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Receiver(NamedTuple):
     certificate: bytes | None = None
 
 
-def find_receiver(flag: str, environment: Mapping[str, str]) -> Receiver | None:
+def find_receiver(flag: str, environment: Mapping[str, str]) -> OtlpReceiver | None:
     """Return the receiver that the flag or the environment variables name.
 
     The flag takes precedence over the variables of the endpoint. A variable for traces, such as
@@ -63,7 +63,7 @@ def find_receiver(flag: str, environment: Mapping[str, str]) -> Receiver | None:
     if not endpoint:
         return None
     _, headers = variables.find("HEADERS")
-    receiver = Receiver(endpoint, source, headers)
+    receiver = OtlpReceiver(endpoint, source, headers)
     if urlsplit(endpoint).scheme != "https":
         return receiver
     authorities = variables.find("CERTIFICATE")

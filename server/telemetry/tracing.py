@@ -32,8 +32,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from server.metrics.family import Labels
 from server.metrics.timeline import Timeline
 from server.telemetry import span_bytes
-from server.telemetry.exporter import Exporter
-from server.telemetry.receiver import Receiver
+from server.telemetry.exporter import SpanExporter
+from server.telemetry.receiver import OtlpReceiver
 from server.telemetry.redaction import redact_query
 
 _PACKAGE = "tpuserve"
@@ -117,7 +117,7 @@ class Tracing:
     resource.
     """
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: OtlpReceiver) -> None:
         """Start the thread that exports spans.
 
         Args:
@@ -134,7 +134,7 @@ class Tracing:
         self._sampler = TracerProvider(shutdown_on_exit=False).sampler
         self._propagator = TraceContextTextMapPropagator()
         self._describe_bytes = lru_cache(maxsize=4096)(_describe_bytes)
-        self._exporter = Exporter(receiver, self._encode)
+        self._exporter = SpanExporter(receiver, self._encode)
 
     def record_http(
         self,

@@ -33,7 +33,7 @@ RunRecord: TypeAlias = Callable[[Model, bytes, Cancellation], None]
 logger = logging.getLogger(__name__)
 
 
-class WarmUp:
+class FileWarmUp:
     """Warms up model versions: runs each version on the requests in its warm-up file.
 
     A version without a warm-up file is not warmed up.

@@ -19,7 +19,7 @@ def aspire(manager: Manager, name: str, versions: Mapping[int, Path]) -> None:
         is_moving = bool(states & {State.START, State.LOADING, State.UNLOADING})
         # When a version becomes available, the older version that it supersedes is not unloaded
         # yet.
-        return not is_moving and not manager._superseded(name)
+        return not is_moving and not manager._find_superseded(name)
 
     manager.set_aspired_versions(name, versions)
     assert manager.wait(is_done, timeout_seconds=120)

@@ -13,7 +13,7 @@ from server.config.model_config import RequestLogging
 from server.dataplane import DataPlane, ModelSpec
 from server.models.manager import Manager
 from server.request_log import RequestLog
-from server.warmup import WarmUp
+from server.warmup import FileWarmUp
 from tests.server.aspiring import aspire
 from tests.server.dataplane.models import ExamplesModel
 from tests.tpuserve.saved_models import copy_of_words
@@ -84,7 +84,7 @@ def test_log_is_a_warm_up_file(logged: Path, tmp_path: Path) -> None:
     (tmp_path / warm_up_file.PATH).parent.mkdir()
     shutil.copy(logged, tmp_path / warm_up_file.PATH)
     model = ExamplesModel()
-    WarmUp(2)(model, tmp_path)
+    FileWarmUp(2)(model, tmp_path)
     assert model.runs == [
         *["regress"] * 2,
         *["serving_default"] * 2,

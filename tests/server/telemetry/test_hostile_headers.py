@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from server.metrics.timeline import Timeline
-from server.telemetry.exporter import Exporter
-from server.telemetry.receiver import Receiver
+from server.telemetry.exporter import SpanExporter
+from server.telemetry.receiver import OtlpReceiver
 from server.telemetry.tracing import Tracing
 from tests.server.telemetry.collector import Collector, Span
 
@@ -25,7 +25,7 @@ def record(
     collector: Collector, *headers: tuple[str, str], path: str = "/v1/models/half:predict"
 ) -> list[Span]:
     """Record a request with headers and a usual request, and return their spans."""
-    tracing = Tracing(Receiver(collector.endpoint))
+    tracing = Tracing(OtlpReceiver(collector.endpoint))
     for each_path, each_headers in ((path, headers), ("/usual", ())):
         timeline = Timeline()
         timeline.model = path
@@ -70,6 +70,6 @@ def test_other_headers_do_not_wait_for_the_export(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = []
-    monkeypatch.setattr(Exporter, "add", lambda self, request: waiting.append(request))
+    monkeypatch.setattr(SpanExporter, "add", lambda self, request: waiting.append(request))
     record(collector, ("x-large", _LONG), ("host", "half"))
     assert [request.headers for request in waiting] == [[(b"host", b"half")], []]

@@ -8,7 +8,7 @@ import pytest
 
 from server.metrics.timeline import Timeline
 from server.telemetry.factory import start_tracing
-from server.telemetry.receiver import Receiver, find_receiver
+from server.telemetry.receiver import OtlpReceiver, find_receiver
 from tests.server.certificates import Authority, Identity
 from tests.server.telemetry.collector import Collector
 from tpuserve.errors import InvalidSetting
@@ -53,7 +53,7 @@ def test_other_options_hold_for_the_flag_too() -> None:
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "key=traces",
         CERTIFICATE: "/no/file",  # Not read: the connection has no TLS.
     }
-    expected = Receiver("http://f:1", headers="key=traces")
+    expected = OtlpReceiver("http://f:1", headers="key=traces")
     assert find_receiver("http://f:1", environment) == expected
 
 

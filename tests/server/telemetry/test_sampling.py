@@ -3,7 +3,7 @@
 import pytest
 
 from server.metrics.timeline import Timeline
-from server.telemetry.receiver import Receiver
+from server.telemetry.receiver import OtlpReceiver
 from server.telemetry.tracing import Tracing
 from tests.server.telemetry.collector import Collector
 
@@ -23,7 +23,7 @@ SAMPLED_PARENTS = {"sampled, low", "sampled, high"}
 def sampled_requests() -> set[str]:
     """Record requests with different parents, and return the names of those that have spans."""
     collector = Collector()
-    tracing = Tracing(Receiver(collector.endpoint))
+    tracing = Tracing(OtlpReceiver(collector.endpoint))
     for name, parent in REQUESTS.items():
         timeline = Timeline()
         timeline.end()

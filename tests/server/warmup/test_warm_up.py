@@ -8,7 +8,7 @@ import pytest
 from server.admission.cancellation import Cancellation
 from server.metrics import Metrics
 from server.servables.servable import Model
-from server.warmup import WarmUp
+from server.warmup import FileWarmUp
 from tests.server.fakes import FakeModel
 from tests.tpuserve.saved_models import tf_records
 from tpuserve.errors import (
@@ -51,7 +51,7 @@ def write(directory: Path, content: bytes) -> Path:
 def warm_up(
     directory: Path, runs: Runs, iterations: int = 1, metrics: Metrics | None = None
 ) -> None:
-    WarmUp(iterations, metrics, run_record=runs)(FakeModel(), directory)
+    FileWarmUp(iterations, metrics, run_record=runs)(FakeModel(), directory)
 
 
 def test_every_record_is_run_in_order(tmp_path: Path, runs: Runs) -> None:
@@ -75,14 +75,14 @@ def test_records_are_run_at_once_where_there_are_threads(tmp_path: Path) -> None
         together.wait(10)
 
     write(tmp_path, tf_records(b"one", b"two", b"three"))
-    WarmUp(threads=3, run_record=run)(FakeModel(), tmp_path)
+    FileWarmUp(threads=3, run_record=run)(FakeModel(), tmp_path)
     assert not together.broken
 
 
 def test_record_that_fails_in_a_thread_fails_the_warm_up(tmp_path: Path, runs: Runs) -> None:
     write(tmp_path, tf_records(b"one", b"bad", *[b"two"] * 90))
     with pytest.raises(InvalidTensor):
-        WarmUp(threads=4, run_record=runs)(FakeModel(), tmp_path)
+        FileWarmUp(threads=4, run_record=runs)(FakeModel(), tmp_path)
 
 
 def test_request_that_never_ends_is_stopped_and_fails_the_warm_up(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_request_that_never_ends_is_stopped_and_fails_the_warm_up(tmp_path: Path
 
     write(tmp_path, tf_records(b"one", b"two"))
     with pytest.raises(LoadTimeout, match=r"have not ended in 0\.1 s\. Remove requests"):
-        WarmUp(run_record=run, timeout_seconds=0.1)(FakeModel(), tmp_path)
+        FileWarmUp(run_record=run, timeout_seconds=0.1)(FakeModel(), tmp_path)
 
 
 def test_model_without_a_file_is_left_alone(tmp_path: Path, runs: Runs) -> None:
