@@ -73,7 +73,7 @@ def parse_json(body: bytes) -> Json:
     if not body.strip(_BLANKS):
         raise _parse_error("The document is empty")
     value = parse_numeric_json(body, len(body))
-    return _parse(body, MAX_NESTING) if value is None else value
+    return _parse_document(body, MAX_NESTING) if value is None else value
 
 
 def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
@@ -92,7 +92,7 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
         return None
     document, arrays = extracted
     try:
-        return _insert_arrays(_parse(document, _MAX_NESTING_AROUND_ARRAYS), arrays)
+        return _insert_arrays(_parse_document(document, _MAX_NESTING_AROUND_ARRAYS), arrays)
     except InvalidJson:
         # The body is invalid, or numbers inside of a string were taken for an array. The caller
         # then parses the original body in the usual way.
@@ -125,7 +125,7 @@ def json_type_name(value: Json) -> str:
     return names.get(type(value), "Number")
 
 
-def _parse(body: bytes, max_nesting: int) -> Json:
+def _parse_document(body: bytes, max_nesting: int) -> Json:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -174,8 +174,8 @@ def _parse_tolerantly(
     except RecursionError:
         raise _too_deep(max_nesting) from None
     document = text[:end].encode("utf-8", "surrogateescape")
-    # A document that is known to have duplicate keys needs no check: `_parse` has already checked
-    # its nesting, and `decoder` has kept the first of equal keys.
+    # A document that is known to have duplicate keys needs no check: `_parse_document` has already
+    # checked its nesting, and `decoder` has kept the first of equal keys.
     is_done = keep_first_of_equal_keys or _check_structure(document, value, max_nesting)
     has_surrogates = b"\\ud" in body or b"\\uD" in body
     if has_surrogates and _LONE_SURROGATE.search(text.replace("\\\\", "  "), 0, end):

@@ -35,7 +35,7 @@ def serve(connection: socket.socket) -> None:
         operation = header["operation"]
         try:
             if operation == "parse":
-                document, answer, results = _parse(bytes(buffers.pop()))
+                document, answer, results = _parse_document(bytes(buffers.pop()))
             elif operation == "infer":
                 answer, results = _decode_infer_request(bytes(buffers.pop()))
             elif operation == "inputs":
@@ -55,7 +55,7 @@ def serve(connection: socket.socket) -> None:
         del results, answer, header, buffers
 
 
-def _parse(body: bytes) -> tuple[Any, Header, list[Buffer]]:
+def _parse_document(body: bytes) -> tuple[Any, Header, list[Buffer]]:
     document = json_parser.parse_json(body)
     name = requests.get_signature_name(document)
     answer = {"signature_name": name, "is_row_format": requests.is_row_format(document)}

@@ -28,7 +28,7 @@ class SharedStreamHandler(_TextHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record while no other process writes to the stream."""
-        with _LOCK, _locked(self.stream):
+        with _LOCK, _hold_lock(self.stream):
             super().emit(record)
 
 
@@ -52,7 +52,7 @@ _ESCAPES = {
 
 
 @contextlib.contextmanager
-def _locked(stream: TextIO) -> Iterator[None]:
+def _hold_lock(stream: TextIO) -> Iterator[None]:
     """Hold a lock on the file of a stream, so that other processes wait to write to it.
 
     The operating system releases the lock if the process ends.

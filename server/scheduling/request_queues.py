@@ -144,7 +144,7 @@ class RequestQueues:
         """
         now = self._clock()
         with self._lock:
-            expired = [ticket for queue in self._backlog for ticket in _expired(queue, now)]
+            expired = [ticket for queue in self._backlog for ticket in _find_expired(queue, now)]
             for ticket in expired:
                 self._remove(ticket)
             expiries = [_next_expiry(queue) for queue in self._backlog]
@@ -293,7 +293,7 @@ def _start_tag(ticket: Ticket) -> tuple[float, int]:
     return ticket.queue.virtual_time, ticket.number
 
 
-def _expired(queue: ModelQueue, now: float) -> list[Ticket]:
+def _find_expired(queue: ModelQueue, now: float) -> list[Ticket]:
     limit = queue.limits.max_queue_seconds
     if limit is None:
         return []

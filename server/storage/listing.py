@@ -76,7 +76,7 @@ class RemoteDirectory:
         """The fsspec file system that holds the base path."""
         return self._file_system
 
-    def renewed(self) -> "RemoteDirectory":
+    def with_new_time_limit(self) -> "RemoteDirectory":
         """Return a new object for the same base path, whose time limit starts now."""
         return RemoteDirectory(self._uri, self._max_seconds)
 

@@ -98,7 +98,7 @@ class ModelCache:
         while True:
             if is_cancelled():
                 raise Cancelled(f"the download of {directory} was cancelled.")
-            with self._locked():
+            with self._hold_lock():
                 descriptor = _try_lock(entry, fcntl.LOCK_SH)
                 if descriptor is not None:
                     os.utime(descriptor)
@@ -117,14 +117,14 @@ class ModelCache:
         try:
             download(partial / directory.name)
             _write_size(partial, _size_of(partial / directory.name))
-            with self._locked():
+            with self._hold_lock():
                 os.rename(partial, entry)
                 # Changing the exclusive lock to a shared one may release the lock for a moment. No
                 # other process can acquire it then, because this would need the lock of the whole
                 # cache, which this process holds.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
         except BaseException:
-            with self._locked():
+            with self._hold_lock():
                 self._discard(partial, descriptor)
             raise
         return Lease(entry, descriptor)
@@ -177,7 +177,7 @@ class ModelCache:
             )
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         """Hold the lock of the whole cache, which excludes other processes, in a `with` body."""
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)

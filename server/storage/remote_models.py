@@ -99,7 +99,7 @@ class RemoteModels:
         def download(target: Path) -> None:
             max_bytes = self._cache.max_bytes
             VersionDownload(remote.file_system, version, is_cancelled, max_bytes).run(target)
-            if remote.renewed().list_version(name, version.number) != version:
+            if remote.with_new_time_limit().list_version(name, version.number) != version:
                 raise DamagedDownload(
                     f"{version.uri} changed while it was downloaded. The server downloads it "
                     f"again; upload versions to new directories."

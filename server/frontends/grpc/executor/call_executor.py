@@ -185,7 +185,7 @@ class CallExecutor(ABC):
         return None
 
     @abstractmethod
-    def await_turn(
+    def wait_for_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
         """Block until the queue of a model lets a call run.

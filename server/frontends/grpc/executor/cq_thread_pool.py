@@ -223,7 +223,7 @@ class CompletionQueueThreadPool(CallExecutor):
         """
         return messages.suspended_call if isinstance(messages, _ReceivedMessage) else None
 
-    def await_turn(
+    def wait_for_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
         """Raise the error of a call that the queue of its model has refused; else do nothing.

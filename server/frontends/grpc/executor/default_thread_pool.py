@@ -110,13 +110,13 @@ class DefaultThreadPool(CallExecutor):
             self._add_replacements()
         return future
 
-    def await_turn(
+    def wait_for_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
         """Block until a call may run.
 
         While the current thread is blocked, the executor may add another thread, so that other
-        calls run. The arguments are those of `CallExecutor.await_turn`.
+        calls run. The arguments are those of `CallExecutor.wait_for_turn`.
         """
         ticket = _CallTicket(model(), self._run_pool)
         if not self._queues.submit(ticket):

@@ -249,7 +249,9 @@ class _UnaryHandler:
             )
         if message is not None and self._is_queued:
             call.timeline.queued_ns = executor.received_ns(messages)
-            executor.await_turn(messages, context, partial(self._method.read_model_name, message))
+            executor.wait_for_turn(
+                messages, context, partial(self._method.read_model_name, message)
+            )
         call.timeline.begin_decoding()
         call.timeout_ms = _remaining_ms(context, environment.default_timeout_ms)
         if message is None:

@@ -48,12 +48,20 @@ def build_document(dataplane: DataPlaneInterface, options: DocumentOptions) -> J
       options: The settings of the server on which the document depends.
     """
     paths: Json = {
-        "/v1/models": {"get": _get("All models", "The status of each model and its versions.")},
-        "/healthz": {"get": _get("Health", "Whether the server is running.", "text/plain")},
-        "/readyz": {"get": _get("Readiness", "Whether the server accepts requests.", "text/plain")},
+        "/v1/models": {
+            "get": _get_operation("All models", "The status of each model and its versions.")
+        },
+        "/healthz": {
+            "get": _get_operation("Health", "Whether the server is running.", "text/plain")
+        },
+        "/readyz": {
+            "get": _get_operation("Readiness", "Whether the server accepts requests.", "text/plain")
+        },
         **{
             path: {
-                "get": _get("Metrics", "The metrics, in the format of Prometheus.", "text/plain")
+                "get": _get_operation(
+                    "Metrics", "The metrics, in the format of Prometheus.", "text/plain"
+                )
             }
             for path in options.metrics_paths
         },
@@ -107,10 +115,12 @@ def _add_tag(paths: Json, tag: str) -> Json:
 def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool) -> Json:
     base = f"/v1/models/{quote(model, safe='')}"
     paths: Json = {
-        base: {"get": _get(f"Status of {model}", "The status of its versions.")},
-        f"{base}/metadata": {"get": _get(f"Metadata of {model}", "Its signatures.")},
+        base: {"get": _get_operation(f"Status of {model}", "The status of its versions.")},
+        f"{base}/metadata": {"get": _get_operation(f"Metadata of {model}", "Its signatures.")},
         f"{base}/statistics": {
-            "get": _get(f"Statistics of {model}", "The sizes and waiting times of its batches.")
+            "get": _get_operation(
+                f"Statistics of {model}", "The sizes and waiting times of its batches."
+            )
         },
     }
     try:
@@ -163,14 +173,16 @@ def _predict(model: str, definitions: Mapping[str, Any], proposals: Proposals) -
             ("inputs", schemas.build_columnar_schema(definition.inputs)),
         ):
             requests.append(
-                _object(f"{name}: {key}", {**name_property, key: schema}, _required(name, key))
+                _object_schema(
+                    f"{name}: {key}", {**name_property, key: schema}, _required_keys(name, key)
+                )
             )
         for key, schema in (
             ("predictions", schemas.build_row_schema(definition.outputs)),
             ("outputs", schemas.build_columnar_schema(definition.outputs)),
         ):
-            responses.append(_object(f"{name}: {key}", {key: schema}, [key]))
-    return _post(
+            responses.append(_object_schema(f"{name}: {key}", {key: schema}, [key]))
+    return _post_operation(
         f"Predict with {model}",
         {"anyOf": requests},
         {"anyOf": responses},
@@ -190,24 +202,24 @@ def _examples(model: str, verb: str, names: list[str], proposals: Proposals) -> 
     }
     pair = {"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}]}
     item = {"type": "array", "items": pair} if verb == "classify" else {"type": "number"}
-    results = _object("results", {"results": {"type": "array", "items": item}}, ["results"])
+    results = _object_schema("results", {"results": {"type": "array", "items": item}}, ["results"])
     proposal = proposals.build(examples.build_examples_body, names)
-    return _post(f"{verb.capitalize()} with {model}", request, results, proposal)
+    return _post_operation(f"{verb.capitalize()} with {model}", request, results, proposal)
 
 
 def _signature_name(name: str) -> Json:
     return {"signature_name": {"const": name}}
 
 
-def _required(name: str, key: str) -> list[str]:
+def _required_keys(name: str, key: str) -> list[str]:
     return [key] if name == DEFAULT_SIGNATURE else ["signature_name", key]
 
 
-def _object(title: str, properties: Json, required: list[str]) -> Json:
+def _object_schema(title: str, properties: Json, required: list[str]) -> Json:
     return {"title": title, "type": "object", "properties": properties, "required": required}
 
 
-def _get(summary: str, description: str, media_type: str = "application/json") -> Json:
+def _get_operation(summary: str, description: str, media_type: str = "application/json") -> Json:
     return {
         "summary": summary,
         "responses": {
@@ -217,7 +229,7 @@ def _get(summary: str, description: str, media_type: str = "application/json") -
     }
 
 
-def _post(summary: str, request: Json, response: Json, proposal: Proposal) -> Json:
+def _post_operation(summary: str, request: Json, response: Json, proposal: Proposal) -> Json:
     content: Json = {"schema": request}
     if proposal.examples:
         content["examples"] = proposal.examples
