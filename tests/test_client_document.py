@@ -13,7 +13,7 @@ from tests import document_blocks, models
 from tests.document_blocks import Block
 from tpuserve.bench import analysis, rendering
 from tpuserve.bench.analysis import Analysis, Goal
-from tpuserve.bench.configurations import Configuration, Engine
+from tpuserve.bench.configurations import Configuration, ModelEngine
 from tpuserve.bench.load import Load
 from tpuserve.bench.windows import PERCENTILES, Result
 
@@ -76,7 +76,9 @@ def test_analyse_prints_such_a_table_and_the_command_for_its_argument() -> None:
         percentiles = dict.fromkeys(PERCENTILES, 0.0) | {50.0: float(p50), 99.0: float(p99)}
         result = Result(Load(int(clients)), float(rate), 0.0, percentiles, 1, 0, "", True, ())
         results.setdefault(name or list(results)[-1], []).append(result)
-    engines = {name: Engine(name, {"engine": name} if name == "xla" else {}) for name in results}
+    engines = {
+        name: ModelEngine(name, {"engine": name} if name == "xla" else {}) for name in results
+    }
     analyses = [
         Analysis(Configuration(name, engine, engine.flags), results[name])
         for name, engine in engines.items()

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from tpuserve.bench import benchmark, configurations, inputs, model_files
 from tpuserve.bench.benchmark import GENERATED_ADVICE, InputChoice, Target
-from tpuserve.bench.configurations import Configuration, Engine
+from tpuserve.bench.configurations import Configuration, ModelEngine
 from tpuserve.bench.inputs import Requests
 from tpuserve.bench.load import Load
 from tpuserve.bench.model_files import ModelFiles
@@ -95,7 +95,7 @@ class Plan:
     seconds: float
 
     @property
-    def engines(self) -> list[Engine]:
+    def engines(self) -> list[ModelEngine]:
         """The engines to measure."""
         return configurations.find_engines(self.model.tag_sets)
 
@@ -112,7 +112,7 @@ class Plan:
         measuring = len(self.loads) * longest_seconds(self.procedure)
         return min(self.seconds, self.num_configurations * (START_SECONDS + measuring))
 
-    def with_timeouts(self, engine: Engine) -> list[Configuration]:
+    def with_timeouts(self, engine: ModelEngine) -> list[Configuration]:
         """Return an engine's configurations, one for each batch size and timeout to measure."""
         rows = [
             len(array)
@@ -183,7 +183,9 @@ def serve_and_measure(
             url = server.rest_url if plan.protocol == "rest" else server.grpc_url
             target = Target(url, name, signature_name=plan.signature_name)
             procedure = budget.shorten(plan.procedure, len(plan.loads))
-            results = benchmark.run(target, plan.requests, plan.loads, procedure, progress)
+            results = benchmark.run_benchmark(
+                target, plan.requests, plan.loads, procedure, progress
+            )
             return Analysis(configuration, results)
 
 

@@ -17,7 +17,7 @@ from tpuserve.client import Client
 from tpuserve.client.address import ApiName, create_api, parse_url
 from tpuserve.client.call import Call
 from tpuserve.client.model_reference import ModelReference
-from tpuserve.client.transports.transport import Connection
+from tpuserve.client.transports.transport import ConnectionSettings
 from tpuserve.saved_model.signature import Signature
 
 MAX_CONNECTIONS = 1000
@@ -78,7 +78,7 @@ class InputChoice:
     request_log: Path | None = None
 
 
-def run(
+def run_benchmark(
     target: Target,
     requests: Requests,
     loads: Sequence[Load],
@@ -228,8 +228,8 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _connection(target: Target) -> Connection:
-    return Connection(parse_url(target.url), target.api_key, target.ca_file)
+def _connection(target: Target) -> ConnectionSettings:
+    return ConnectionSettings(parse_url(target.url), target.api_key, target.ca_file)
 
 
 def _find_signature(target: Target) -> Signature:

@@ -19,7 +19,7 @@ TIMEOUTS_MICROS = (0, 1000, 5000)
 
 
 @dataclass(frozen=True)
-class Engine:
+class ModelEngine:
     """A way in which a server can run a model, such as TensorFlow, XLA or a TPU.
 
     Attributes:
@@ -49,12 +49,12 @@ class Configuration:
     """
 
     name: str
-    engine: Engine
+    engine: ModelEngine
     flags: Mapping[str, Any]
     batching_parameters: str = ""
 
 
-def find_engines(tag_sets: Collection[TagSet]) -> list[Engine]:
+def find_engines(tag_sets: Collection[TagSet]) -> list[ModelEngine]:
     """Return the engines of this machine that can run a model.
 
     Args:
@@ -68,34 +68,34 @@ def find_engines(tag_sets: Collection[TagSet]) -> list[Engine]:
         # Select the CPU metagraph by a flag, because a server on a machine with a TPU would select
         # the TPU metagraph.
         flags = {"saved_model_tags": "serve"} if has_tpu_graph else {}
-        engines.append(Engine("tensorflow", {"engine": "tensorflow", **flags}, {}, False))
+        engines.append(ModelEngine("tensorflow", {"engine": "tensorflow", **flags}, {}, False))
         if has_jax:
-            engines.append(Engine("xla", {"engine": "xla", **flags}))
+            engines.append(ModelEngine("xla", {"engine": "xla", **flags}))
     if not has_tpu_graph:
         return engines
     flags = {"saved_model_tags": "serve,tpu"}
     if chips.find_device_files():
-        return [*engines, Engine("TPU", flags)]
+        return [*engines, ModelEngine("TPU", flags)]
     runtime = devices.RUNTIME_VARIABLE
-    engines.append(Engine("emulated TPU", flags, {runtime: devices.EMULATED}))
+    engines.append(ModelEngine("emulated TPU", flags, {runtime: devices.EMULATED}))
     if has_jax:
         on_cpu = {runtime: devices.PJRT, jax_client.PLATFORM_VARIABLE: "cpu"}
-        engines.append(Engine("TPU by PJRT", flags, on_cpu))
+        engines.append(ModelEngine("TPU by PJRT", flags, on_cpu))
     return engines
 
 
-def without_batching(engine: Engine) -> Configuration:
+def without_batching(engine: ModelEngine) -> Configuration:
     """Return the configuration that runs each request alone."""
     return Configuration(engine.name, engine, engine.flags)
 
 
-def with_batching(engine: Engine) -> Configuration:
+def with_batching(engine: ModelEngine) -> Configuration:
     """Return the configuration in which all requests that wait at a run's end form a batch."""
     flags = {**engine.flags, "enable_batching": True}
     return Configuration(f"{engine.name}, batching", engine, flags)
 
 
-def with_timeouts(engine: Engine, rows: int, limit_ms: float) -> list[Configuration]:
+def with_timeouts(engine: ModelEngine, rows: int, limit_ms: float) -> list[Configuration]:
     """Return the configurations with TensorFlow Serving's batching policy.
 
     There is one for each combination of a largest batch size and a timeout.

@@ -6,13 +6,13 @@ from tpuserve.bench.sender import Sender
 from tpuserve.client.call import Call
 from tpuserve.client.retries import Deadline
 from tpuserve.client.transports.grpc_transport import convert_error, open_async_channel
-from tpuserve.client.transports.transport import Connection
+from tpuserve.client.transports.transport import ConnectionSettings
 
 
 class GrpcSender(Sender):
     """Sends the requests of a benchmark over gRPC, all on one channel."""
 
-    def __init__(self, connection: Connection, calls: list[Call], timeout_s: float) -> None:
+    def __init__(self, connection: ConnectionSettings, calls: list[Call], timeout_s: float) -> None:
         """Create a sender; the arguments are those of `tpuserve.bench.sender.create_sender`."""
         self._connection = connection
         self._channel = open_async_channel(connection)

@@ -15,7 +15,7 @@ import httptools
 
 from tpuserve.bench.sender import Sender
 from tpuserve.client.call import Call
-from tpuserve.client.transports.transport import Connection, http_error
+from tpuserve.client.transports.transport import ConnectionSettings, http_error
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -27,7 +27,7 @@ class HttpSender(Sender):
     """
 
     def __init__(
-        self, connection: Connection, calls: list[Call], connections: int, timeout_s: float
+        self, connection: ConnectionSettings, calls: list[Call], connections: int, timeout_s: float
     ) -> None:
         """Create a sender; the arguments are those of `tpuserve.bench.sender.create_sender`."""
         parts = urlsplit(connection.address.base)
@@ -163,7 +163,7 @@ def _encode(host: str, call: Call, headers: Mapping[str, str]) -> bytes:
     return f"POST {call.path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + body
 
 
-def _tls_context(connection: Connection) -> ssl.SSLContext | None:
+def _tls_context(connection: ConnectionSettings) -> ssl.SSLContext | None:
     if not connection.address.is_secure:
         return None
     connection.read_ca_file()

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 
 from tpuserve.client.call import Call
-from tpuserve.client.transports.transport import Connection
+from tpuserve.client.transports.transport import ConnectionSettings
 
 
 class Sender(ABC):
@@ -32,7 +32,7 @@ class Sender(ABC):
 
 
 def create_sender(
-    connection: Connection, calls: list[Call], connections: int, timeout_s: float
+    connection: ConnectionSettings, calls: list[Call], connections: int, timeout_s: float
 ) -> Sender:
     """Create a sender for HTTP or gRPC, depending on the address of the server.
 

@@ -14,7 +14,7 @@ from tpuserve.bench.inputs import RequestInputs, convert_document
 from tpuserve.client.apis.rest_v1 import MALFORMED, decode_json
 from tpuserve.client.call import Call
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transports.transport import Connection
+from tpuserve.client.transports.transport import ConnectionSettings
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
@@ -26,7 +26,7 @@ _INCOMPLETE = "x-incomplete"
 
 
 def request_example(
-    connection: Connection,
+    connection: ConnectionSettings,
     model: str,
     signature_name: str,
     signature: Signature,
@@ -68,7 +68,7 @@ def request_example(
     return _repeat_rows(request, signature, batch_size)
 
 
-def _request_document(connection: Connection, timeout_s: float) -> Any:
+def _request_document(connection: ConnectionSettings, timeout_s: float) -> Any:
     from tpuserve.client.transports.http_transport import HttpTransport
 
     transport = HttpTransport(connection)

@@ -10,7 +10,7 @@ from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Result, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transports.transport import DEFAULT_MAX_REPLY_BYTES, Connection
+from tpuserve.client.transports.transport import DEFAULT_MAX_REPLY_BYTES, ConnectionSettings
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
 
@@ -54,7 +54,7 @@ class Client:
         """
         check_settings(timeout_s, attempts)
         address = parse_url(url)
-        connection = Connection(address, api_key, ca_file, max_reply_bytes)
+        connection = ConnectionSettings(address, api_key, ca_file, max_reply_bytes)
         self._api = create_api(address, api)
         self._timeout_s = timeout_s
         self._attempts = attempts

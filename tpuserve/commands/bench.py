@@ -118,7 +118,7 @@ def bench(
     procedure = bench_options.procedure(options)
     with exit_on_sigterm(), progress_bar() as progress:
         requests = benchmark.choose_requests(target, choice)
-        results = benchmark.run(target, requests, loads, procedure, progress)
+        results = benchmark.run_benchmark(target, requests, loads, procedure, progress)
     if as_json:
         click.echo(json.dumps(benchmark.to_dict(target, results), indent=2))
     else:

@@ -29,7 +29,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Batch:
+class InputBatch:
     """Consecutive records of an input file that the model predicts in one run.
 
     Attributes:

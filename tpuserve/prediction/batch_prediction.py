@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tpuserve.prediction import formats
-from tpuserve.prediction.batch import Batch, Position
+from tpuserve.prediction.batch import InputBatch, Position
 from tpuserve.prediction.formats import InputFormat, OutputFormat
 from tpuserve.prediction.output_directory import OutputDirectory, describe_run
 from tpuserve.prediction.predictor import Predictor
@@ -188,7 +188,7 @@ class _Output:
         self._save_seconds = save_seconds
         self._last_save = time.monotonic()
 
-    def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+    def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
         """Write the outputs of a batch, and save the file if the last save is long enough ago.
 
         Args:
@@ -204,7 +204,7 @@ class _Output:
 
 
 def _predict_file(
-    predictor: Predictor, batches: Iterator[Batch], output: _Output, meter: "_ProgressMeter"
+    predictor: Predictor, batches: Iterator[InputBatch], output: _Output, meter: "_ProgressMeter"
 ) -> None:
     """Run a model on the batches of an input file, and write the outputs.
 
@@ -225,7 +225,7 @@ def _predict_file(
             for batch in batches:
                 run = runs.submit(predictor.run, batch)
                 previous = waiting[-1] if waiting else None
-                waiting.append(writes.submit(_write, output, batch, run, previous))
+                waiting.append(writes.submit(_write_batch, output, batch, run, previous))
                 if len(waiting) > _MAX_WAITING:
                     meter.add_rows(waiting.popleft().result())
         finally:
@@ -235,9 +235,9 @@ def _predict_file(
                 meter.add_rows(waiting.popleft().result())
 
 
-def _write(
+def _write_batch(
     output: _Output,
-    batch: Batch,
+    batch: InputBatch,
     run: Future[dict[str, Array]],
     previous: Future[int] | None,
 ) -> int:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidTensor
 from tpuserve.prediction import prediction_logs
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import InputBatch
 from tpuserve.prediction.predictor import Predictor
 from tpuserve.prediction.readers.examples import make_parser, string_input
 from tpuserve.runtime import loader
@@ -73,7 +73,7 @@ class ExamplePredictor:
             part = np.array(examples[begin : begin + self._batch_size], object)
             where = f"examples {begin} to {begin + len(part) - 1}"
             inputs = self._to_inputs(part, where)
-            batch = Batch(where, inputs, (1,) * len(part), self._signature_name)
+            batch = InputBatch(where, inputs, (1,) * len(part), self._signature_name)
             logs += prediction_logs.encode_batch(batch, self._predictor.run(batch))
         return logs
 

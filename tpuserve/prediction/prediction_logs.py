@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import InputBatch
 from tpuserve.runtime.loaded_model import Array
 
 _PREDICT_LOG = 6
@@ -61,7 +61,7 @@ class _Layout(NamedTuple):
     content_field: int | None
 
 
-def encode_batch(batch: Batch, outputs: Mapping[str, Array]) -> list[bytes]:
+def encode_batch(batch: InputBatch, outputs: Mapping[str, Array]) -> list[bytes]:
     """Return a serialised PredictionLog for each record of a batch.
 
     If a record is one row of the batch, its tensors have a first dimension of 1.

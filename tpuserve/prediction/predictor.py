@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tpuserve.errors import InvalidInput, InvalidTensor, UnbatchableTensor
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import InputBatch
 from tpuserve.runtime.loaded_model import Array, LoadedModel
 from tpuserve.select import DEFAULT_RUNTIME
 
@@ -29,7 +29,7 @@ class Predictor:
         is_compiled = choice.is_tpu_graph or choice.runtime != DEFAULT_RUNTIME
         self._padded_rows = batch_size if is_compiled else 0
 
-    def run(self, batch: Batch) -> dict[str, Array]:
+    def run(self, batch: InputBatch) -> dict[str, Array]:
         """Return the outputs of a batch, without padding: alias → array [rows, ...].
 
         Raises:

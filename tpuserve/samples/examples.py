@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tpuserve.samples.parsing import ExampleFeature
+from tpuserve.samples.parsing import ParsedFeature
 from tpuserve.samples.values import WORDS
 from tpuserve.saved_model import dtypes
 
@@ -14,7 +14,7 @@ from tpuserve.saved_model import dtypes
 MAX_LENGTH = 2
 
 
-def serialized_example(features: Sequence[ExampleFeature], random: np.random.Generator) -> bytes:
+def serialized_example(features: Sequence[ParsedFeature], random: np.random.Generator) -> bytes:
     """Return a serialized tf.Example that has random values for all of the features."""
     example = tf.train.Example()
     length = int(random.integers(1, MAX_LENGTH + 1))
@@ -24,7 +24,7 @@ def serialized_example(features: Sequence[ExampleFeature], random: np.random.Gen
 
 
 def _fill(
-    message: tf.train.Feature, feature: ExampleFeature, length: int, random: np.random.Generator
+    message: tf.train.Feature, feature: ParsedFeature, length: int, random: np.random.Generator
 ) -> None:
     count = length if feature.size is None else feature.size
     if feature.dtype == dtypes.STRING:
@@ -37,7 +37,7 @@ def _fill(
         message.float_list.value.extend(random.random(count, np.float32))
 
 
-def _whole_numbers(feature: ExampleFeature, count: int, random: np.random.Generator) -> list[int]:
+def _whole_numbers(feature: ParsedFeature, count: int, random: np.random.Generator) -> list[int]:
     if feature.size is None:
         # Return different numbers, because they may be the indices of a sparse tensor.
         return [int(number) for number in random.permutation(MAX_LENGTH)[:count]]

@@ -17,7 +17,7 @@ _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
 @dataclass(frozen=True)
-class ExampleFeature:
+class ParsedFeature:
     """A feature of a tf.Example that a model parses.
 
     Attributes:
@@ -43,7 +43,7 @@ class StringInputUse:
       is_picture: whether the strings are decoded as the bytes of picture files.
     """
 
-    features: tuple[ExampleFeature, ...] = ()
+    features: tuple[ParsedFeature, ...] = ()
     is_read_as_number: bool = False
     is_picture: bool = False
 
@@ -76,7 +76,7 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
       tensor_name: the name of the tensor of a placeholder, for example "examples:0".
     """
     functions = {function.signature.name: function for function in graph_def.library.function}
-    features: dict[str, ExampleFeature] = {}
+    features: dict[str, ParsedFeature] = {}
     is_number = is_picture = False
     pending = deque([(_scope(graph_def.node), node_name(tensor_name))])
     # Follow each argument of a function only once. Otherwise the search would not end if functions
@@ -101,7 +101,7 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
             for function, argument in _calls(node, position, functions):
                 if (function.signature.name, argument) not in entered:
                     entered.add((function.signature.name, argument))
-                    pending.append((_called(function, node, scope), argument))
+                    pending.append((_function_scope(function, node, scope), argument))
     return StringInputUse(tuple(features.values()), is_number, is_picture)
 
 
@@ -138,7 +138,7 @@ def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple
     ]
 
 
-def _called(function: Any, node: Any, scope: _Scope) -> _Scope:
+def _function_scope(function: Any, node: Any, scope: _Scope) -> _Scope:
     inputs = data_inputs(node)[1 if node.op in _BRANCHES else 0 :]
     names = [argument.name for argument in function.signature.input_arg]
     return _scope(
@@ -179,7 +179,7 @@ def _constant(reference: str, scope: _Scope) -> list[str]:
     return [text.decode(errors="replace") for text in constant.reshape(-1)]
 
 
-def _parse_example_v2(node: Any, scope: _Scope) -> list[ExampleFeature]:
+def _parse_example_v2(node: Any, scope: _Scope) -> list[ParsedFeature]:
     sparse, dense, ragged = (_constant(name, scope) for name in data_inputs(node)[2:5])
     return _features(
         (sparse, node.attr["sparse_types"].list.type),
@@ -189,7 +189,7 @@ def _parse_example_v2(node: Any, scope: _Scope) -> list[ExampleFeature]:
     )
 
 
-def _parse_example(node: Any, scope: _Scope) -> list[ExampleFeature]:
+def _parse_example(node: Any, scope: _Scope) -> list[ParsedFeature]:
     count = node.attr["Nsparse"].i
     keys = data_inputs(node)[2:]
     sparse = [key for name in keys[:count] for key in _constant(name, scope)]
@@ -198,7 +198,7 @@ def _parse_example(node: Any, scope: _Scope) -> list[ExampleFeature]:
     return _features((sparse, node.attr["sparse_types"].list.type), dense=dense, node=node)
 
 
-def _parse_single_example(node: Any, _: _Scope) -> list[ExampleFeature]:
+def _parse_single_example(node: Any, _: _Scope) -> list[ParsedFeature]:
     sparse, dense = (
         [key.decode(errors="replace") for key in node.attr[name].list.s]
         for name in ("sparse_keys", "dense_keys")
@@ -208,9 +208,9 @@ def _parse_single_example(node: Any, _: _Scope) -> list[ExampleFeature]:
 
 def _features(
     *variable_length: tuple[list[str], Iterable[int]], dense: list[str], node: Any
-) -> list[ExampleFeature]:
+) -> list[ParsedFeature]:
     features = [
-        ExampleFeature(key, dtype, None)
+        ParsedFeature(key, dtype, None)
         for keys, types in variable_length
         for key, dtype in zip(keys, types, strict=False)
     ]
@@ -221,11 +221,11 @@ def _features(
             # Take 1 for the unknown first dimension of a dense feature of variable length. Any size
             # is valid.
             size *= 1 if dimension.size < 0 else dimension.size
-        features.append(ExampleFeature(key, dtype, size))
+        features.append(ParsedFeature(key, dtype, size))
     return features
 
 
-_PARSERS: Mapping[str, Callable[[Any, _Scope], list[ExampleFeature]]] = {
+_PARSERS: Mapping[str, Callable[[Any, _Scope], list[ParsedFeature]]] = {
     "ParseExampleV2": _parse_example_v2,
     "ParseExample": _parse_example,
     "ParseSingleExample": _parse_single_example,

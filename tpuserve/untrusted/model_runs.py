@@ -12,7 +12,7 @@ from tpuserve.graph.pruning import needed_nodes
 from tpuserve.graph.references import tensor_name
 from tpuserve.saved_model import initialisation
 from tpuserve.saved_model.signature import INIT_SIGNATURE
-from tpuserve.untrusted.program import Program, Reached, Site
+from tpuserve.untrusted.program import Program, ReachableNodes, Site
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ModelRun:
     """
 
     purpose: str
-    reached: Reached
+    reached: ReachableNodes
     paths: frozenset[str]
     fed: frozenset[str] = frozenset()
 
@@ -78,7 +78,7 @@ def find_import(program: Program) -> ModelRun:
     """
     names = sorted(needed_nodes(program.meta_graph) & program.nodes.keys())
     sites = [Site("", program.nodes[name]) for name in names]
-    return ModelRun("the import of the graph", Reached(sites, {}), frozenset())
+    return ModelRun("the import of the graph", ReachableNodes(sites, {}), frozenset())
 
 
 def _requests(program: Program) -> dict[frozenset[str], set[str]]:

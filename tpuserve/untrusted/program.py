@@ -47,7 +47,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Reached:
+class ReachableNodes:
     """The nodes that a session run may execute.
 
     Attributes:
@@ -132,7 +132,7 @@ class Program:
         alternatives = (self._alternatives.get(name, ()) for name in names)
         return names.union(*alternatives) & self.functions.keys()
 
-    def reach(self, runs: Iterable[tuple[Iterable[str], frozenset[str]]]) -> Reached:
+    def reach(self, runs: Iterable[tuple[Iterable[str], frozenset[str]]]) -> ReachableNodes:
         """Find the nodes that session runs may execute.
 
         All nodes of a called function count as executed.
@@ -154,7 +154,7 @@ class Program:
                 if name not in callers:
                     pending += [Site(name, node) for node in self.functions[name].node_def]
                 callers[name].append(site)
-        return Reached(sites, callers)
+        return ReachableNodes(sites, callers)
 
     def _reach_nodes(self, fetches: Iterable[str], feeds: frozenset[str]) -> set[str]:
         """Return the names of the nodes of the main graph that a session run executes.

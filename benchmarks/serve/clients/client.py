@@ -156,7 +156,7 @@ def measure_with_bench(target: Target, x: Any, clients: int, seconds: float) -> 
     """Return the requests per second that `tpuserve bench` measures."""
     procedure = Procedure(window_s=seconds / 3, max_windows=3, warm_up_s=0.5)
     requests = Requests([RequestInputs({"x": x})])
-    (result,) = benchmark.run(target, requests, [Load(clients)], procedure)
+    (result,) = benchmark.run_benchmark(target, requests, [Load(clients)], procedure)
     return result.requests_per_second
 
 

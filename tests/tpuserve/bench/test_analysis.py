@@ -11,7 +11,7 @@ import pytest
 from tpuserve import cli
 from tpuserve.bench import analysis, configurations, rendering
 from tpuserve.bench.analysis import Analysis, Choice, Goal, Plan
-from tpuserve.bench.configurations import Configuration, Engine
+from tpuserve.bench.configurations import Configuration, ModelEngine
 from tpuserve.bench.inputs import RequestInputs, Requests
 from tpuserve.bench.load import Load
 from tpuserve.bench.model_files import ModelFiles
@@ -19,7 +19,7 @@ from tpuserve.bench.windows import PERCENTILES, Procedure, Result
 from tpuserve.errors import ServerNotStarted
 from tpuserve.saved_model.signature import Signature
 
-ENGINE = Engine("plain", {"engine": "tensorflow"})
+ENGINE = ModelEngine("plain", {"engine": "tensorflow"})
 PLAIN = Configuration("plain", ENGINE, ENGINE.flags)
 BATCHING = Configuration(
     "batching", ENGINE, {"enable_batching": True}, "max_batch_size { value: 32 }\n"
@@ -91,7 +91,7 @@ def sweep(
 
     The engine "broken" does not start.
     """
-    engines = [Engine(name, {"engine": name}) for name in ("broken", "tensorflow", "xla")]
+    engines = [ModelEngine(name, {"engine": name}) for name in ("broken", "tensorflow", "xla")]
     monkeypatch.setattr(configurations, "find_engines", lambda tag_sets: engines)
     monkeypatch.setattr(configurations, "num_processors", lambda: processors)
 
@@ -148,7 +148,7 @@ def test_a_model_that_parses_examples_is_served_with_each_configuration(
 ) -> None:
     from tests.server.frontends.rest.console import exports
 
-    engines = [Engine(name, {"engine": name}) for name in ("steam", "tensorflow")]
+    engines = [ModelEngine(name, {"engine": name}) for name in ("steam", "tensorflow")]
     monkeypatch.setattr(configurations, "find_engines", lambda tag_sets: engines)
     exports.export(tmp_path / "forms" / "1")
     picture = tmp_path / "picture.png"

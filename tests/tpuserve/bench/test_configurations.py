@@ -8,12 +8,12 @@ import pytest
 from server.config import batching_parameters
 from tpuserve import tags
 from tpuserve.bench import configurations
-from tpuserve.bench.configurations import Engine
+from tpuserve.bench.configurations import ModelEngine
 from tpuserve.bench.time_budget import TimeBudget
 from tpuserve.bench.windows import Procedure
 
-TENSORFLOW = Engine("tensorflow", {"engine": "tensorflow"}, {}, False)
-XLA = Engine("xla", {"engine": "xla"})
+TENSORFLOW = ModelEngine("tensorflow", {"engine": "tensorflow"}, {}, False)
+XLA = ModelEngine("xla", {"engine": "xla"})
 HAS_JAX = importlib.util.find_spec("jax") is not None
 
 

@@ -5,7 +5,7 @@ import asyncio
 from tpuserve.bench.http_sender import HttpSender
 from tpuserve.client.address import parse_url
 from tpuserve.client.call import Call
-from tpuserve.client.transports.transport import Connection
+from tpuserve.client.transports.transport import ConnectionSettings
 
 _REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
@@ -24,7 +24,7 @@ def test_a_connection_that_the_server_closed_while_idle_is_not_used_again() -> N
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        connection = Connection(parse_url(f"http://127.0.0.1:{port}"))
+        connection = ConnectionSettings(parse_url(f"http://127.0.0.1:{port}"))
         sender = HttpSender(connection, [Call("/v1/models")], connections=1, timeout_s=60)
         results = []
         for _ in range(2):

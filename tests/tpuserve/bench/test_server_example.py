@@ -33,7 +33,7 @@ INCOMPLETE = {"x-incomplete": True, "value": {"inputs": {"x": ["Replace this tex
 
 def run(target: Target, choice: InputChoice) -> int:
     requests = benchmark.choose_requests(target, choice)
-    (result,) = benchmark.run(target, requests, [Load(concurrency=2)], BRIEFLY)
+    (result,) = benchmark.run_benchmark(target, requests, [Load(concurrency=2)], BRIEFLY)
     assert result.num_errors == 0
     return result.num_requests
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import InputBatch
 from tpuserve.prediction.prediction_logs import encode_batch
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 def test_tensors_are_those_that_were_given(
     array: np.ndarray, row_counts: tuple[int, ...] | None
 ) -> None:
-    batch = Batch("file", {"input": array}, row_counts, "100%b")
+    batch = InputBatch("file", {"input": array}, row_counts, "100%b")
     records = encode_batch(batch, {"%b" * 100: array, "b": array})
     logs = [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
     assert len(logs) == len(row_counts or [4])

@@ -7,7 +7,7 @@ import grpc.aio
 
 from tpuserve.client.call import Call, Reply
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transports.transport import Connection, grpc_error
+from tpuserve.client.transports.transport import ConnectionSettings, grpc_error
 from tpuserve.errors import TpuserveError
 
 # The largest value that gRPC accepts for a channel option. The limit of a reply's size must not
@@ -26,7 +26,7 @@ _OPTIONS = (
 class GrpcTransport:
     """Sends the calls of the blocking client over gRPC. Several threads may share an instance."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ConnectionSettings) -> None:
         """Create a transport, which connects to the server with its first call."""
         self._connection = connection
         self._metadata = tuple(connection.authorization().items()) or None
@@ -61,7 +61,7 @@ class GrpcTransport:
 class AsyncGrpcTransport:
     """Sends the calls of the asyncio client over gRPC, on one event loop."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ConnectionSettings) -> None:
         """Create a transport, which opens its channel on the event loop of its first call."""
         self._connection = connection
         self._metadata = tuple(connection.authorization().items()) or None
@@ -92,7 +92,7 @@ class AsyncGrpcTransport:
             await self._channel.close()
 
 
-def open_async_channel(connection: Connection) -> Any:
+def open_async_channel(connection: ConnectionSettings) -> Any:
     """Create a grpc.aio channel for the running event loop, with the client's channel options."""
     target = connection.address.base
     if connection.address.is_secure:
@@ -100,16 +100,16 @@ def open_async_channel(connection: Connection) -> Any:
     return grpc.aio.insecure_channel(target, _options(connection))
 
 
-def _options(connection: Connection) -> tuple[tuple[str, int], ...]:
+def _options(connection: ConnectionSettings) -> tuple[tuple[str, int], ...]:
     max_bytes = min(connection.max_reply_bytes, _MAX_INT)
     return (*_OPTIONS, ("grpc.max_receive_message_length", max_bytes))
 
 
-def _credentials(connection: Connection) -> Any:
+def _credentials(connection: ConnectionSettings) -> Any:
     return grpc.ssl_channel_credentials(connection.read_ca_file())
 
 
-def convert_error(connection: Connection, error: Any, deadline: Deadline) -> TpuserveError:
+def convert_error(connection: ConnectionSettings, error: Any, deadline: Deadline) -> TpuserveError:
     """Convert the grpc.RpcError of a call to the client's error for its status.
 
     Args:

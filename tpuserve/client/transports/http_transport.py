@@ -9,7 +9,7 @@ import httpx
 from tpuserve.client.call import Call, Reply
 from tpuserve.client.retries import Deadline
 from tpuserve.client.transports.deadline_network import DeadlineNetwork
-from tpuserve.client.transports.transport import Connection, http_error, too_large_error
+from tpuserve.client.transports.transport import ConnectionSettings, http_error, too_large_error
 from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError
 
 # The content encodings of responses that the client decodes. It refuses other encodings and
@@ -20,7 +20,7 @@ _ENCODINGS = ("", "identity", "gzip", "deflate")
 class HttpTransport:
     """Sends the calls of the blocking client over HTTP. Several threads may share an instance."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ConnectionSettings) -> None:
         """Create a transport, which connects to the server with its first call."""
         self._connection = connection
         self._client = httpx.Client(**_settings(connection))
@@ -60,7 +60,7 @@ class HttpTransport:
 class AsyncHttpTransport:
     """Sends the calls of the asyncio client over HTTP, on one event loop."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ConnectionSettings) -> None:
         """Create a transport, which connects to the server with its first call."""
         self._connection = connection
         self._client = httpx.AsyncClient(**_settings(connection))
@@ -94,7 +94,7 @@ class AsyncHttpTransport:
         await self._client.aclose()
 
 
-def _settings(connection: Connection) -> dict[str, Any]:
+def _settings(connection: ConnectionSettings) -> dict[str, Any]:
     verify: ssl.SSLContext | bool = True
     if connection.ca_file is not None:
         connection.read_ca_file()
@@ -120,7 +120,7 @@ class _RequestFactory:
     httpx's clients would parse the URL for each request, which takes longer.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ConnectionSettings) -> None:
         self._base = connection.address.base
         self._headers = {
             "accept": "*/*",
@@ -149,7 +149,7 @@ class _RequestFactory:
 
 
 def _convert_error(
-    connection: Connection, error: httpx.HTTPError, deadline: Deadline
+    connection: ConnectionSettings, error: httpx.HTTPError, deadline: Deadline
 ) -> TpuserveError:
     if isinstance(error, httpx.TimeoutException):
         return deadline.error()
@@ -162,7 +162,7 @@ def _convert_error(
 class _Body:
     """Collects the body of a response, and raises InvalidReply if it is larger than the limit."""
 
-    def __init__(self, connection: Connection, response: httpx.Response) -> None:
+    def __init__(self, connection: ConnectionSettings, response: httpx.Response) -> None:
         self._max_bytes = connection.max_reply_bytes
         self._response = response
         self._chunks: list[bytes] = []

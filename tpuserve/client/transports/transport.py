@@ -26,7 +26,7 @@ _TOO_LARGE = 413
 
 
 @dataclass(frozen=True)
-class Connection:
+class ConnectionSettings:
     """The settings of a connection to a server.
 
     Attributes:
@@ -106,7 +106,7 @@ def http_error(status: int, headers: Mapping[str, str], body: bytes) -> Tpuserve
     return error
 
 
-def grpc_error(connection: Connection, number: int, details: str) -> TpuserveError:
+def grpc_error(connection: ConnectionSettings, number: int, details: str) -> TpuserveError:
     """Create the error for a gRPC status that is not OK.
 
     Args:

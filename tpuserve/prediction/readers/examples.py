@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import UnsupportedModel
-from tpuserve.prediction.batch import Batch, Position
+from tpuserve.prediction.batch import InputBatch, Position
 from tpuserve.prediction.readers.dataset import iterate_records
 from tpuserve.saved_model.signature import Signature, TensorSpec, find_signature
 
@@ -17,7 +17,7 @@ def read_example_batches(
     signature_name: str,
     batch_size: int,
     start: Position,
-) -> Iterator[Batch]:
+) -> Iterator[InputBatch]:
     """Yield the records of a TFRecord file in batches.
 
     If the only input of the signature is a vector of strings, the records are passed to the model
@@ -44,7 +44,7 @@ def read_example_batches(
         if alias is not None:
             inputs = {alias: inputs}
         where = f"{path}, records {first} to {end.records - 1}"
-        yield Batch(where, inputs, (1,) * (end.records - first), signature_name, end=end)
+        yield InputBatch(where, inputs, (1,) * (end.records - first), signature_name, end=end)
         first = end.records
 
 

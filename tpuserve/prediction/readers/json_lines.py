@@ -13,7 +13,7 @@ import orjson
 import tensorflow as tf
 
 from tpuserve.errors import InvalidInputNames, InvalidJson
-from tpuserve.prediction.batch import Batch, Position
+from tpuserve.prediction.batch import InputBatch, Position
 from tpuserve.prediction.readers.dataset import iterate_lines
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, find_signature
@@ -27,7 +27,7 @@ def read_json_batches(
     signature_name: str,
     batch_size: int,
     start: Position,
-) -> Iterator[Batch]:
+) -> Iterator[InputBatch]:
     """Yield the lines of a file in batches, converted to arrays.
 
     A line has the form of an element of "instances" in TensorFlow Serving's REST API: an object of
@@ -59,7 +59,7 @@ def read_json_batches(
             continue
         where = f"{path}, lines {min(rows)} to {max(rows)}"
         arrays, end = _to_arrays(path, rows, signature), Position(number - 1)
-        yield Batch(where, arrays, (1,) * len(rows), signature_name, end=end)
+        yield InputBatch(where, arrays, (1,) * len(rows), signature_name, end=end)
 
 
 def _parse_line(path: str, number: int, line: bytes, signature: Signature) -> dict[str, Any]:

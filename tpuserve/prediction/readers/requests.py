@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from tpuserve.errors import DamagedInputFile, InvalidInput
-from tpuserve.prediction.batch import Batch, Position
+from tpuserve.prediction.batch import InputBatch, Position
 from tpuserve.prediction.readers.dataset import iterate_records
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, find_signature
@@ -25,7 +25,7 @@ class _Request(NamedTuple):
       signature_name: the signature to run.
       output_names: the aliases of the outputs to compute; None for all outputs.
       inputs: input alias → array.
-      serialised: the serialised PredictRequest message.
+      message: the serialised PredictRequest message.
       rows: the size of the batch dimension; None if the request must run alone, because its
         tensors have no common batch dimension.
     """
@@ -34,7 +34,7 @@ class _Request(NamedTuple):
     signature_name: str
     output_names: tuple[str, ...] | None
     inputs: dict[str, Array]
-    serialised: bytes
+    message: bytes
     rows: int | None
 
     @property
@@ -54,7 +54,7 @@ def read_request_batches(
     signature_name: str,
     batch_size: int,
     start: Position,
-) -> Iterator[Batch]:
+) -> Iterator[InputBatch]:
     """Yield the PredictRequests of a TFRecord file in batches.
 
     Consecutive requests are merged into one batch if they have the same signature and their tensors
@@ -74,7 +74,7 @@ def read_request_batches(
       InvalidInput: a request has no inputs.
     """
     parse = predict_pb2.PredictRequest.FromString
-    return _read(path, signatures, signature_name, batch_size, start, parse)
+    return _read_batches(path, signatures, signature_name, batch_size, start, parse)
 
 
 def read_log_batches(
@@ -83,23 +83,23 @@ def read_log_batches(
     signature_name: str,
     batch_size: int,
     start: Position,
-) -> Iterator[Batch]:
+) -> Iterator[InputBatch]:
     """Yield the PredictRequests in the PredictionLogs of a TFRecord file in batches.
 
     The arguments and errors are those of `read_request_batches`. A PredictionLog of another method
     than Predict raises InvalidInput too.
     """
-    return _read(path, signatures, signature_name, batch_size, start, _parse_log)
+    return _read_batches(path, signatures, signature_name, batch_size, start, _parse_log)
 
 
-def _read(
+def _read_batches(
     path: str,
     signatures: Mapping[str, Signature],
     signature_name: str,
     batch_size: int,
     start: Position,
     parse: Callable[[bytes], Any],
-) -> Iterator[Batch]:
+) -> Iterator[InputBatch]:
     number = start.records
     for records, end in iterate_records(path, batch_size, start):
         requests = [
@@ -169,7 +169,7 @@ def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None
     return counts.pop() if len(counts) == 1 else None
 
 
-def _mark_last(batches: Iterator[Batch], end: Position) -> Iterator[Batch]:
+def _mark_last(batches: Iterator[InputBatch], end: Position) -> Iterator[InputBatch]:
     """Yield batches, and set the attribute `end` of the last batch.
 
     The other batches have no `end`, because a reader cannot start after them: requests are merged
@@ -186,13 +186,13 @@ def _mark_last(batches: Iterator[Batch], end: Position) -> Iterator[Batch]:
     yield replace(last, end=end)
 
 
-def _merge_groups(path: str, requests: Sequence[_Request], batch_size: int) -> Iterator[Batch]:
+def _merge_groups(path: str, requests: Sequence[_Request], batch_size: int) -> Iterator[InputBatch]:
     """Merge consecutive requests with the same `merge_key` into batches; see `_merge`."""
     for _, group in groupby(requests, key=lambda request: request.merge_key):
         yield from _merge(path, list(group), batch_size)
 
 
-def _merge(path: str, requests: list[_Request], batch_size: int) -> Iterator[Batch]:
+def _merge(path: str, requests: list[_Request], batch_size: int) -> Iterator[InputBatch]:
     """Merge requests of the same signature and shapes into batches of at most `batch_size` rows.
 
     Args:
@@ -210,10 +210,10 @@ def _merge(path: str, requests: list[_Request], batch_size: int) -> Iterator[Bat
     yield _to_batch(path, requests[begin:])
 
 
-def _to_batch(path: str, requests: list[_Request]) -> Batch:
+def _to_batch(path: str, requests: list[_Request]) -> InputBatch:
     first, last = requests[0], requests[-1]
     rows = [request.rows for request in requests if request.rows is not None]
-    return Batch(
+    return InputBatch(
         f"{path}, records {first.number} to {last.number}",
         first.inputs
         if len(requests) == 1
@@ -224,5 +224,5 @@ def _to_batch(path: str, requests: list[_Request]) -> Batch:
         rows or None,
         first.signature_name,
         first.output_names,
-        [request.serialised for request in requests],
+        [request.message for request in requests],
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import InputBatch
 from tpuserve.prediction.formats import OutputFormat
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature
@@ -14,7 +14,7 @@ from tpuserve.saved_model.signature import Signature
 class Writer(Protocol):
     """The interface of a writer of one output file. An instance is not thread-safe."""
 
-    def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+    def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
         """Append the outputs of a batch to the file.
 
         Args:

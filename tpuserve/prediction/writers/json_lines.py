@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from tpuserve.errors import UnsupportedType
-from tpuserve.prediction.batch import Batch, common_rows
+from tpuserve.prediction.batch import InputBatch, common_rows
 from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.prediction.writers.columns import to_standard_dtype
 from tpuserve.runtime.loaded_model import Array
@@ -22,7 +22,7 @@ class JsonLinesWriter(AppendFile):
     dimension.
     """
 
-    def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+    def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
         """Append a line for each row of a batch.
 
         Args:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from tpuserve.errors import UnbatchableTensor, UnsupportedType
-from tpuserve.prediction.batch import Batch, common_rows
+from tpuserve.prediction.batch import InputBatch, common_rows
 from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.prediction.writers.columns import to_standard_dtype
 from tpuserve.runtime.loaded_model import Array
@@ -56,7 +56,7 @@ class ParquetFileWriter:
                 for rows in pa.ipc.open_stream(stream):
                     self._append(rows)
 
-    def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+    def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
         """Append the rows of a batch. They are written when there are enough for a row group.
 
         Args:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tpuserve.prediction import prediction_logs
-from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.batch import InputBatch
 from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.tfrecord import frame_records
@@ -15,7 +15,7 @@ class PredictionLogWriter(AppendFile):
     The class implements `tpuserve.prediction.writers.Writer`.
     """
 
-    def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+    def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
         """Append a PredictionLog for each record of a batch.
 
         Args:
