@@ -26,14 +26,14 @@ class GraphSegment:
       content: a serialised GraphDef that holds these nodes or functions.
       inputs: (node name, output index) of the tensors in earlier segments that this segment uses.
       controls: names of nodes in earlier segments that are control inputs of this segment.
-      retained: names of nodes in this segment that are needed after its import: by later segments,
-        or because they are in the argument `retained_nodes` of `split_graph`.
+      retained_nodes: names of nodes in this segment that are needed after its import: by later
+        segments, or because they are in the argument `retained_nodes` of `split_graph`.
     """
 
     content: bytes
     inputs: tuple[tuple[str, int], ...] = ()
     controls: tuple[str, ...] = ()
-    retained: tuple[str, ...] = ()
+    retained_nodes: tuple[str, ...] = ()
 
 
 def split_graph(graph: Any, retained_nodes: Collection[str]) -> list[GraphSegment]:

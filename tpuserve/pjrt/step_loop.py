@@ -27,16 +27,17 @@ class StepLayout:
     Attributes:
       num_feeds: number of tensors of a batch.
       num_results: number of tensors that a replica sends to the host.
-      changed: indices of the variables that the step changes.
-      checked: indices of the variables in which to look for NaN and infinity after the steps.
-      divided: indices of the variables whose rows are divided among the replicas.
+      changed_variables: indices of the variables that the step changes.
+      checked_variables: indices of the variables in which to look for NaN and infinity after the
+        steps.
+      divided_variables: indices of the variables whose rows are divided among the replicas.
     """
 
     num_feeds: int
     num_results: int
-    changed: tuple[int, ...]
-    checked: tuple[int, ...] = ()
-    divided: tuple[int, ...] = ()
+    changed_variables: tuple[int, ...]
+    checked_variables: tuple[int, ...] = ()
+    divided_variables: tuple[int, ...] = ()
 
     @classmethod
     def from_step(cls, step: "ReplicaStep", checked: Sequence[int] = ()) -> "StepLayout":
@@ -65,7 +66,7 @@ class StepLayout:
         """
         jax: Any = importlib.import_module("jax")
 
-        axes = ((AXIS,) if index in self.divided else () for index in range(count))
+        axes = ((AXIS,) if index in self.divided_variables else () for index in range(count))
         return tuple(jax.sharding.PartitionSpec(*axis) for axis in axes)
 
 
@@ -102,7 +103,7 @@ def build_step_loop(
 
     def check_finite(index: int, value: Any) -> Any:
         is_finite = jnp.isfinite(value).all()
-        if index not in layout.divided:
+        if index not in layout.divided_variables:
             return is_finite
         return jax.lax.pmin(is_finite.astype(jnp.int32), AXIS).astype(bool)
 
@@ -117,7 +118,9 @@ def build_step_loop(
             outputs = exported.call(*feeds, position + offset, *variables)
             sent, was_sent = outputs[:num_results], outputs[num_results]
             variables = list(variables)
-            for index, value in zip(layout.changed, outputs[num_results + 1 :], strict=True):
+            for index, value in zip(
+                layout.changed_variables, outputs[num_results + 1 :], strict=True
+            ):
                 variables[index] = value
             results = tuple(
                 lax.dynamic_update_index_in_dim(array, value[None], number, 1)
@@ -134,7 +137,7 @@ def build_step_loop(
             jnp.int64(0), count, run_step, (variables, results, jnp.zeros(capacity, bool))
         )
         is_finite = jnp.array(
-            [check_finite(index, variables[index]) for index in layout.checked], bool
+            [check_finite(index, variables[index]) for index in layout.checked_variables], bool
         )
         if gathers_results:
             results = tuple(lax.all_gather(array, AXIS, axis=0, tiled=True) for array in results)

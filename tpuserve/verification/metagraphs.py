@@ -44,11 +44,11 @@ class MetaGraphSide:
     """One of the two metagraphs that a verification compares.
 
     Attributes:
-      described: The description of the metagraph, with its signatures and ops.
+      description: The description of the metagraph, with its signatures and ops.
       meta_graph_def: The same metagraph as TensorFlow's MetaGraphDef.
     """
 
-    described: Metagraph
+    description: Metagraph
     meta_graph_def: Any
 
 
@@ -74,7 +74,7 @@ class MetaGraphPair:
 
         There is one such property: the {serve} metagraph has TPU computations too.
         """
-        if not self.baseline.described.has_tpu_computation:
+        if not self.baseline.description.has_tpu_computation:
             return ()
         return (
             "{serve} has TPU computations too. The baseline runs them op by op on the CPU, and the "
@@ -102,8 +102,8 @@ class MetaGraphPair:
         Raises:
           SignatureNotFound: A name is not that of a signature in either metagraph.
         """
-        in_candidate = self.candidate.described.signatures
-        available = dict(sorted({**in_candidate, **self.baseline.described.signatures}.items()))
+        in_candidate = self.candidate.description.signatures
+        available = dict(sorted({**in_candidate, **self.baseline.description.signatures}.items()))
         for name in names:
             if name not in available:
                 raise SignatureNotFound(
@@ -157,7 +157,7 @@ def load_baseline(directory: Path) -> LoadedModel:
     Raises:
       DamagedSavedModel: The metagraph cannot be loaded.
     """
-    return _load(directory, tag_sets.SERVE)
+    return _load_metagraph(directory, tag_sets.SERVE)
 
 
 def load_candidate(directory: Path) -> LoadedModel | TpuserveError:
@@ -171,12 +171,12 @@ def load_candidate(directory: Path) -> LoadedModel | TpuserveError:
       DamagedSavedModel: The metagraph cannot be loaded.
     """
     try:
-        return _load(directory, tag_sets.SERVE_TPU)
+        return _load_metagraph(directory, tag_sets.SERVE_TPU)
     except (LoweringError, UnsupportedModel) as error:
         return error
 
 
-def _load(directory: Path, tags: TagSet) -> LoadedModel:
+def _load_metagraph(directory: Path, tags: TagSet) -> LoadedModel:
     try:
         return loader.load(directory, tags, _SYSTEMS[tags])
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
@@ -193,8 +193,8 @@ def describe_difference(name: str, pair: MetaGraphPair) -> str | None:
 
     Such a signature cannot be compared. If there is no difference, return None.
     """
-    baseline = pair.baseline.described.signatures.get(name)
-    candidate = pair.candidate.described.signatures.get(name)
+    baseline = pair.baseline.description.signatures.get(name)
+    candidate = pair.candidate.description.signatures.get(name)
     if baseline is None or candidate is None:
         side = "baseline {serve}" if baseline is None else "candidate {serve, tpu}"
         return f"the {side} has no such signature"

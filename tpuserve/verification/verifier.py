@@ -117,7 +117,7 @@ def _find_hazards(
       refusals: The ops that XLA refused to compile while the signatures ran.
       verified: The results of comparing the signatures.
     """
-    available = pair.candidate.described.signatures
+    available = pair.candidate.description.signatures
     signatures = {name: available[name] for name in selected if name in available}
     return metagraph_hazards.find_hazards(
         pair.candidate.meta_graph_def,

@@ -11,11 +11,11 @@ class XlaRefusals:
     """The ops that XLA refused to compile in any run of a verification, without duplicates.
 
     Attributes:
-      unsupported: Node name → an op that XLA cannot compile.
+      unsupported_ops: Node name → an op that XLA cannot compile.
       not_constant: Node name → an op with an input that XLA requires to be a constant.
     """
 
-    unsupported: dict[str, UnsupportedOp] = field(default_factory=dict)
+    unsupported_ops: dict[str, UnsupportedOp] = field(default_factory=dict)
     not_constant: dict[str, UnsupportedOp] = field(default_factory=dict)
 
     def record(self, error: BaseException) -> str | None:
@@ -32,7 +32,7 @@ class XlaRefusals:
         text = str(error.__cause__ or error)
         unsupported = xla_errors.find_unsupported_ops(text)
         not_constant = xla_errors.find_nonconstant_inputs(text)
-        self.unsupported.update({op.node: op for op in unsupported})
+        self.unsupported_ops.update({op.node: op for op in unsupported})
         self.not_constant.update({op.node: op for op in not_constant})
         if unsupported:
             ops = ", ".join(f"{op.op} ({op.node})" for op in unsupported)

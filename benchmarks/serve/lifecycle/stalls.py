@@ -46,8 +46,8 @@ def import_graph_at_once() -> None:
     def import_graph(graph: Any, plan: Any) -> Any:
         # The concatenation of serialised messages is the serialisation of the merged message.
         content = b"".join(segment.content for segment in plan.segments)
-        names = {name for segment in plan.segments for name in segment.retained}
-        merged = GraphSegment(content, retained=tuple(sorted(names)))
+        names = {name for segment in plan.segments for name in segment.retained_nodes}
+        merged = GraphSegment(content, retained_nodes=tuple(sorted(names)))
         return import_segments(graph, dataclasses.replace(plan, segments=(merged,)))
 
     graph_import.import_graph = import_graph

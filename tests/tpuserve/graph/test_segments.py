@@ -69,7 +69,7 @@ def test_large_graph_is_split_into_small_segments() -> None:
     parts = segments.split_graph(graph.as_graph_def(), ["x"])
     assert len(parts) > 2000 // segments._MAX_NODES
     assert max(len(part.content) for part in parts) < 8000
-    assert any("x" in part.retained for part in parts)
+    assert any("x" in part.retained_nodes for part in parts)
 
 
 def test_node_that_is_not_retained_cannot_be_looked_up() -> None:

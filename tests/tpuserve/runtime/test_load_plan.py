@@ -40,7 +40,7 @@ def test_plan_has_what_a_session_needs(directory: Path) -> None:
     assert session_plan.static_cost_signatures == {"serving_default"}
     assert session_plan.variables_path == str(directory / "variables" / "variables")
     assert session_plan.restore_op.startswith("save/restore_all")
-    assert {name for segment in session_plan.segments for name in segment.retained} >= {"x"}
+    assert {name for segment in session_plan.segments for name in segment.retained_nodes} >= {"x"}
 
 
 def test_unknown_runtime_is_refused(directory: Path) -> None:

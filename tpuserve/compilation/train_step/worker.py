@@ -63,7 +63,7 @@ def _lower(step: SerializedStep, devices: Any) -> Any:
         return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=sharding)
 
     def variable_spec(index: int, variable: Any) -> Any:
-        if index not in layout.divided:
+        if index not in layout.divided_variables:
             return spec(variable.shape, variable.dtype)
         rows, *rest = variable.shape
         return spec((rows * len(devices), *rest), variable.dtype, AXIS)

@@ -97,7 +97,7 @@ def convert(
             signature_parity.check_same_signatures(
                 model.meta_graph.signature_def, tpu.signature_def
             )
-        notes = _write(model, out_path, temporary, tpu, requests)
+        notes = _write_model(model, out_path, temporary, tpu, requests)
     return Conversion(source_path, out_path, converted, tuple(notes))
 
 
@@ -154,7 +154,7 @@ def _describe_refused(refused: Mapping[str, str]) -> str:
     return "; ".join(f"{node!r}: {reason}" for node, reason in list(refused.items())[-3:])
 
 
-def _write(
+def _write_model(
     model: Source, out: Path, temporary: Path, tpu: Any, requests: WarmUp | None
 ) -> list[str]:
     """Write the graphs of the converted SavedModel, its fingerprint and its warm-up file.

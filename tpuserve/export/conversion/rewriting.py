@@ -38,41 +38,41 @@ class Options:
     """The choices of the user about what runs on the TPU, and how.
 
     Attributes:
-      aliased: Names of the functions whose calls run on the TPU; empty to put as many nodes as
-        possible on the TPU.
+      aliased_functions: Names of the functions whose calls run on the TPU; empty to put as many
+        nodes as possible on the TPU.
       whole: Whether to raise an ExportError for a signature with a node on the host.
       batch_config: How to batch requests before the TPU; None for no batching.
       rewrite_body: Takes the graph of a TPU computation and the function library; returns the graph
         to use instead, for example in bfloat16.
     """
 
-    aliased: frozenset[str] = frozenset()
+    aliased_functions: frozenset[str] = frozenset()
     whole: bool = False
     batch_config: BatchConfig | None = None
     rewrite_body: Callable[[GraphIR, dict[str, Any]], GraphIR] = lambda body, library: body
 
 
 @dataclass
-class _Rewriting:
+class _RewriteState:
     """The state of the rewriting of one metagraph.
 
     Attributes:
       flat: The original graph of all signatures, without function calls.
-      ordered: The graph of `flat` with only those control inputs that order side effects.
+      ordered_graph: The graph of `flat` with only those control inputs that order side effects.
       library: Function name → FunctionDef. The functions for the TPU are added to it.
       function_library: The FunctionDefLibrary of the original graph, for shape inference.
       nodes: Name → node of the rewritten graph.
       options: The choices of the user.
-      refused: Name of a node that XLA could not compile in an earlier attempt → why.
+      refused_nodes: Name of a node that XLA could not compile in an earlier attempt → why.
     """
 
     flat: FlatGraph
-    ordered: GraphIR
+    ordered_graph: GraphIR
     library: dict[str, Any]
     function_library: Any
     nodes: dict[str, Node]
     options: Options
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused_nodes: Mapping[str, str] = field(default_factory=dict)
 
 
 def rewrite_meta_graph(
@@ -112,10 +112,12 @@ def rewrite_meta_graph(
         for tensor in find_tensors(info)
     ]
     flat = _make_compilable(
-        flattening.flatten(main, fetches, library, options.aliased), library, graph.library
+        flattening.flatten(main, fetches, library, options.aliased_functions),
+        library,
+        graph.library,
     )
     ordered = flattening.order_effects(flat.graph, library)
-    rewriting = _Rewriting(
+    rewriting = _RewriteState(
         flat, ordered, library, graph.library, dict(flat.graph.nodes), options, refused
     )
     converted = tuple(
@@ -142,13 +144,13 @@ def _make_compilable(flat: FlatGraph, library: dict[str, Any], function_library:
     before = set(library)
     functional = functionalize(flat.graph, library)
     function_library.function.extend(library[name] for name in library if name not in before)
-    replaced = {**flat.replaced, **functional.replaced}
+    replaced = {**flat.replacements, **functional.replaced}
     return dataclasses.replace(
-        flat, graph=replace_resource_gathers(functional.graph), replaced=replaced
+        flat, graph=replace_resource_gathers(functional.graph), replacements=replaced
     )
 
 
-def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> ConvertedSignature:
+def _convert_signature(rewriting: _RewriteState, name: str, signature: Any) -> ConvertedSignature:
     """Move as many nodes of a signature to the TPU as possible.
 
     Args:
@@ -156,14 +158,14 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
       name: Name of the signature.
       signature: The SignatureDef. Its outputs get the names of the new tensors, in place.
     """
-    graph, flat = rewriting.ordered, rewriting.flat
+    graph, flat = rewriting.ordered_graph, rewriting.flat
     feeds = {
         parse_value(tensor): info
         for info in signature.inputs.values()
         for tensor in find_tensors(info)
     }
     fetches = [
-        graph_ir.resolve(parse_value(tensor), flat.replaced)
+        graph_ir.resolve(parse_value(tensor), flat.replacements)
         for info in signature.outputs.values()
         for tensor in find_tensors(info)
     ]
@@ -174,7 +176,7 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
     names = needed - free
     inferred = shapes.infer_all(nodes, feeds, rewriting.function_library)
     reasons = host_ops.find_host_ops(graph, names, feeds, rewriting.library, inferred.first)
-    reasons |= {name: reason for name, reason in rewriting.refused.items() if name in names}
+    reasons |= {name: reason for name, reason in rewriting.refused_nodes.items() if name in names}
     groups = _choose_groups(rewriting, name, names, reasons)
     on_tpu = set[str]().union(*groups)
     parts = [
@@ -199,7 +201,7 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
 
 
 def _choose_groups(
-    rewriting: _Rewriting, signature: str, names: set[str], reasons: Mapping[str, str]
+    rewriting: _RewriteState, signature: str, names: set[str], reasons: Mapping[str, str]
 ) -> list[set[str]]:
     """Choose the nodes of a signature that run on the TPU.
 
@@ -216,8 +218,8 @@ def _choose_groups(
     Raises:
       ExportError: The function that the user chose has a node that only the host can run.
     """
-    graph = rewriting.ordered
-    if not rewriting.options.aliased:
+    graph = rewriting.ordered_graph
+    if not rewriting.options.aliased_functions:
         chosen = partition.find_tpu_nodes(graph, names, reasons.keys(), rewriting.library)
         is_empty = all(graph.nodes[name].op in _FORWARDING for name in chosen)
         return [] if is_empty else [chosen]
@@ -251,7 +253,7 @@ def _find_behind(graph: GraphIR, names: Collection[str], on_tpu: Collection[str]
 
 
 def _find_observers(
-    rewriting: _Rewriting,
+    rewriting: _RewriteState,
     fetches: Iterable[Value],
     stop: Collection[str],
     needed: Collection[str],
@@ -273,7 +275,7 @@ def _find_observers(
     Returns:
       Node name → the HostOp that describes the node in the report of the conversion.
     """
-    flat, ordered = rewriting.flat.graph.nodes, rewriting.ordered.nodes
+    flat, ordered = rewriting.flat.graph.nodes, rewriting.ordered_graph.nodes
     before = graph_ir.find_needed(flat, [value.producer for value in fetches], stop)
     observers = {}
     for name in sorted(before - set(needed)):
@@ -297,7 +299,7 @@ def _list_host_ops(
 
 
 def _insert_parts(
-    rewriting: _Rewriting,
+    rewriting: _RewriteState,
     signature_name: str,
     parts: Sequence[TpuPart],
     on_tpu: set[str],
@@ -342,8 +344,8 @@ def _insert_parts(
         awaited |= dict.fromkeys(part.body.nodes.keys() & on_tpu, nodes[-1].name)
     for name in controls:
         # Nodes that check values before the TPU runs use no result of the TPU: add them unchanged.
-        rewriting.nodes[name] = rewriting.ordered.nodes[name]
-    for name, node in rewriting.ordered.nodes.items():
+        rewriting.nodes[name] = rewriting.ordered_graph.nodes[name]
+    for name, node in rewriting.ordered_graph.nodes.items():
         if name in host:
             inputs = [replaced.get(value, value) for value in node.inputs]
             waits = [awaited.get(control, control) for control in node.controls]
@@ -362,7 +364,7 @@ def _insert_parts(
         node.controls = [awaited.get(control, control) for control in node.controls]
 
     def rename(tensor: str) -> str:
-        value = graph_ir.resolve(parse_value(tensor), rewriting.flat.replaced)
+        value = graph_ir.resolve(parse_value(tensor), rewriting.flat.replacements)
         return format_value(replaced.get(value, value))
 
     for info in signature.outputs.values():
@@ -371,7 +373,7 @@ def _insert_parts(
 
 
 def _make_call(
-    rewriting: _Rewriting,
+    rewriting: _RewriteState,
     signature: str,
     part: TpuPart,
     inferred: SignatureShapes,

@@ -107,7 +107,7 @@ def import_segment(
       graph: a tf.Graph that contains the nodes of earlier segments.
       segment: the nodes to add.
       handles: the handles of nodes in earlier segments to which the segment refers. The function
-        adds the handles of the nodes in `segment.retained`.
+        adds the handles of the nodes in `segment.retained_nodes`.
       op_list: the serialised OpList of the TensorFlow that wrote the graph, if that is newer than
         the installed TensorFlow; otherwise empty.
     """
@@ -123,11 +123,13 @@ def import_segment(
         for name in segment.controls:
             operation = handles.operation(name)
             c_api.TF_ImportGraphDefOptionsRemapControlDependency(options, name, operation)
-        for name in segment.retained:
+        for name in segment.retained_nodes:
             c_api.TF_ImportGraphDefOptionsAddReturnOperation(options, name)
         with tensorflow_internals.get_c_graph(graph).get() as c_graph:
             results = c_api.TF_GraphImportGraphDefWithResults(c_graph, buffer, options)
-        handles.retain(segment.retained, c_api.TF_ImportGraphDefResultsReturnOperations(results))
+        handles.retain(
+            segment.retained_nodes, c_api.TF_ImportGraphDefResultsReturnOperations(results)
+        )
     finally:
         if results is not None:
             c_api.TF_DeleteImportGraphDefResults(results)

@@ -55,7 +55,7 @@ def find_uncompilable_ops(
     reported = set()
     for placed in nodes:
         node = placed.node
-        is_refused = node.name in refusals.unsupported
+        is_refused = node.name in refusals.unsupported_ops
         is_unknown = _is_computation(node) and not _is_compilable(node)
         if not placed.on_tpu or not (is_refused or is_unknown):
             continue
@@ -74,7 +74,7 @@ def find_uncompilable_ops(
             yield _node_hazard(
                 placed, "uncompilable", "error", f"XLA cannot compile {node.op}. {_ADVICE}"
             )
-    for name, refused in refusals.unsupported.items():
+    for name, refused in refusals.unsupported_ops.items():
         if name not in reported:
             yield Hazard(
                 "uncompilable",

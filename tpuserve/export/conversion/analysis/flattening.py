@@ -37,13 +37,13 @@ class FlatGraph:
 
     Attributes:
       graph: The graph with the nodes of the called functions.
-      replaced: Output of a replaced call → the node output that has the same value in `graph`.
+      replacements: Output of a replaced call → the node output that has the same value in `graph`.
       origins: Name of a node → name of the replaced call that the node comes from. Only the nodes
         of functions that `flatten` was asked to track are listed.
     """
 
     graph: GraphIR
-    replaced: Mapping[Value, Value]
+    replacements: Mapping[Value, Value]
     origins: Mapping[str, str]
 
 

@@ -38,19 +38,19 @@ class Inference:
     Attributes:
       find: Takes a node output; returns its tensor in a tf.Graph that was built for the inference.
       feeds: Input of the signature → its placeholder in that tf.Graph.
-      saved: Node output → the shape in the node's attribute `_output_shapes` in the SavedModel. It
-        may have known sizes where the inferred shape has none.
+      saved_shapes: Node output → the shape in the node's attribute `_output_shapes` in the
+        SavedModel. It may have known sizes where the inferred shape has none.
     """
 
     find: Callable[[Value], Any]
     feeds: Mapping[Value, Any]
-    saved: Mapping[Value, Any]
+    saved_shapes: Mapping[Value, Any]
 
     def shape(self, value: Value) -> Shape:
         """Return the inferred shape of a node output; None if its rank is unknown."""
         shape = self._tensor(value).shape
-        if value in self.saved and shape.is_compatible_with(self.saved[value]):
-            shape = shape.merge_with(self.saved[value])
+        if value in self.saved_shapes and shape.is_compatible_with(self.saved_shapes[value]):
+            shape = shape.merge_with(self.saved_shapes[value])
         return None if shape.rank is None else tuple(shape.as_list())
 
     def constant(self, value: Value) -> Any:
@@ -184,7 +184,7 @@ def _import(
     graph = tf.Graph()
     with graph.as_default():
         placeholders = {
-            value: tf.compat.v1.placeholder(info.dtype, _closed(info.tensor_shape, rows, size))
+            value: tf.compat.v1.placeholder(info.dtype, _close_shape(info.tensor_shape, rows, size))
             for value, info in feeds.items()
         }
         used = {value for node in nodes.values() for value in node.inputs}
@@ -201,7 +201,7 @@ def _import(
     return Inference(find, placeholders, saved)
 
 
-def _closed(shape: Any, rows: int | None, size: int | None) -> list[int | None] | None:
+def _close_shape(shape: Any, rows: int | None, size: int | None) -> list[int | None] | None:
     if shape.unknown_rank:
         return None
     return [
