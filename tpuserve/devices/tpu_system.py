@@ -198,7 +198,9 @@ def find_emulated_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSyst
     if runtime == EMULATED or (not runtime and cores not in ("", "0")):
         is_requested = cores not in ("", "0")
         return dataclasses.replace(
-            _emulated(cores if is_requested else "1", is_compiled=_is_compiled(environ)),
+            _parse_emulated_system(
+                cores if is_requested else "1", is_compiled=_is_compiled(environ)
+            ),
             asked_by=EMULATION_VARIABLE if is_requested else RUNTIME_VARIABLE,
         )
     return None
@@ -210,7 +212,7 @@ def _has_tpu_for_jax() -> bool:
     return packages and bool(chips.find_device_files())
 
 
-def _emulated(value: str, *, is_compiled: bool) -> TpuSystem:
+def _parse_emulated_system(value: str, *, is_compiled: bool) -> TpuSystem:
     match = _TOPOLOGY.fullmatch(value)
     if match is None:
         raise InvalidSetting(

@@ -161,7 +161,7 @@ class ReplicaStep:
         Raises:
           UnsupportedOnTpu: XLA cannot compile an op of the step.
         """
-        return self._translated().changed
+        return self._translate().changed
 
     @property
     def module(self) -> bytes:
@@ -173,7 +173,7 @@ class ReplicaStep:
         Raises:
           UnsupportedOnTpu: XLA cannot compile an op of the step.
         """
-        return self._translated().serialized
+        return self._translate().serialized
 
     @property
     def variables_of_replica(self) -> tuple[VariableSpec, ...]:
@@ -211,11 +211,11 @@ class ReplicaStep:
         """
         if platform not in self._exported:
             self._exported[platform] = export_module(
-                self._translated().serialized, self.argument_specs(), platform, name="replica_step"
+                self._translate().serialized, self.argument_specs(), platform, name="replica_step"
             )
         return self._exported[platform]
 
-    def _translated(self) -> "_Module":
+    def _translate(self) -> "_Module":
         """Return the step in StableHLO; the first call translates it, and later calls reuse it."""
         if self._module is None:
             specs = [
@@ -246,7 +246,7 @@ class ReplicaStep:
                 except (ValueError, TypeError, tf.errors.OpError) as error:
                     text = xla_errors.describe_error(error, self._name, self._line_of)
                     raise UnsupportedOnTpu(f"the step of a replica: {text}") from error
-            changed = _changed(serialized, len(specs), len(self.results) + 1)
+            changed = _find_changed_variables(serialized, len(specs), len(self.results) + 1)
             self._module = _Module(serialized, changed)
         return self._module
 
@@ -472,7 +472,7 @@ def _make_key(position: Any) -> Any:
     return tf.reshape(sum(products[1:], products[0]), [1])
 
 
-def _changed(module: bytes, num_given: int, num_results: int) -> tuple[int, ...]:
+def _find_changed_variables(module: bytes, num_given: int, num_results: int) -> tuple[int, ...]:
     """Return the indices of the variables that a module changes, in the order of its results.
 
     Args:

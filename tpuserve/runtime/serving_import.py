@@ -38,7 +38,7 @@ def import_tensorflow_for_serving() -> None:
         return
     with tf_logging.filtered_log(), gc_control.gc_disabled():
         _load_library()
-        with _hidden(_UNUSED_PACKAGES), _temporary_directory_name():
+        with _hide_packages(_UNUSED_PACKAGES), _temporary_directory_name():
             importlib.import_module("tensorflow")
 
 
@@ -64,7 +64,7 @@ def _load_library() -> None:
 
 
 @contextlib.contextmanager
-def _hidden(names: Sequence[str]) -> Iterator[None]:
+def _hide_packages(names: Sequence[str]) -> Iterator[None]:
     """Let the import of packages fail in a with block, as if they were not installed."""
     hidden: dict[str, Any] = {name: None for name in names if name not in sys.modules}
     sys.modules.update(hidden)

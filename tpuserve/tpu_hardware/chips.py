@@ -52,11 +52,11 @@ def find_tpu_hardware(root: Path = Path("/")) -> TpuHardware:
     """
     chips: Counter[str] = Counter()
     for vendor in root.glob("sys/bus/pci/devices/*/vendor"):
-        device_id = _read(vendor.with_name("device"))
-        if _read(vendor) == _GOOGLE and device_id in _GENERATIONS:
+        device_id = _read_text(vendor.with_name("device"))
+        if _read_text(vendor) == _GOOGLE and device_id in _GENERATIONS:
             chips[_GENERATIONS[device_id]] += 1
     ((generation, num_chips),) = chips.most_common(1) or [("", 0)]
-    huge_pages = _read(root / _HUGE_PAGES).startswith("[always]")
+    huge_pages = _read_text(root / _HUGE_PAGES).startswith("[always]")
     return TpuHardware(generation, num_chips, find_device_files(root), huge_pages)
 
 
@@ -69,7 +69,7 @@ def find_device_files(root: Path = Path("/")) -> tuple[Path, ...]:
     return tuple(sorted(path for pattern in _DEVICE_FILES for path in root.glob(pattern)))
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text().strip()
     except OSError:

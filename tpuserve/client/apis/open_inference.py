@@ -158,16 +158,16 @@ def _decode_strings(name: str, data: bytes | memoryview) -> Array:
     while position < len(data):
         start = position + _LENGTH.size
         if start > len(data):
-            raise _truncated(name)
+            raise _truncation_error(name)
         (length,) = _LENGTH.unpack_from(data, position)
         position = start + length
         if position > len(data):
-            raise _truncated(name)
+            raise _truncation_error(name)
         strings.append(bytes(data[start:position]))
     return arrays.object_array(strings)
 
 
-def _truncated(name: str) -> InvalidReply:
+def _truncation_error(name: str) -> InvalidReply:
     return InvalidReply(
         f"output {name!r} ends within a string. Look at the server that sent the answer."
     )

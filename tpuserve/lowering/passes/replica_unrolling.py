@@ -110,7 +110,7 @@ class _ReplicaUnroller:
             if node is not None and op_traits.is_constant(node.definition):
                 # The result is a constant. Add a copy of it with its control inputs, so that nodes
                 # which use the result still run after these control inputs.
-                controls = self._awaited(node.controls)
+                controls = self._map_controls(node.controls)
                 copy = Value(self._out.add_node(node.name, node.definition, [], controls))
                 self._out.values[original] = [copy] * self._num_replicas
             else:
@@ -120,7 +120,7 @@ class _ReplicaUnroller:
         ):
             node = self._graph.nodes.get(name)
             if node is not None and op_traits.is_constant(node.definition):
-                self._out.awaited[original_name] = self._awaited(node.controls)
+                self._out.awaited[original_name] = self._map_controls(node.controls)
             else:
                 self._out.awaited[original_name] = self._out.awaited.get(name, [])
 
@@ -133,7 +133,7 @@ class _ReplicaUnroller:
           node: the op in the graph of one replica.
           before: names of nodes in the new graph that must run before the added nodes.
         """
-        controls = [*before, *self._awaited(node.controls)]
+        controls = [*before, *self._map_controls(node.controls)]
         num_nodes_before = len(self._out.nodes)
         lower_replicated = op_spec(node.op).lower_replicated
         is_joint = node.name in self._split_nodes or (
@@ -284,7 +284,7 @@ class _ReplicaUnroller:
         members = {node.name for node in cluster.nodes}
         controls = [
             *before,
-            *self._awaited(
+            *self._map_controls(
                 name for node in cluster.nodes for name in node.controls if name not in members
             ),
         ]
@@ -435,7 +435,7 @@ class _ReplicaUnroller:
             self._out.values[value] = [Value(name)] * self._num_replicas
         return self._out.values[value]
 
-    def _awaited(self, names: Iterable[str]) -> list[str]:
+    def _map_controls(self, names: Iterable[str]) -> list[str]:
         """Return the names of the nodes in the new graph that replace some control inputs.
 
         Args:

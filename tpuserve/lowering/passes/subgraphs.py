@@ -37,15 +37,15 @@ class Subgraph:
         """
         return all(
             value in self.inputs or value.producer in self.nodes or value.producer in self.entered
-            for value in self._taken()
+            for value in self._used_values()
         )
 
     @property
     def arguments(self) -> set[int]:
         """The indices of the function's arguments that are used."""
-        return {self.inputs[value] for value in self._taken() if value in self.inputs}
+        return {self.inputs[value] for value in self._used_values() if value in self.inputs}
 
-    def _taken(self) -> Iterator[Value]:
+    def _used_values(self) -> Iterator[Value]:
         yield from self.results
         for node in self.nodes.values():
             yield from node.inputs

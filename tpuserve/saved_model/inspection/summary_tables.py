@@ -57,7 +57,7 @@ def print_summary(model: SavedModel, console: Console | None = None) -> None:
         console.print(_plain(f"{model.directory}: {size}", "bold"), soft_wrap=True)
         for metagraph in model.metagraphs:
             console.print(_panel(metagraph))
-        console.print(_shared(model))
+        console.print(_shared_table(model))
     text = capture.get().encode(console.encoding, "backslashreplace").decode(console.encoding)
     console.file.write(text)
     console.file.flush()
@@ -97,7 +97,7 @@ def _panel(metagraph: Metagraph) -> Panel:
     return Panel(content, title=title, title_align="left", expand=False)
 
 
-def _shared(model: SavedModel) -> Table:
+def _shared_table(model: SavedModel) -> Table:
     rows = _rows()
     if model.warm_up:
         shown = [_warm_up(record) for record in model.warm_up]
