@@ -21,7 +21,7 @@ from trainer.compat.imports import estimator_aliases, install_names, override_sh
 from trainer.compat.imports.import_hooks import ImportHook, ProgramImportFunction
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import tf1_detection
-from trainer.compat.source.program import Program
+from trainer.compat.source.program import UserProgram
 from trainer.compat.source.tf1_packages import Tf1Packages
 
 TF1_VARIABLE = "TPUSERVE_TF1"
@@ -82,7 +82,7 @@ _installation: _Installation | None = None
 
 
 def install(
-    program: Program,
+    program: UserProgram,
     tf1: bool | None,
     tf1_option: str,
     tf1_packages: Sequence[str] = (),
@@ -187,7 +187,7 @@ def read_tf1_variable() -> dict[str, Any]:
     return {"tf1": value == "1", "tf1_option": f"{TF1_VARIABLE}={value}"}
 
 
-def _decide_tf1(program: Program, tf1: bool | None, tf1_option: str) -> bool:
+def _decide_tf1(program: UserProgram, tf1: bool | None, tf1_option: str) -> bool:
     """Return whether the program gets TensorFlow 1's names and behaviour.
 
     If the result is true, print a line on standard error that gives the reason.
@@ -214,7 +214,7 @@ def _decide_tf1(program: Program, tf1: bool | None, tf1_option: str) -> bool:
     return uses_tf1
 
 
-def _check_program_has_no_tensorflow(program: Program) -> None:
+def _check_program_has_no_tensorflow(program: UserProgram) -> None:
     """Check that no module of the program has imported TensorFlow yet.
 
     A module that has imported it would keep the names of TensorFlow 2.

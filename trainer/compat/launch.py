@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tpuserve.cli import QUIET_LOG_LEVEL
 from trainer.compat import advice, install
-from trainer.compat.source.program import Program, set_script_directory
+from trainer.compat.source.program import UserProgram, set_script_directory
 
 EXIT_FAILED = 1
 
@@ -31,7 +31,7 @@ _is_interrupted = False
 
 
 def run_program(
-    program: Program,
+    program: UserProgram,
     arguments: list[str],
     tf1: bool | None,
     *,
@@ -75,7 +75,7 @@ def run_program(
     sys.exit()
 
 
-def _make_main_module(program: Program) -> ModuleType:
+def _make_main_module(program: UserProgram) -> ModuleType:
     """Return a module `__main__` with the attributes that Python gives the main module."""
     main = ModuleType("__main__")
     file = str(program.file)

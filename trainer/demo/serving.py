@@ -42,7 +42,7 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class Server:
+class DemoServer:
     """A running model server with one model, which can be queried.
 
     Attributes:
@@ -97,7 +97,7 @@ class Server:
 
 
 @contextmanager
-def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[Server]:
+def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[DemoServer]:
     """Run a model server for one metagraph of a model, inside a with block.
 
     The server listens on free ports of the loopback address. It runs a TPU metagraph on the CPU, as
@@ -116,7 +116,7 @@ def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterato
       Unavailable: the server does not start, or does not stop cleanly.
     """
     rest_port, grpc_port = _free_ports(2)
-    server = Server(model_name, rest_port, grpc_port)
+    server = DemoServer(model_name, rest_port, grpc_port)
     environment = dict(os.environ)
     if tag_set == tags.SERVE_TPU:
         environment[devices.EMULATION_VARIABLE] = "1"
@@ -142,7 +142,7 @@ def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterato
             process.wait()
 
 
-def _await_start(process: "subprocess.Popen[bytes]", server: Server) -> None:
+def _await_start(process: "subprocess.Popen[bytes]", server: DemoServer) -> None:
     """Wait until the started server reports that its model is available.
 
     Raises:

@@ -8,6 +8,6 @@ pipeline. `shards` divides a batch among replicas, and `partition` divides a ten
 of one replica.
 """
 
-from trainer.infeed.feed import Batch, Infeed, build_infeed
+from trainer.infeed.feed import Infeed, ReplicaBatch, build_infeed
 
-__all__ = ["Batch", "Infeed", "build_infeed"]
+__all__ = ["ReplicaBatch", "Infeed", "build_infeed"]

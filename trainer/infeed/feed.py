@@ -22,7 +22,7 @@ IS_PADDING = "is_padding"
 
 
 @dataclass(frozen=True)
-class Batch:
+class ReplicaBatch:
     """The input of one replica in one step.
 
     Attributes:
@@ -62,7 +62,7 @@ class Infeed:
     iterations: Any
     enqueue: Any
     hooks: tuple[Any, ...]
-    dequeue: Callable[[], Batch]
+    dequeue: Callable[[], ReplicaBatch]
     nest: TensorNest
     shard_nest: TensorNest
     max_iterations: int | None = None
@@ -226,7 +226,7 @@ def _build_core_partition(
 
 def _dequeue(
     source: InputSource, core_partition: InputPartition | None, *, adds_padding_feature: bool
-) -> Batch:
+) -> ReplicaBatch:
     shard = source.shard_nest()
     specs = [leaf.spec for leaf in shard.leaves]
     if source.rows is not None:
@@ -241,9 +241,9 @@ def _dequeue(
         tensors = core_partition.tag_sharding(tensors)
     tensors = narrowing.widen(tensors, shard.leaves)
     if source.rows is None:
-        return Batch(*shard.pack(tensors))
+        return ReplicaBatch(*shard.pack(tensors))
     *tensors, mask = tensors
     features, labels = shard.pack(tensors)
     if adds_padding_feature and isinstance(features, dict) and IS_PADDING not in features:
         features = {**features, IS_PADDING: 1 - mask}
-    return Batch(features, labels, mask)
+    return ReplicaBatch(features, labels, mask)

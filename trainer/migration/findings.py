@@ -13,7 +13,7 @@ from trainer.migration.names import (
     shadowed_names,
     tensorflow_names,
 )
-from trainer.migration.names.classification import Classification, NameStatus
+from trainer.migration.names.classification import NameClassification, NameStatus
 from trainer.migration.program.sources import SourceFile
 
 _FLAGS = tuple(
@@ -23,7 +23,7 @@ _FLAGS = tuple(
 
 
 @dataclass(frozen=True)
-class Finding:
+class NameFinding:
     """A name that a file of a program uses, and whether the name still exists.
 
     The name is that of a TensorFlow symbol, of a module, or of a Python symbol that was removed.
@@ -59,7 +59,7 @@ def find_references(
     tf1: bool,
     directories: Iterable[Path],
     unreached_lines: Collection[int] = (),
-) -> list[Finding]:
+) -> list[NameFinding]:
     """Find the TensorFlow names, missing modules and removed Python names that a file uses.
 
     Args:
@@ -72,12 +72,12 @@ def find_references(
     Returns:
       The findings, ordered by the first line that uses the name.
     """
-    lines: dict[tuple[str, str, Classification, bool], set[int]] = {}
+    lines: dict[tuple[str, str, NameClassification, bool], set[int]] = {}
     for line, written, name, status in _references(source.tree, tf1, tuple(directories)):
         is_reached = status.kind.runs or line not in unreached_lines
         lines.setdefault((written, name, status, is_reached), set()).add(line)
     findings = [
-        Finding(
+        NameFinding(
             source.file, tuple(sorted(numbers)), written, name, status.kind, status.says, is_reached
         )
         for (written, name, status, is_reached), numbers in lines.items()
@@ -87,7 +87,7 @@ def find_references(
 
 def _references(
     tree: ast.Module, tf1: bool, directories: tuple[Path, ...]
-) -> Iterator[tuple[int, str, str, Classification]]:
+) -> Iterator[tuple[int, str, str, NameClassification]]:
     optional_lines = guarded_names.find_optional_import_lines(tree)
     shadowed, guarded = (
         shadowed_names.find_shadowed_names(tree),

@@ -13,7 +13,7 @@ from trainer.compat.source import guarded_names, tf1_detection
 from trainer.compat.source.paths import is_library_file
 from trainer.compat.source.tf1_packages import EXCLUDED_PACKAGES
 from trainer.migration import findings
-from trainer.migration.findings import Finding
+from trainer.migration.findings import NameFinding
 from trainer.migration.program import sources
 from trainer.migration.program.sources import SourceFile
 
@@ -32,7 +32,7 @@ class InstalledPackage:
 
     name: str
     tf1: str | None
-    findings: tuple[Finding, ...]
+    findings: tuple[NameFinding, ...]
 
 
 def find_packages(

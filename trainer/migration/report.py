@@ -9,7 +9,7 @@ from pathlib import Path
 from tpuserve.errors import InvalidSetting
 from trainer.compat.source import program, tf1_detection
 from trainer.migration import findings, installed_packages
-from trainer.migration.findings import Finding
+from trainer.migration.findings import NameFinding
 from trainer.migration.installed_packages import InstalledPackage
 from trainer.migration.names.classification import NameStatus
 from trainer.migration.program import launch_command, package_script, reachability, sources
@@ -34,7 +34,7 @@ class ProgramReport:
 
     script: str
     files: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[NameFinding, ...]
     problems: tuple[Problem, ...]
     tf1: str | None
     command: str | None
@@ -49,7 +49,7 @@ class ProgramReport:
         ]
         return not self.problems and not any(finding.stops for finding in findings)
 
-    def findings_of_kind(self, kind: NameStatus) -> list[Finding]:
+    def findings_of_kind(self, kind: NameStatus) -> list[NameFinding]:
         """Return the findings of one kind, for example of all names that TensorFlow has removed.
 
         Findings in lines that the program does not run are left out.
@@ -60,7 +60,7 @@ class ProgramReport:
         return [finding for finding in self.findings if finding.kind is kind and finding.is_reached]
 
     @property
-    def unreached(self) -> list[Finding]:
+    def unreached(self) -> list[NameFinding]:
         """The missing names in lines that the program does not run."""
         return [finding for finding in self.findings if not finding.is_reached]
 

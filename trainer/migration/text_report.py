@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from trainer.migration.findings import Finding
+from trainer.migration.findings import NameFinding
 from trainer.migration.names.classification import NameStatus
 from trainer.migration.report import ProgramReport
 
@@ -65,7 +65,7 @@ def _format_title(report: ProgramReport) -> str:
     return f"{report.script}{more}"
 
 
-def _format_table(findings: Sequence[Finding]) -> Iterator[Text]:
+def _format_table(findings: Sequence[NameFinding]) -> Iterator[Text]:
     places = [f"{finding.file}:{', '.join(map(str, finding.lines))}" for finding in findings]
     # Limit the width of the first column, which has the line numbers. Otherwise a name that very
     # many lines use would widen the column for all names.
@@ -79,7 +79,7 @@ def _format_table(findings: Sequence[Finding]) -> Iterator[Text]:
         )
 
 
-def _explanation(finding: Finding) -> str:
+def _explanation(finding: NameFinding) -> str:
     if finding.kind is NameStatus.SUPPLIED and finding.says:
         return f"is {finding.says}"
     return finding.says

@@ -36,7 +36,7 @@ def topology(
 
 def dequeue_batches(
     input_fn: Callable[..., Any], topology: BatchTopology, *runs: int, **options: Any
-) -> list[list[infeed.Batch]]:
+) -> list[list[infeed.ReplicaBatch]]:
     """Return the batches that each replica dequeues.
 
     Args:
@@ -58,7 +58,9 @@ def dequeue_batches(
             run.run(hook.initializer.name)
         for iterations in runs or (1,):
             run.run(built.enqueue.name, {built.iterations.name: iterations})
-        return [[infeed.Batch(*_run(run, name)) for _ in range(sum(runs) or 1)] for name in names]
+        return [
+            [infeed.ReplicaBatch(*_run(run, name)) for _ in range(sum(runs) or 1)] for name in names
+        ]
 
 
 def _run(run: Any, names: Any) -> Any:

@@ -4,7 +4,7 @@ import textwrap
 from pathlib import Path
 
 from trainer.migration import report
-from trainer.migration.findings import Finding
+from trainer.migration.findings import NameFinding
 from trainer.migration.report import ProgramReport
 
 BERT_LIKE = """
@@ -120,6 +120,6 @@ def report_of(directory: Path, source: str) -> ProgramReport:
     return report.analyze_program(write(directory, "program.py", source))
 
 
-def findings_of(directory: Path, source: str) -> dict[str, Finding]:
+def findings_of(directory: Path, source: str) -> dict[str, NameFinding]:
     """Write a source and analyse it; return name as written → finding."""
     return {finding.written: finding for finding in report_of(directory, source).findings}

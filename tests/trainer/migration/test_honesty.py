@@ -15,7 +15,7 @@ from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import api_names, estimator_names
 from trainer.compat.source.api_names import Version
 from trainer.migration import report
-from trainer.migration.findings import Finding
+from trainer.migration.findings import NameFinding
 from trainer.migration.names import static_index
 
 pytestmark = pytest.mark.slow
@@ -45,10 +45,10 @@ class Said:
       errors: file → name as written → the error that the name raised, or None.
     """
 
-    findings: list[Finding]
+    findings: list[NameFinding]
     errors: dict[str, dict[str, str | None]]
 
-    def error(self, finding: Finding) -> str | None:
+    def error(self, finding: NameFinding) -> str | None:
         return self.errors[finding.file][finding.written]
 
 

@@ -24,7 +24,7 @@ from trainer.distribution.topology import BatchTopology
 from trainer.execution import iterations_per_loop
 from trainer.execution.train_loop import TrainLoop
 from trainer.hooks import summaries
-from trainer.infeed import Batch
+from trainer.infeed import ReplicaBatch
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
@@ -104,7 +104,7 @@ class _TrainStepPart(StepPart):
         self.loss: Any = None
         self.loss_name = "loss"
 
-    def dequeue(self, batch: Batch) -> Batch:
+    def dequeue(self, batch: ReplicaBatch) -> ReplicaBatch:
         """Record which summaries exist before model_fn is called; return the batch unchanged.
 
         Only the summaries that model_fn adds later are inside the TPU computation.

@@ -24,7 +24,7 @@ from trainer.compat.imports.lazy_module import LazyModule
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import name_collisions
 from trainer.compat.source.paths import OUR_PACKAGES
-from trainer.compat.source.program import Program
+from trainer.compat.source.program import UserProgram
 from trainer.compat.source.tf1_packages import Tf1Packages
 
 _CONTRIB = "tensorflow.contrib"
@@ -267,7 +267,7 @@ class ProgramImportFunction:
 
     def __init__(
         self,
-        program: Program,
+        program: UserProgram,
         get_proxy: Callable[[], TensorFlow1Proxy | None],
         packages: Tf1Packages,
         get_package_proxy: Callable[[], TensorFlow1Proxy],

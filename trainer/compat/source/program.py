@@ -21,7 +21,7 @@ _MAIN_NAMES = ("__main__", "__mp_main__")
 
 
 @dataclass(frozen=True)
-class Program:
+class UserProgram:
     """Describes a user's program: the source of its main file, and the directories of its modules.
 
     The program may be running already, or may be about to run.
@@ -80,8 +80,8 @@ def set_script_directory(directory: Path) -> None:
         sys.path[0] = str(directory)
 
 
-def program_from_script(script: str) -> Program:
-    """Read a script, and return the Program that describes the script and its modules.
+def program_from_script(script: str) -> UserProgram:
+    """Read a script, and return the UserProgram that describes the script and its modules.
 
     Args:
       script: the path of the script.
@@ -105,11 +105,11 @@ def program_from_script(script: str) -> Program:
     # target on sys.path, and finds the program's modules in that directory.
     directory = path.resolve().parent
     directories = (directory, *_python_path_directories())
-    return Program(script, source, Path(os.path.abspath(script)), directories)
+    return UserProgram(script, source, Path(os.path.abspath(script)), directories)
 
 
-def program_from_module(name: str) -> Program:
-    """Read a main module, and return the Program that describes the module and those it imports.
+def program_from_module(name: str) -> UserProgram:
+    """Read a main module, and return the UserProgram that describes it and the modules it imports.
 
     Like `python -m`, puts the working directory first on sys.path, and finds the module there or
     elsewhere on sys.path.
@@ -140,10 +140,10 @@ def program_from_module(name: str) -> Program:
     source = file.read_bytes()
     _check_is_text(name, source)
     directories = (directory, file.resolve().parent, *_python_path_directories())
-    return Program(name, source, file, directories, spec)
+    return UserProgram(name, source, file, directories, spec)
 
 
-def find_running_program(importer: Mapping[str, Any]) -> Program | None:
+def find_running_program(importer: Mapping[str, Any]) -> UserProgram | None:
     """Return the user's program that runs in this process, if it imports `trainer.compat` itself.
 
     Args:
@@ -157,12 +157,12 @@ def find_running_program(importer: Mapping[str, Any]) -> Program | None:
     main = importer if is_main else vars(sys.modules["__main__"])
     file = main.get("__file__")
     if not isinstance(file, str) or not os.path.isfile(file):
-        return Program("this session", directories=(Path.cwd(),)) if is_main else None
+        return UserProgram("this session", directories=(Path.cwd(),)) if is_main else None
     path = Path(os.path.abspath(file))
     if is_library_file(path):
         return None
     directories = (path.resolve().parent, *_python_path_directories())
-    program = Program(path.name, path.read_bytes(), path, directories)
+    program = UserProgram(path.name, path.read_bytes(), path, directories)
     return program if program.owns_module(importer) else None
 
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from trainer.compat.source import api_names, guarded_names
 from trainer.compat.source.name_references import NameReference, find_name_references
 from trainer.compat.source.paths import is_library_file
-from trainer.compat.source.program import Program
+from trainer.compat.source.program import UserProgram
 
 _V1 = "tensorflow.compat.v1"
 _TPU = ".estimator.tpu."
@@ -40,7 +40,7 @@ class Tf1Evidence:
         return f"{self.file}:{self.line} names {self.name}"
 
 
-def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
+def find_tf1_evidence(program: UserProgram) -> Tf1Evidence | None:
     """Return the first place where a program uses a symbol that TensorFlow 1 had and 2 lacks.
 
     Returns None if there is no such place.
@@ -48,7 +48,7 @@ def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
     return _find_evidence(program, is_tf1_only)
 
 
-def uses_tpu_estimator(program: Program) -> bool:
+def uses_tpu_estimator(program: UserProgram) -> bool:
     """Return whether a program uses a symbol such as tf.estimator.tpu.TPUEstimator.
 
     Symbols of tf.compat.v1.estimator.tpu and of tensorflow_estimator's package `tpu` count too.
@@ -89,7 +89,7 @@ def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evide
 
 
 def _find_evidence(
-    program: Program, is_evidence: Callable[[NameReference], bool]
+    program: UserProgram, is_evidence: Callable[[NameReference], bool]
 ) -> Tf1Evidence | None:
     """Return the first place where a program uses a TensorFlow symbol for which a condition holds.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from trainer.compat.contrib_names import missing_names
 from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
-from trainer.migration.names.classification import Classification, NameStatus
+from trainer.migration.names.classification import NameClassification, NameStatus
 
 # The beginning of the full names of classes that programs can import, but that raise an error
 # whenever they are instantiated.
@@ -15,7 +15,7 @@ _NOT_CALLABLE = "trainer.compat.contrib.distribute."
 
 def unknown_arguments(
     tree: ast.Module, *, tf1: bool
-) -> Iterator[tuple[int, str, str, Classification]]:
+) -> Iterator[tuple[int, str, str, NameClassification]]:
     """Find calls and keyword arguments that functions and classes of tpuserve do not accept.
 
     tpuserve supplies these functions and classes in place of TensorFlow's.
@@ -43,7 +43,7 @@ def unknown_arguments(
         if homes.get(function, "").startswith(_NOT_CALLABLE):
             name = f"tf.contrib.distribute.{homes[function].rpartition('.')[2]}"
             advice = missing_names.find_replacement(name) or ""
-            status = Classification(NameStatus.GONE, advice)
+            status = NameClassification(NameStatus.GONE, advice)
             yield node.lineno, f"{function}()", f"{homes[function]}()", status
             continue
         keywords = [keyword for keyword in node.keywords if keyword.arg is not None]

@@ -1,4 +1,4 @@
-"""NameStatus and Classification, which say whether a name that an old program uses still exists."""
+"""NameStatus and NameClassification: whether a name that an old program uses still exists."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -28,7 +28,7 @@ class NameStatus(str, Enum):
 
 
 @dataclass(frozen=True)
-class Classification:
+class NameClassification:
     """The availability of a name that a program uses, with an explanation for the user.
 
     Attributes:
@@ -41,4 +41,4 @@ class Classification:
     says: str = ""
 
 
-WORKS = Classification(NameStatus.WORKS)
+WORKS = NameClassification(NameStatus.WORKS)

@@ -8,12 +8,12 @@ from trainer.compat.contrib_names import missing_names
 from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES, PACKAGE_EXPORTS
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
 from trainer.migration.names import static_index
-from trainer.migration.names.classification import Classification, NameStatus
+from trainer.migration.names.classification import NameClassification, NameStatus
 
 _OURS = "trainer.compat.contrib"
 
 
-def classify(path: str) -> Classification:
+def classify(path: str) -> NameClassification:
     """Classify a name of tf.contrib.
 
     Args:
@@ -33,11 +33,11 @@ def classify(path: str) -> Classification:
     if is_package:
         # The path is that of a package of tf.contrib. Classify the package as supplied if tpuserve
         # supplies a module inside it, because the program will use that module.
-        return Classification(NameStatus.SUPPLIED)
+        return NameClassification(NameStatus.SUPPLIED)
     return classify_in_module(_OURS, path, "tf.contrib")
 
 
-def _classify_export(path: str) -> Classification | None:
+def _classify_export(path: str) -> NameClassification | None:
     """Classify a name that a package inside tf.contrib re-exports from another module.
 
     Args:
@@ -54,7 +54,7 @@ def _classify_export(path: str) -> Classification | None:
     return None
 
 
-def classify_in_module(module: str, path: str, shown: str) -> Classification:
+def classify_in_module(module: str, path: str, shown: str) -> NameClassification:
     """Classify a name in a module that replaces a module of tf.contrib.
 
     Args:
@@ -66,9 +66,9 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
     if module.startswith("tensorflow."):
         exists = static_index.is_inside_tensorflow(f"{module}.{path}".rstrip("."))
         return (
-            Classification(NameStatus.UNKNOWN)
+            NameClassification(NameStatus.UNKNOWN)
             if exists is False
-            else Classification(NameStatus.SUPPLIED, module)
+            else NameClassification(NameStatus.SUPPLIED, module)
         )
     full_name = f"{shown}.{path}"
     for part in filter(None, path.split(".")):
@@ -81,10 +81,10 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
             # function, whose attributes are not checked.
             return classify_supplied(module, part)
         module = f"{module}.{part}"
-    return Classification(NameStatus.SUPPLIED, module)
+    return NameClassification(NameStatus.SUPPLIED, module)
 
 
-def classify_supplied(module: str, name: str) -> Classification:
+def classify_supplied(module: str, name: str) -> NameClassification:
     """Return the classification of a supplied name, which says where the name is defined.
 
     Args:
@@ -93,13 +93,13 @@ def classify_supplied(module: str, name: str) -> Classification:
     """
     origin, original = static_index.find_definition(module, name)
     if origin.startswith("tensorflow"):
-        return Classification(NameStatus.SUPPLIED, f"{origin}.{original}")
+        return NameClassification(NameStatus.SUPPLIED, f"{origin}.{original}")
     if original in trainer.__all__ and not origin.startswith("trainer.compat"):
-        return Classification(NameStatus.SUPPLIED, f"trainer.{original}")
-    return Classification(NameStatus.SUPPLIED, f"{origin}.{original}")
+        return NameClassification(NameStatus.SUPPLIED, f"trainer.{original}")
+    return NameClassification(NameStatus.SUPPLIED, f"{origin}.{original}")
 
 
-def classify_unknown(name: str, names: Iterable[str]) -> Classification:
+def classify_unknown(name: str, names: Iterable[str]) -> NameClassification:
     """Return the classification of an unknown name, which suggests similar names.
 
     Args:
@@ -107,14 +107,14 @@ def classify_unknown(name: str, names: Iterable[str]) -> Classification:
       names: the existing names, from which to choose similar ones.
     """
     similar = difflib.get_close_matches(name, list(names), n=3)
-    return Classification(
+    return NameClassification(
         NameStatus.UNKNOWN, f"Did you mean {' or '.join(similar)}?" if similar else ""
     )
 
 
 def _classify_missing(
     name: str, names: Iterable[str], shown: str, full_name: str
-) -> Classification:
+) -> NameClassification:
     """Classify a name that a module of tf.contrib lacks: as gone or as unknown.
 
     Args:
@@ -134,4 +134,4 @@ def _classify_missing(
         suggestion.says and not any(f"{full_name}.".startswith(f"{known}.") for known in own)
     ):
         return suggestion
-    return Classification(NameStatus.GONE, replacement)
+    return NameClassification(NameStatus.GONE, replacement)

@@ -5,12 +5,12 @@ from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import estimator_names
 from trainer.compat.source.estimator_names import UNSUPPORTED, Namespaces
 from trainer.migration.names import contrib_names
-from trainer.migration.names.classification import Classification, NameStatus
+from trainer.migration.names.classification import NameClassification, NameStatus
 
 _TPU_MODULES = "tpu.python.tpu."
 
 
-def classify(path: str, *, is_v1: bool) -> Classification:
+def classify(path: str, *, is_v1: bool) -> NameClassification:
     """Classify a name of tf.estimator: whether tpuserve supplies it.
 
     Args:
@@ -21,13 +21,13 @@ def classify(path: str, *, is_v1: bool) -> Classification:
     """
     first = path.partition(".")[0]
     if not is_v1 and first in estimator_names.V1.keys() - estimator_names.V2.keys():
-        return Classification(
+        return NameClassification(
             NameStatus.GONE, f"Use tf.compat.v1.estimator.{first}, or run the program with --tf1."
         )
     return _classify_in(estimator_names.V1 if is_v1 else estimator_names.V2, path)
 
 
-def classify_module_path(path: str) -> Classification:
+def classify_module_path(path: str) -> NameClassification:
     """Classify a module of tensorflow_estimator, or a name in it: whether tpuserve supplies it.
 
     Args:
@@ -35,7 +35,7 @@ def classify_module_path(path: str) -> Classification:
         "tpu.tpu_estimator.TPUEstimator".
     """
     if path == "tpu":
-        return Classification(NameStatus.SUPPLIED)
+        return NameClassification(NameStatus.SUPPLIED)
     if path.startswith("tpu."):
         module_name, _, inner_path = path.removeprefix("tpu.").partition(".")
         module = MODULE_ALIASES.get(f"{_TPU_MODULES}{module_name}")
@@ -46,9 +46,9 @@ def classify_module_path(path: str) -> Classification:
     return _classify_in(estimator_aliases.MODULES, path)
 
 
-def _classify_in(namespaces: Namespaces, path: str) -> Classification:
+def _classify_in(namespaces: Namespaces, path: str) -> NameClassification:
     if path in namespaces:
-        return Classification(NameStatus.SUPPLIED)
+        return NameClassification(NameStatus.SUPPLIED)
     parts = path.split(".")
     prefixes = [".".join(parts[:count]) for count in range(len(parts))]
     namespace = max((prefix for prefix in prefixes if prefix in namespaces), key=len)
@@ -58,11 +58,11 @@ def _classify_in(namespaces: Namespaces, path: str) -> Classification:
         return (
             contrib_names.classify_supplied(module, attribute)
             if attribute
-            else Classification(NameStatus.SUPPLIED)
+            else NameClassification(NameStatus.SUPPLIED)
         )
     for gone in (f"{namespace}.{name}".lstrip("."), path, name):
         if gone in UNSUPPORTED:
-            return Classification(NameStatus.GONE, UNSUPPORTED[gone])
+            return NameClassification(NameStatus.GONE, UNSUPPORTED[gone])
     prefix = f"{namespace}." if namespace else ""
     nested = [
         known.removeprefix(prefix)

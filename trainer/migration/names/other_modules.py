@@ -10,7 +10,7 @@ from pathlib import Path
 from trainer.compat import removed_names
 from trainer.compat.source import guarded_names
 from trainer.compat.source.name_references import find_name_references
-from trainer.migration.names.classification import Classification, NameStatus
+from trainer.migration.names.classification import NameClassification, NameStatus
 
 _TENSORFLOW = ("tensorflow", "tensorflow_estimator")
 
@@ -41,7 +41,7 @@ _PYTHON_2_NAMES = {
 
 def find_missing(
     tree: ast.Module, directories: tuple[Path, ...]
-) -> Iterator[tuple[int, str, Classification]]:
+) -> Iterator[tuple[int, str, NameClassification]]:
     """Find imports of modules that are not installed, and names that only Python 2 has.
 
     Imports inside a try that catches ImportError are left out.
@@ -64,7 +64,7 @@ def find_missing(
     yield from _python_2_names(tree)
 
 
-def find_removed_names(tree: ast.Module) -> Iterator[tuple[int, str, str, Classification]]:
+def find_removed_names(tree: ast.Module) -> Iterator[tuple[int, str, str, NameClassification]]:
     """Find the names that Python and NumPy have removed, such as np.object.
 
     Args:
@@ -83,13 +83,13 @@ def find_removed_names(tree: ast.Module) -> Iterator[tuple[int, str, str, Classi
                 use.line,
                 use.written_name,
                 use.name,
-                Classification(NameStatus.SUPPLIED, supplied),
+                NameClassification(NameStatus.SUPPLIED, supplied),
             )
             continue
         advice = removed_names.find_advice(use.name)
         is_optional = use.line in optional_lines or (use.line, use.written_name) in guarded
         if advice is not None and not is_optional:
-            yield use.line, use.written_name, use.name, Classification(NameStatus.GONE, advice)
+            yield use.line, use.written_name, use.name, NameClassification(NameStatus.GONE, advice)
 
 
 def _imported_modules(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -98,22 +98,26 @@ def _imported_modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [node.module] if node.module and not node.level else []
 
 
-def _classify_module(name: str, directories: tuple[Path, ...]) -> Classification | None:
+def _classify_module(name: str, directories: tuple[Path, ...]) -> NameClassification | None:
     if name in sys.stdlib_module_names or name in _TENSORFLOW or _is_installed(name):
         return None
     for directory in directories:
         if (directory / f"{name}.py").is_file() or (directory / name).is_dir():
             return None
     if name in removed_names.REMOVED_MODULES:
-        return Classification(NameStatus.GONE, removed_names.REMOVED_MODULES[name])
+        return NameClassification(NameStatus.GONE, removed_names.REMOVED_MODULES[name])
     if name in _PYTHON_2_MODULES:
-        return Classification(
+        return NameClassification(
             NameStatus.GONE, f"Python 2 had it; now it is {_PYTHON_2_MODULES[name]}."
         )
     parent = _find_in_parents(name, directories)
     if parent is not None:
-        return Classification(NameStatus.MISSING, f"It is in {parent}: set PYTHONPATH={parent}.")
-    return Classification(NameStatus.MISSING, "It is not installed, and not beside the program.")
+        return NameClassification(
+            NameStatus.MISSING, f"It is in {parent}: set PYTHONPATH={parent}."
+        )
+    return NameClassification(
+        NameStatus.MISSING, "It is not installed, and not beside the program."
+    )
 
 
 @functools.cache
@@ -143,7 +147,7 @@ def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
     return None
 
 
-def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, Classification]]:
+def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, NameClassification]]:
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     bound = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
     bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
@@ -160,7 +164,7 @@ def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, Classification
             yield (
                 name.lineno,
                 name.id,
-                Classification(NameStatus.GONE, f"Python 2 had it; now it is {now}."),
+                NameClassification(NameStatus.GONE, f"Python 2 had it; now it is {now}."),
             )
 
 

@@ -7,7 +7,7 @@ from trainer.compat.source import api_names
 from trainer.compat.source.api_names import Version
 from trainer.compat.source.name_references import NameReference
 from trainer.migration.names import contrib_names, estimator_names, static_index
-from trainer.migration.names.classification import WORKS, Classification, NameStatus
+from trainer.migration.names.classification import WORKS, NameClassification, NameStatus
 
 _PRIVATE = ("compiler", "core", "distribute", "dtensor", "lite", "python", "tools")
 _SUPPLIED_INSIDE = {
@@ -45,7 +45,7 @@ _GONE = {
 }
 
 
-def classify(use: NameReference, *, tf1: bool) -> Classification:
+def classify(use: NameReference, *, tf1: bool) -> NameClassification:
     """Return whether a TensorFlow name that a program uses still exists, with an explanation.
 
     Args:
@@ -56,7 +56,7 @@ def classify(use: NameReference, *, tf1: bool) -> Classification:
 
 
 @functools.cache
-def _classify_cached(use: NameReference, tf1: bool) -> Classification:
+def _classify_cached(use: NameReference, tf1: bool) -> NameClassification:
     root, _, path = use.name.partition(".")
     if root == "tensorflow_estimator":
         return _classify_estimator_package(path)
@@ -81,7 +81,7 @@ def _classify_cached(use: NameReference, tf1: bool) -> Classification:
     return _classify_public(path, "v2" if only_v2 else "v1")
 
 
-def _classify_estimator_package(path: str) -> Classification:
+def _classify_estimator_package(path: str) -> NameClassification:
     for start in ("python.estimator", "estimator", "compat.v1.estimator"):
         if path == start or path.startswith(f"{start}."):
             inner_path = path[len(start) + 1 :]
@@ -89,13 +89,13 @@ def _classify_estimator_package(path: str) -> Classification:
                 return estimator_names.classify_module_path(inner_path)
             return estimator_names.classify(inner_path, is_v1=True)
     if path in ("", "python", "compat", "compat.v1"):
-        return Classification(NameStatus.SUPPLIED)
+        return NameClassification(NameStatus.SUPPLIED)
     return contrib_names.classify_unknown(
         path, ("estimator", "python.estimator", "compat.v1.estimator")
     )
 
 
-def _classify_private(use: NameReference, path: str) -> Classification | None:
+def _classify_private(use: NameReference, path: str) -> NameClassification | None:
     """Classify a name in a private module of TensorFlow, such as tensorflow.python.
 
     Args:
@@ -106,7 +106,7 @@ def _classify_private(use: NameReference, path: str) -> Classification | None:
       The classification; None if the name may be one of TensorFlow's public API.
     """
     if path in _SUPPLIED_INSIDE:
-        return Classification(NameStatus.SUPPLIED, _SUPPLIED_INSIDE[path])
+        return NameClassification(NameStatus.SUPPLIED, _SUPPLIED_INSIDE[path])
     if path.startswith("python.estimator"):
         return estimator_names.classify_module_path(path[len("python.estimator") + 1 :])
     if path.startswith("python.tpu."):
@@ -114,24 +114,24 @@ def _classify_private(use: NameReference, path: str) -> Classification | None:
         if status.kind is NameStatus.SUPPLIED and not static_index.is_inside_tensorflow(use.name):
             return status
     if not use.is_import and len(use.name.split(".")) == len(use.written_name.split(".")):
-        return Classification(
+        return NameClassification(
             NameStatus.GONE,
             "This attribute is not accessible: write `from tensorflow.python... import`.",
         )
     exists = static_index.is_inside_tensorflow(use.name)
     if exists is not False:
-        return Classification(NameStatus.WORKS, _PRIVATE_MODULE)
+        return NameClassification(NameStatus.WORKS, _PRIVATE_MODULE)
     if not path.startswith("python"):
         return None
     last = path.rpartition(".")[2]
-    return Classification(
+    return NameClassification(
         NameStatus.GONE,
         f"TensorFlow no longer has this private name. Check whether tf.compat.v1 has a public "
         f"{last}.",
     )
 
 
-def _classify_public(path: str, version: Version) -> Classification:
+def _classify_public(path: str, version: Version) -> NameClassification:
     first, _, rest = path.partition(".")
     if first == "contrib":
         return contrib_names.classify(rest)
@@ -143,7 +143,7 @@ def _classify_public(path: str, version: Version) -> Classification:
         return estimator_names.classify(rest, is_v1=version == "v1")
     for name, says in _GONE.items():
         if path == name or path.startswith(f"{name}."):
-            return Classification(NameStatus.GONE, says)
+            return NameClassification(NameStatus.GONE, says)
     if first.startswith("__"):
         # Assume that names such as tf.__version__ work, which the list of public names leaves out.
         return WORKS
@@ -155,5 +155,5 @@ def _classify_public(path: str, version: Version) -> Classification:
     if module == "tpu.experimental" and version == "v1":
         home = "trainer.embedding.optimization_parameters"
         if name in (static_index.public_names(home) or ()):
-            return Classification(NameStatus.SUPPLIED, home)
+            return NameClassification(NameStatus.SUPPLIED, home)
     return contrib_names.classify_unknown(name, api_names.list_sibling_names(path, version))

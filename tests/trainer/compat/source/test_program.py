@@ -16,7 +16,7 @@ def write_script(directory: Path, name: str = "main.py") -> Path:
 
 
 def make_globals(path: Path, name: str = "helper") -> dict[str, str]:
-    """Return the global variables of a module, as far as Program reads them."""
+    """Return the global variables of a module, as far as UserProgram reads them."""
     return {"__name__": name, "__file__": str(path)}
 
 
@@ -39,7 +39,7 @@ def test_other_modules_and_libraries_do_not_belong_to_the_program(tmp_path: Path
 
 def test_our_packages_never_belong_to_the_program(tmp_path: Path) -> None:
     root = Path(program.__file__).parents[3]
-    running = program.Program("main.py", directories=(root,))
+    running = program.UserProgram("main.py", directories=(root,))
     assert not running.owns_module(make_globals(root / "trainer" / "estimator.py"))
     assert running.owns_module(make_globals(root / "main.py"))
 

@@ -2,10 +2,10 @@ import pytest
 
 from trainer.compat.source.name_references import NameReference
 from trainer.migration.names import tensorflow_names
-from trainer.migration.names.classification import Classification, NameStatus
+from trainer.migration.names.classification import NameClassification, NameStatus
 
 
-def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> Classification:
+def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> NameClassification:
     spelling = name.replace("tensorflow", "tf", 1)
     return tensorflow_names.classify(
         NameReference(1, name, name if is_import else spelling, is_import), tf1=tf1
@@ -25,7 +25,7 @@ def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> Classifica
     ],
 )
 def test_a_public_name_of_tensorflow_works(name: str) -> None:
-    assert judge(name) == Classification(NameStatus.WORKS)
+    assert judge(name) == NameClassification(NameStatus.WORKS)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_public_name_of_tensorflow_works(name: str) -> None:
     ],
 )
 def test_a_name_that_is_supplied_comes_with_its_home(name: str, home: str) -> None:
-    assert judge(name, is_import=True) == Classification(NameStatus.SUPPLIED, home)
+    assert judge(name, is_import=True) == NameClassification(NameStatus.SUPPLIED, home)
 
 
 def test_what_an_imported_module_inside_of_tensorflow_has_is_looked_for_there() -> None:

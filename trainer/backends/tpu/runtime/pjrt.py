@@ -27,7 +27,7 @@ from trainer.hosts.group import current_group
 
 
 @dataclass
-class PjrtRuntime(TpuRuntime):
+class PjrtTpuRuntime(TpuRuntime):
     """A TPU system that consists of the PJRT devices of this process or of several hosts.
 
     Attributes:

@@ -6,7 +6,7 @@ from tpuserve.stablehlo.xla_errors import LineOf, unknown_line
 from trainer.backends.tpu.runtime.base import TpuRuntime
 from trainer.backends.tpu.runtime.cluster import make_cluster_runtime
 from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
-from trainer.backends.tpu.runtime.pjrt import PjrtRuntime
+from trainer.backends.tpu.runtime.pjrt import PjrtTpuRuntime
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, query_slice
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import EmulatedTpuSlice, PjrtSlice
@@ -45,7 +45,7 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
             requested_by=tpu_system.asked_by,
         )
     if tpu_system.pjrt_platform:
-        return PjrtRuntime(
+        return PjrtTpuRuntime(
             _find_pjrt_slice(hosts, tpu_system),
             tpu_system.pjrt_platform,
             line_of,

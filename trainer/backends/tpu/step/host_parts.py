@@ -9,7 +9,7 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.backends.tpu.step.step_part import StepPart
 from trainer.hooks.training_hooks import SummaryWritersHook
 from trainer.hosts.group import current_group
-from trainer.infeed import Batch
+from trainer.infeed import ReplicaBatch
 from trainer.model import eval_metrics
 from trainer.model.host_call import call_on_host
 from trainer.model.spec import TPUEstimatorSpec
@@ -24,7 +24,7 @@ class HostCallPart(StepPart):
         self._function: Callable[..., Any] | None = None
         self._hooks: list[Any] = []
 
-    def outfeed(self, spec: Any, batch: Batch) -> Any:
+    def outfeed(self, spec: Any, batch: ReplicaBatch) -> Any:
         """Return the tensors of the host_call, which the step sends; None without a host_call.
 
         Raises:
@@ -79,7 +79,7 @@ class EvalMetricsPart(StepPart):
         self._metric_fn: Callable[..., Any] | None = None
         self.metrics: eval_metrics.EvalMetrics | None = None
 
-    def outfeed(self, spec: Any, batch: Batch) -> Any:
+    def outfeed(self, spec: Any, batch: ReplicaBatch) -> Any:
         """Return the replica's loss, its number of examples and the tensors of eval_metrics.
 
         Examples that are padding do not count.
@@ -133,7 +133,7 @@ class PredictionsPart(StepPart):
         self._select = select
         self.batches: list[Any] = []
 
-    def outfeed(self, spec: Any, batch: Batch) -> Any:
+    def outfeed(self, spec: Any, batch: ReplicaBatch) -> Any:
         """Return the predictions that the user of `predict` asked for, which the step sends.
 
         Raises:

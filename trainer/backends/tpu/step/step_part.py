@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from trainer.infeed import Batch
+from trainer.infeed import ReplicaBatch
 
 
 class StepPart:
@@ -33,7 +33,7 @@ class StepPart:
 
     name: str
 
-    def dequeue(self, batch: Batch) -> Batch:
+    def dequeue(self, batch: ReplicaBatch) -> ReplicaBatch:
         """Return the batch for model_fn, with the data that this part adds to it.
 
         Args:
@@ -49,7 +49,7 @@ class StepPart:
         """
         return ()
 
-    def outfeed(self, spec: Any, batch: Batch) -> Any:
+    def outfeed(self, spec: Any, batch: ReplicaBatch) -> Any:
         """Return the tensors that each replica sends to the host.
 
         Args:

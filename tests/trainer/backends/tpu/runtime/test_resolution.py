@@ -12,7 +12,7 @@ from tests.pjrt_devices import pjrt_devices
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, TpuNotFound
 from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
-from trainer.backends.tpu.runtime.pjrt import PjrtRuntime
+from trainer.backends.tpu.runtime.pjrt import PjrtTpuRuntime
 from trainer.backends.tpu.runtime.resolution import resolve_runtime
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, run_on_master
 from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice, TpuSlice
@@ -72,7 +72,7 @@ def test_pjrt_devices_are_the_system_if_they_are_selected() -> None:
     pytest.importorskip("jax")
     with pjrt_devices(4):
         runtime = resolve_runtime(config(), "train")
-    assert isinstance(runtime, PjrtRuntime)
+    assert isinstance(runtime, PjrtTpuRuntime)
     assert str(runtime.system) == "4 PJRT devices on 1 host (cpu)"
 
 

@@ -14,7 +14,7 @@ from tests.trainer import programs
 from trainer.backends import registry
 from trainer.backends.base import ExecutionBackend
 from trainer.backends.tpu.step.step_part import StepPart
-from trainer.infeed import Batch
+from trainer.infeed import ReplicaBatch
 
 pytestmark = pytest.mark.slow
 
@@ -29,11 +29,11 @@ class RowSumPart(StepPart):
         self.received: list[list[float]] = []
         self.hook = CountingHook()
 
-    def dequeue(self, batch: Batch) -> Batch:
+    def dequeue(self, batch: ReplicaBatch) -> ReplicaBatch:
         features = {**batch.features, "twice": 2.0 * batch.features["x"]}
-        return Batch(features, batch.labels, batch.mask)
+        return ReplicaBatch(features, batch.labels, batch.mask)
 
-    def outfeed(self, spec: Any, batch: Batch) -> Any:
+    def outfeed(self, spec: Any, batch: ReplicaBatch) -> Any:
         return {"sum": tf.reshape(tf.reduce_sum(batch.features["twice"]), [1])}
 
     def host_ops(self, tensors: Any) -> Any:
@@ -127,7 +127,7 @@ def test_parts_do_nothing_unless_they_override_a_method() -> None:
     class Silent(StepPart):
         name = "silent"
 
-    part, batch = Silent(), Batch({"x": 1}, None)
+    part, batch = Silent(), ReplicaBatch({"x": 1}, None)
     assert part.dequeue(batch) is batch
     assert (part.step_ops(None), part.outfeed(None, batch), part.host_ops({})) == ((), None, None)
     assert part.hooks() == ()
