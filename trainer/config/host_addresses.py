@@ -67,12 +67,12 @@ def read_host_addresses(environ: Mapping[str, str]) -> HostAddresses | None:
         addresses = tuple(part.strip() for part in environ.get(addresses_variable, "").split(","))
         if len(addresses) > 1:
             text = environ.get(index_variable, "").strip()
-            _check(addresses_variable, addresses, index_variable, text)
+            _check_addresses(addresses_variable, addresses, index_variable, text)
             return HostAddresses(int(text), addresses)
     return None
 
 
-def _check(
+def _check_addresses(
     addresses_variable: str, addresses: tuple[str, ...], index_variable: str, index: str
 ) -> None:
     """Check the addresses of all hosts and the number of this host.

@@ -40,14 +40,16 @@ def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
     """
     padded = without_weights(features, config)
     for name, feature in config.features.items():
-        ids = _find(name, features)
-        weights = None if feature.weight_key is None else _find(feature.weight_key, features)
+        ids = _find_feature(name, features)
+        weights = (
+            None if feature.weight_key is None else _find_feature(feature.weight_key, features)
+        )
         table = config.table_of(name)
         padded[name] = _pad(name, ids, weights, table, feature)
     padded.update(sequence_lengths(features, config))
     for column in config.spec.tensor_core_feature_columns or ():
         name = column.get_feature_key_name()
-        ids = _pad_to(_to_sparse(name, _find(name, features)), column._tensor_core_shape[1])
+        ids = _pad_to(_to_sparse(name, _find_feature(name, features)), column._tensor_core_shape[1])
         padded[name] = tf.maximum(ids, 0)
         padded[f"{name}{_MASK_SUFFIX}"] = tf.cast(ids >= 0, tf.float32)
     return padded
@@ -148,7 +150,7 @@ def is_padded(feature: Any) -> bool:
     return isinstance(feature, Mapping) and PADDED_IDS in feature
 
 
-def _find(name: str, features: Mapping[str, Any]) -> Any:
+def _find_feature(name: str, features: Mapping[str, Any]) -> Any:
     if name not in features:
         raise InvalidSetting(
             f"embedding_config_spec has the feature {name!r}, and input_fn returned "
@@ -193,8 +195,12 @@ def sparse_ids(
       InvalidSetting: the feature or its weights are missing.
     """
     feature, table = config.features[name], config.table_of(name)
-    row_weights = None if feature.weight_key is None else _find(feature.weight_key, features)
-    ids, weights = _ids_and_weights(name, _find(name, features), row_weights, table, feature)
+    row_weights = (
+        None if feature.weight_key is None else _find_feature(feature.weight_key, features)
+    )
+    ids, weights = _ids_and_weights(
+        name, _find_feature(name, features), row_weights, table, feature
+    )
     if not isinstance(ids, tf.SparseTensor):
         indices = tf.where(ids >= 0)
         ids = tf.SparseTensor(indices, tf.gather_nd(ids, indices), tf.shape(ids, tf.int64))

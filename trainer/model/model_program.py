@@ -51,7 +51,7 @@ class ModelProgram:
                 f"value. It can have {', '.join(_MODEL_FN_ARGUMENTS)}; bind others with "
                 f"functools.partial."
             )
-        if self.has_params() and "params" not in (*names, *_bound(self.model_fn)):
+        if self.has_params() and "params" not in (*names, *_bound_arguments(self.model_fn)):
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} has no argument 'params', and params are given. "
                 f"Declare it, or leave them out."
@@ -270,7 +270,7 @@ def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     # Exclude the arguments that functools.partial has bound by name. The signature of a partial
     # still contains such an argument, as a keyword-only argument with a default.
-    bound = _bound(function)
+    bound = _bound_arguments(function)
     return [
         parameter.name
         for parameter in parameters
@@ -278,7 +278,7 @@ def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
     ]
 
 
-def _bound(function: Callable[..., Any]) -> Mapping[str, Any]:
+def _bound_arguments(function: Callable[..., Any]) -> Mapping[str, Any]:
     return getattr(function, "keywords", {})
 
 

@@ -67,7 +67,12 @@ class TpuBackend:
         """
         return self._with_system_hooks(
             training.build_train_graph(
-                self._recorded(program), input_fn, global_step, checkpoint, plan, self._context
+                self._with_source_lines(program),
+                input_fn,
+                global_step,
+                checkpoint,
+                plan,
+                self._context,
             )
         )
 
@@ -84,7 +89,7 @@ class TpuBackend:
         """
         return self._with_system_hooks(
             evaluation.build_eval_graph(
-                self._recorded(program), input_fn, checkpoint, steps, self._context
+                self._with_source_lines(program), input_fn, checkpoint, steps, self._context
             )
         )
 
@@ -101,7 +106,7 @@ class TpuBackend:
         """
         return self._with_system_hooks(
             prediction.build_predict_graph(
-                self._recorded(program), input_fn, checkpoint, select, self._context
+                self._with_source_lines(program), input_fn, checkpoint, select, self._context
             )
         )
 
@@ -153,7 +158,7 @@ class TpuBackend:
             # Hide TensorFlow's error and its tracebacks: the new error names the line of model_fn.
             raise explained from None
 
-    def _recorded(self, program: TPUModelProgram) -> TPUModelProgram:
+    def _with_source_lines(self, program: TPUModelProgram) -> TPUModelProgram:
         """Return a copy of the program whose model_fn records which source line creates each op.
 
         XLA's errors name only ops. `run_scope` adds the recorded source lines to these errors.

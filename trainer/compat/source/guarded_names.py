@@ -22,12 +22,12 @@ def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
     """
     return {
         (node.end_lineno or node.lineno, ast.unparse(node))
-        for node in _guarded(tree)
+        for node in _walk_guarded(tree)
         if isinstance(node, ast.Attribute)
     }
 
 
-def _guarded(tree: ast.Module) -> Iterator[ast.AST]:
+def _walk_guarded(tree: ast.Module) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Try) and any(
             _catches_attribute_error(handler, node) for handler in node.handlers

@@ -71,7 +71,7 @@ def read_source(path: Path, file: str) -> SourceFile:
         problem = Problem(file, None, f"it cannot be read: {error.strerror}.")
         return SourceFile(file, path, _empty_module(), problem)
     try:
-        return SourceFile(file, path, _parse(content))
+        return SourceFile(file, path, _parse_source(content))
     except SyntaxError as error:
         return SourceFile(
             file, path, _empty_module(), Problem(file, error.lineno, _explain_syntax_error(error))
@@ -120,7 +120,7 @@ def _format_path(file: Path, script: Path) -> str:
     return os.path.relpath(file)
 
 
-def _parse(content: bytes) -> ast.Module:
+def _parse_source(content: bytes) -> ast.Module:
     with warnings.catch_warnings():
         # Suppress Python's warnings about the program's source, such as about the invalid escape
         # "\d", because they would be printed between the lines of the report.

@@ -63,8 +63,9 @@ def note_call(mode: str, input_fn: Callable[..., Any]) -> None:
 def is_served_by_workers(token: bytes) -> bool:
     """Return whether the workers of a cluster can find the Python function of a token.
 
-    They can if the context `_named` has made the token, because such a token is the same in all
-    processes. A token that TensorFlow has made may stand for another function in another process.
+    They can if the context `_repeatable_tokens` has made the token, because such a token is the
+    same in all processes. A token that TensorFlow has made may stand for another function in
+    another process.
     """
     return token.startswith(f"{_PREFIX}{_SEPARATOR}".encode())
 
@@ -84,7 +85,7 @@ def name_functions(call_input_fn: Callable[[Pipeline], Any]) -> Callable[[Pipeli
     run = next(_runs)
 
     def call(pipeline: Pipeline) -> Any:
-        with _named(run, pipeline):
+        with _repeatable_tokens(run, pipeline):
             return call_input_fn(pipeline)
 
     return call
@@ -144,13 +145,13 @@ def _call_in_graph(call_input_fn: Callable[[Pipeline], Any], run: int, pipeline:
       pipeline: the input pipeline to build.
     """
     graph = tf.Graph()
-    with graph.as_default(), tf.device(pipeline.device), _named(run, pipeline):
+    with graph.as_default(), tf.device(pipeline.device), _repeatable_tokens(run, pipeline):
         call_input_fn(pipeline)
     return graph
 
 
 @contextmanager
-def _named(run: int, pipeline: Pipeline) -> Iterator[None]:
+def _repeatable_tokens(run: int, pipeline: Pipeline) -> Iterator[None]:
     """Return a context in which this thread registers Python functions under repeatable tokens.
 
     A token contains the arguments of this function and the number of the Python function, so that
