@@ -9,7 +9,7 @@ from typing import Any
 
 from server.metrics import Metrics, family
 from server.metrics.family import Snapshot
-from server.multiprocess.supervised import SupervisedProcess
+from server.multiprocess.supervised_process import SupervisedProcess
 
 # The longest time, in seconds, that the supervisor waits for the metrics of the other processes. If
 # a process does not answer in time, for example because it loads a model, its last known metrics

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from server.multiprocess.supervised import OnEvent, SupervisedProcess
+from server.multiprocess.supervised_process import OnEvent, SupervisedProcess
 
 # The delay before a process that has failed is started again. It is _FIRST_BACKOFF_SECONDS at first
 # and doubles each time, up to _MAX_BACKOFF_SECONDS. After a process has run for _STABLE_SECONDS,

@@ -18,7 +18,7 @@ from server.multiprocess.frontend_process import run_frontend
 from server.multiprocess.frontend_settings import frontend_settings
 from server.multiprocess.metrics_page import MetricsCollector
 from server.multiprocess.place import Place
-from server.multiprocess.supervised import SupervisedProcess
+from server.multiprocess.supervised_process import SupervisedProcess
 from server.process import ports
 from server.servables.servable import Load
 from tpuserve.errors import TpuserveError, Unavailable

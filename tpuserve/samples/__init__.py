@@ -4,6 +4,6 @@ The values are random, but most models accept them. The same seed gives the same
 that parses tf.Examples gets tf.Examples with the features that the model parses.
 """
 
-from tpuserve.samples.generated import generate_inputs, has_open_batch_size
+from tpuserve.samples.input_generation import generate_inputs, has_open_batch_size
 
 __all__ = ["generate_inputs", "has_open_batch_size"]
