@@ -20,7 +20,7 @@ from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport.server import RestServer
 from server.models.manager import Manager
 from server.process import ports
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.certificates import Authority
 from tests.server.fakes import FakeLoader
 

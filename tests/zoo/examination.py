@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.conformance.exports import asking
+from tests.conformance.exports import served_model
 from tests.zoo.zoo_model import Inputs, ZooModel
 from tpuserve import tags
 from tpuserve.compilation import aot
@@ -150,17 +150,17 @@ def _compile(model: ZooModel, directory: Path, compiler: Compiler) -> tuple[Comp
 def _serve(model: ZooModel, directory: Path) -> None:
     """Check that each metagraph answers over REST and gRPC like {serve} in process."""
     inputs: Inputs = model.inputs(ROWS)
-    baseline = asking.load(directory, tags.SERVE)
+    baseline = served_model.load(directory, tags.SERVE)
     try:
         expected = baseline.run(model.signature, inputs)
     finally:
         baseline.close()
-    for tag_set in asking.HARDWARE:
-        with asking.serving(directory, tag_set) as served:
+    for tag_set in served_model.HARDWARE:
+        with served_model.serving(directory, tag_set) as served:
             rest = served.ask_rest(model.signature, inputs, list(expected))
             rpc = served.ask_grpc(model.signature, inputs)
             for answer in (rest, rpc):
-                asking.largest_difference(expected, answer, FLOAT32_TOLERANCE)
+                served_model.largest_difference(expected, answer, FLOAT32_TOLERANCE)
 
 
 Examine = Callable[[ZooModel], Examination]

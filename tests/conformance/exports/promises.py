@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conformance.exports import asking
+from tests.conformance.exports import served_model
 from tests.conformance.exports.kinds import Exported
 from tpuserve import tags
 from tpuserve.compilation import aot
@@ -60,10 +60,10 @@ def loads(exported: Exported, bench: Bench) -> None:
         {name: _client_view(signature) for name, signature in graph.signatures.items()}
         for graph in metagraph.read_saved_model(exported.directory).metagraphs
     ]
-    assert len(described) == len(asking.HARDWARE)
+    assert len(described) == len(served_model.HARDWARE)
     assert all(signatures == described[0] for signatures in described)
     assert described[0].keys() == exported.requests.keys()
-    for tag_set in asking.HARDWARE:
+    for tag_set in served_model.HARDWARE:
         _load_by_tensorflow(exported.directory, sorted(tag_set), set(described[0]))
         with _loaded(exported.directory, tag_set) as model:
             assert model.choice.tags == tag_set
@@ -120,7 +120,7 @@ def answers_alike(exported: Exported, bench: Bench) -> None:
         assert tpu.choice.compiled
         for name, inputs in exported.requests.items():
             for request in [inputs, _few(inputs)] if is_batched else [inputs]:
-                difference = asking.largest_difference(
+                difference = served_model.largest_difference(
                     cpu.run(name, request), tpu.run(name, request)
                 )
                 bench.figures.largest_difference = max(bench.figures.largest_difference, difference)
@@ -137,7 +137,9 @@ def answers_alike_on_pjrt(exported: Exported, bench: Bench) -> None:
         with _loaded(exported.directory, tags.SERVE) as cpu:
             for name, inputs in exported.requests.items():
                 for request in [inputs, _few(inputs)] if is_batched else [inputs]:
-                    asking.largest_difference(cpu.run(name, request), model.run(name, request))
+                    served_model.largest_difference(
+                        cpu.run(name, request), model.run(name, request)
+                    )
     finally:
         model.close()
 
@@ -153,7 +155,7 @@ def answers_alike_through_xla(exported: Exported, bench: Bench) -> str:
     try:
         with _loaded(exported.directory, tags.SERVE) as cpu:
             for name, inputs in exported.requests.items():
-                asking.largest_difference(cpu.run(name, inputs), model.run(name, inputs))
+                served_model.largest_difference(cpu.run(name, inputs), model.run(name, inputs))
         if model.choice.runtime == "xla":
             return ""
         assert "because XLA cannot" in model.choice.fallback
@@ -190,19 +192,19 @@ def compiles(exported: Exported, bench: Bench) -> None:
 
 def serves(exported: Exported, bench: Bench) -> None:
     """Check that a server answers over REST and gRPC like the model in process."""
-    for tag_set in asking.HARDWARE:
-        with asking.serving(exported.directory, tag_set) as served:
+    for tag_set in served_model.HARDWARE:
+        with served_model.serving(exported.directory, tag_set) as served:
             assert served.model.choice.tags == tag_set
             for name, inputs in exported.requests.items():
                 expected = served.model.run(name, inputs)
                 rest = served.ask_rest(name, inputs, list(expected))
-                asking.largest_difference(expected, rest)
-                asking.largest_difference(expected, served.ask_grpc(name, inputs))
+                served_model.largest_difference(expected, rest)
+                served_model.largest_difference(expected, served.ask_grpc(name, inputs))
 
 
 @contextmanager
 def _loaded(directory: Path, tag_set: tags.TagSet) -> Iterator[LoadedModel]:
-    model = asking.load(directory, tag_set)
+    model = served_model.load(directory, tag_set)
     try:
         yield model
     finally:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tests.conformance.exports import asking, kinds, models, promises
+from tests.conformance.exports import kinds, models, promises, served_model
 from tests.conformance.exports.model import ROWS, TRAINING_STEPS
 from tpuserve.compilation.chips import DEFAULT_TOPOLOGIES
 
@@ -38,9 +38,9 @@ def render(checks: Mapping[Cell, str]) -> str:
         _row("---", "---", *([":-:"] * len(promises.ALL))),
         *(_kind(kind, checks) for kind in kinds.ALL),
         "",
-        f"The tolerance for float32 is {_short(asking.TOLERANCE)}, absolute and relative; other "
-        f"types and strings must be equal. Requests have {ROWS} rows. Graphs that batch also get "
-        f"requests of {promises.FEW_ROWS} rows, which the graphs pad. The batch sizes of the "
+        f"The tolerance for float32 is {_short(served_model.TOLERANCE)}, absolute and relative; "
+        f"other types and strings must be equal. Requests have {ROWS} rows. Graphs that batch also "
+        f"get requests of {promises.FEW_ROWS} rows, which the graphs pad. The batch sizes of the "
         f"compilation are {ROWS} rows, or {sizes} for graphs that batch. The topologies are "
         f"{_code(*DEFAULT_TOPOLOGIES)}.",
         "",

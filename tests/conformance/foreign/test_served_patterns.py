@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests import models
-from tests.conformance.exports import asking
-from tests.conformance.exports.asking import Served
+from tests.conformance.exports import served_model
+from tests.conformance.exports.served_model import Served
 from tests.conformance.foreign import graph_patterns, jax_models
 from tests.conformance.foreign.graph_patterns import PATTERNS, SPEC, X
 from tpuserve import tags
@@ -101,24 +101,24 @@ def base_paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: directory / name for name in SERVED}
 
 
-@pytest.fixture(scope="module", params=asking.HARDWARE, ids=tags.format_tags)
+@pytest.fixture(scope="module", params=served_model.HARDWARE, ids=tags.format_tags)
 def served(
     base_paths: dict[str, Path],
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, Served]]:
     config = tmp_path_factory.mktemp("config") / "models.config"
-    with asking.serving_all(base_paths, config, request.param) as by_name:
+    with served_model.serving_all(base_paths, config, request.param) as by_name:
         yield by_name
 
 
 def test_every_pattern_is_served_over_rest(served: dict[str, Served]) -> None:
     for name, pattern in SERVED.items():
         answer = served[name].ask_rest(SIGNATURE, pattern.inputs, list(pattern.outputs))
-        assert asking.largest_difference(pattern.outputs, answer) == 0, name
+        assert served_model.largest_difference(pattern.outputs, answer) == 0, name
 
 
 def test_every_pattern_is_served_over_grpc(served: dict[str, Served]) -> None:
     for name, pattern in SERVED.items():
         answer = served[name].ask_grpc(SIGNATURE, pattern.inputs)
-        assert asking.largest_difference(pattern.outputs, answer) == 0, name
+        assert served_model.largest_difference(pattern.outputs, answer) == 0, name

@@ -18,8 +18,8 @@ from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array
-from tests.server.aspiring import aspire
-from tests.server.batching.waiting import Waiting
+from tests.server.aspired_versions import aspire
+from tests.server.batching.waiting_policy import Waiting
 from tests.server.fakes import FakeModel
 from tpuserve.errors import (
     Cancelled,

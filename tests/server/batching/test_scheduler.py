@@ -10,7 +10,7 @@ from server.batching.scheduler import BatchingQueue, RunBatch, Scheduler
 from server.batching.tasks import AloneReason, Batch, BatchTask
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
-from tests.server.batching.waiting import Waiting
+from tests.server.batching.waiting_policy import Waiting
 from tpuserve.errors import Unavailable
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from server.dataplane import DataPlane, DataPlaneInterface
 from server.models.manager import Manager
-from tests.server.remote import joined
+from tests.server.remote import in_process_connection
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -15,5 +15,5 @@ def dataplane(manager: Manager, request: pytest.FixtureRequest) -> Iterator[Data
     if request.param == "local":
         yield local
         return
-    with joined.remote(local) as remote:
+    with in_process_connection.remote(local) as remote:
         yield remote

@@ -9,7 +9,7 @@ from server.dataplane import DataPlane
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeModel, spec
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 

@@ -12,7 +12,7 @@ from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array, State
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.dataplane.models import ExamplesModel, serve
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import (

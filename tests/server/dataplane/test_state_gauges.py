@@ -5,7 +5,7 @@ from pathlib import Path
 from server.dataplane import DataPlane, state_gauges
 from server.metrics import Metrics
 from server.models.manager import Manager
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import LoweringError
 

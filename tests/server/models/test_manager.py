@@ -10,7 +10,7 @@ import pytest
 from server.models.manager import Manager
 from server.models.servable_loader import Retries
 from server.servables.servable import Model, Servable, State, VersionStatus
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader, FakeModel
 from tpuserve.errors import LabelNotFound, LoweringError, ModelLoadError, ModelNotFound
 

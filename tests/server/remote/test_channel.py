@@ -10,7 +10,7 @@ import pytest
 
 from server.remote.channel import Channel, Message
 from server.servables.servable import Array
-from tests.server.remote import joined
+from tests.server.remote import in_process_connection
 
 KIND, NUMBER = 1, 7
 LARGE = (64, 1024)
@@ -24,7 +24,7 @@ def connect() -> Iterator[Connect]:
     with ExitStack() as stack:
 
         def create(**options: int) -> tuple[Channel, Channel]:
-            channels = joined.create_channels(**options)
+            channels = in_process_connection.create_channels(**options)
             for channel in channels:
                 stack.callback(channel.close)
             return channels

@@ -20,9 +20,9 @@ from server.remote.endpoint import EngineEndpoint
 from server.remote.protocol import EngineFault
 from server.servables.pending import Pending
 from server.servables.servable import Array
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader, FakeModel, spec
-from tests.server.remote import joined
+from tests.server.remote import in_process_connection
 from tpuserve.errors import InvalidTensor, ModelsNotAvailable, Unavailable
 from tpuserve.saved_model.signature import Signature
 
@@ -36,7 +36,7 @@ def read_two(signature: Signature) -> Mapping[str, Array]:
 
 @pytest.fixture
 def remote(dataplane: DataPlane) -> Iterator[RemoteDataPlane]:
-    with joined.remote(dataplane) as remote:
+    with in_process_connection.remote(dataplane) as remote:
         yield remote
 
 
@@ -105,7 +105,7 @@ def test_error_arrives_as_it_was_raised(dataplane: DataPlane) -> None:
 
     dataplane._reload = fail
     with (
-        joined.remote(dataplane) as remote,
+        in_process_connection.remote(dataplane) as remote,
         pytest.raises(ModelsNotAvailable, match=r"^1 model\(s\) did not become available$"),
     ):
         remote.reload("a configuration")
@@ -120,7 +120,7 @@ def test_status_does_not_wait_for_reloads(dataplane: DataPlane) -> None:
         assert gate.wait(30)
 
     dataplane._reload = reload
-    with joined.remote(dataplane) as remote, ThreadPoolExecutor(reloads) as pool:
+    with in_process_connection.remote(dataplane) as remote, ThreadPoolExecutor(reloads) as pool:
         replies = [pool.submit(remote.reload, "a configuration") for _ in range(reloads)]
         assert begun.acquire(timeout=30)
         assert remote.status("half")[0].version == 3
@@ -149,8 +149,8 @@ def test_cancelled_request_is_cancelled_in_the_engine(
 def test_memory_of_large_inputs_and_outputs_is_given_back(dataplane: DataPlane) -> None:
     endpoint = EngineEndpoint(dataplane, 4)
     endpoint.start()
-    client = EngineClient(joined.start_reader)
-    engine_end = joined.connect(client, endpoint)
+    client = EngineClient(in_process_connection.start_reader)
+    engine_end = in_process_connection.connect(client, endpoint)
     remote = RemoteDataPlane(client)
     for _ in range(20):
         prediction = remote.predict(HALF, lambda _: {"x": LARGE})
@@ -195,8 +195,8 @@ def test_request_in_flight_is_unavailable_when_the_engine_ends(
     endpoint = EngineEndpoint(dataplane, 4)
     endpoint.start()
     disconnected = threading.Event()
-    client = EngineClient(joined.start_reader, disconnected.set)
-    joined.connect(client, endpoint)
+    client = EngineClient(in_process_connection.start_reader, disconnected.set)
+    in_process_connection.connect(client, endpoint)
     remote = RemoteDataPlane(client)
     remote.predict(HALF, read_two)
     model = loader.models[3]
@@ -217,12 +217,12 @@ def test_request_in_flight_is_unavailable_when_the_engine_ends(
 
 
 def test_new_engine_is_used_from_its_connection_on(dataplane: DataPlane) -> None:
-    client = EngineClient(joined.start_reader)
+    client = EngineClient(in_process_connection.start_reader)
     remote = RemoteDataPlane(client)
     for _ in range(2):
         endpoint = EngineEndpoint(dataplane, 4)
         endpoint.start()
-        joined.connect(client, endpoint)
+        in_process_connection.connect(client, endpoint)
         assert remote.predict(HALF, read_two).outputs["y"].tolist() == [3.0]
         endpoint.close()
     client.close()
@@ -233,7 +233,7 @@ def test_client_that_leaves_cancels_its_requests(dataplane: DataPlane, loader: F
     model.gate.clear()
     model.on_cancel = reached.set
     with ThreadPoolExecutor() as pool:
-        with joined.remote(dataplane) as remote:
+        with in_process_connection.remote(dataplane) as remote:
             reply = pool.submit(remote.predict, HALF, read_two)
             assert model.entered.wait(30)
         assert reached.wait(30)

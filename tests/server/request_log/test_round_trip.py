@@ -14,7 +14,7 @@ from server.dataplane import DataPlane, ModelSpec
 from server.models.manager import Manager
 from server.request_log import RequestLog
 from server.warmup import FileWarmUp
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.dataplane.models import ExamplesModel
 from tests.tpuserve.saved_models import copy_of_words
 from tpuserve import cli

@@ -12,7 +12,7 @@ from server.models.manager import Manager
 from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import State
 from tests import models
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.tpuserve.saved_model.test_signing import write_keys
 from tpuserve import tags
 from tpuserve.devices import EMULATION_VARIABLE

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.trainer.hosts import running
+from tests.trainer.hosts import host_processes
 
 pytestmark = pytest.mark.slow
 
@@ -35,10 +35,10 @@ def test_lost_hosts_are_named_and_the_next_start_resumes_from_the_last_checkpoin
     pytest.importorskip("jax")
     step = 0
     for lost, other in ((1, 0), (0, 1)):
-        with running.hosts(2, 1, "endless", tmp_path) as processes:
+        with host_processes.hosts(2, 1, "endless", tmp_path) as processes:
             # The first loop continues from the checkpoint.
-            assert running.wait_for_steps(processes[other], 1) == step + 5
-            running.wait_for_steps(processes[other], 2)
+            assert host_processes.wait_for_steps(processes[other], 1) == step + 5
+            host_processes.wait_for_steps(processes[other], 2)
             processes[lost].send_signal(signal.SIGKILL)
             error = error_of(processes[other])
         assert error.startswith(f"Error: host {lost} (127.0.0.1")
@@ -46,10 +46,10 @@ def test_lost_hosts_are_named_and_the_next_start_resumes_from_the_last_checkpoin
         assert newest_step(tmp_path) >= step + 10
         step = newest_step(tmp_path)
     # A SIGTERM to one host stops both after the same loop, and host 0 saves a checkpoint.
-    with running.hosts(2, 1, "endless", tmp_path) as processes:
-        assert running.wait_for_steps(processes[0], 1) == step + 5
+    with host_processes.hosts(2, 1, "endless", tmp_path) as processes:
+        assert host_processes.wait_for_steps(processes[0], 1) == step + 5
         os.kill(processes[1].pid, signal.SIGTERM)
-        outputs = [process.communicate(timeout=running.LIMIT_SECS) for process in processes]
+        outputs = [process.communicate(timeout=host_processes.LIMIT_SECS) for process in processes]
         assert [process.returncode for process in processes] == [0, 0], outputs
-    last_steps = [running.reported(output).get("step") for output, _ in outputs]
+    last_steps = [host_processes.reported(output).get("step") for output, _ in outputs]
     assert last_steps[1] == newest_step(tmp_path)

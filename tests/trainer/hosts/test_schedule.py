@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tests import processes
-from tests.trainer.hosts import running
+from tests.trainer.hosts import host_processes
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def results(model_dir: Path) -> list[dict[str, Any]]:
     finished = processes.run("run", "--processes", "2", "--cores", "1", *program)
     assert finished.returncode == 0, finished.stderr
     marked = (line[4:] for line in finished.stderr.splitlines() if line.startswith("[1] "))
-    return [running.reported(finished.stdout), running.reported("\n".join(marked))]
+    return [host_processes.reported(finished.stdout), host_processes.reported("\n".join(marked))]
 
 
 def test_hosts_train_evaluate_and_export_together(

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.pjrt_devices import pjrt_devices
 from tests.trainer.embedding import sums
-from tests.trainer.hosts import program, running
+from tests.trainer.hosts import host_processes, program
 
 pytestmark = pytest.mark.slow
 
@@ -29,13 +29,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any
 
 @pytest.mark.numeric
 @pytest.mark.parametrize(
-    ("count", "cores", "naming"), [(2, 4, running.by_kubernetes), (4, 2, running.by_tf_config)]
+    ("count", "cores", "naming"),
+    [(2, 4, host_processes.by_kubernetes), (4, 2, host_processes.by_tf_config)],
 )
 def test_several_hosts_compute_what_one_process_computes(
-    count: int, cores: int, naming: running.Naming, alone: Any, tmp_path: Path
+    count: int, cores: int, naming: host_processes.Naming, alone: Any, tmp_path: Path
 ) -> None:
-    with running.hosts(count, cores, "together", tmp_path, naming=naming) as processes:
-        results = [running.results(process) for process in processes]
+    with host_processes.hosts(count, cores, "together", tmp_path, naming=naming) as processes:
+        results = [host_processes.results(process) for process in processes]
     expected, evaluation = alone
     actual = weights(tmp_path)
     assert actual.keys() == expected.keys()
@@ -51,8 +52,8 @@ def test_several_hosts_compute_what_one_process_computes(
 
 def test_several_hosts_train_a_table_of_which_each_device_has_some_rows(tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    with running.hosts(2, 4, "table", tmp_path / "hosts") as processes:
-        results = [running.results(process) for process in processes]
+    with host_processes.hosts(2, 4, "table", tmp_path / "hosts") as processes:
+        results = [host_processes.results(process) for process in processes]
     cpu = program.make_table_estimator(tmp_path / "cpu", use_tpu=False)
     input_fn = sums.batches(*map(program.table_ids, range(6)))
     cpu.train(input_fn, max_steps=8)

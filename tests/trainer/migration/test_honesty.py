@@ -119,7 +119,7 @@ def resolution(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         names.setdefault(finding.file, []).append(finding.written)
     (directory / "names.json").write_text(json.dumps(names))
     flag = "--tf1" if request.param == "v1" else "--no-tf1"
-    probe = [HERE / "resolving.py", directory / "names.json"]
+    probe = [HERE / "name_resolution.py", directory / "names.json"]
     result = preloaded_process.run(["-m", "tpuserve.run", flag, *map(str, probe)])
     assert result.returncode == 0, result.stderr
     return Said(findings, json.loads(result.stdout))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from server.dataplane import DataPlane
 from server.models.manager import Manager
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.dataplane.models import ExamplesModel
 from tests.server.fakes import FakeModel
 from tests.server.frontends.grpc import clients

@@ -11,7 +11,7 @@ import pytest
 from server.dataplane import DataPlane
 from server.models.manager import Manager
 from tests import models
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.frontends.grpc import clients
 from tools import perf_analyzer
 

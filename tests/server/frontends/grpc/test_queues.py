@@ -15,7 +15,7 @@ from server.dataplane import DataPlane
 from server.models.manager import Manager
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.run_limits import RunLimits
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.grpc import clients
 

@@ -15,7 +15,7 @@ from server.frontends.rest.transport.server import RestServer
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.process import malloc, ports
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader
 
 if __name__ == "__main__":

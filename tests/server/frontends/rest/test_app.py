@@ -14,7 +14,7 @@ from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from server.servables.servable import Array
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader, spec
 from tpuserve.errors import LoweringError
 from tpuserve.saved_model.signature import Signature

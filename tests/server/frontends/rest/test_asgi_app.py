@@ -15,7 +15,7 @@ from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.openapi import paths as openapi_paths
 from server.metrics import Metrics
 from server.models.manager import Manager
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import ask
 

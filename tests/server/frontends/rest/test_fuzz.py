@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader
 
 EXAMPLES = int(os.environ.get("TPUSERVE_FUZZ", "50"))

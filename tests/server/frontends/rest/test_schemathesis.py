@@ -26,7 +26,7 @@ from server.metrics import Metrics
 from server.models.manager import Manager
 from server.process import ports
 from server.servables.servable import Array, Model
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.rest.v1.test_classify_regress import CountingModel, definition
 from tests.server.frontends.rest.wire import Address, ask

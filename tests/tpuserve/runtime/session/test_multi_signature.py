@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from server.dataplane import Classification, DataPlane, ModelSpec, Regression
 from server.models.manager import Manager
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tpuserve.errors import InvalidInput, InvalidTensor, ModelExecutionError, SignatureNotFound
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel

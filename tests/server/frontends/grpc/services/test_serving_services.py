@@ -11,7 +11,7 @@ import pytest
 
 from server.dataplane import DataPlane
 from server.models.manager import Manager
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import Client, model_spec

@@ -21,7 +21,7 @@ from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.transport.responses import Response
 from server.metrics import Metrics
 from server.models.manager import Manager
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask

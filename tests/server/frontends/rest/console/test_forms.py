@@ -17,7 +17,7 @@ from server.dataplane.results import ExampleFeature, SampleInput
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from server.servables.servable import Model
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import ask

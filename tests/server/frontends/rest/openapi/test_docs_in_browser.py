@@ -19,7 +19,7 @@ from server.models.manager import Manager
 from server.servables.servable import Array, Model
 from tests import browser as browsers
 from tests.browser import HOST
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.v1.test_classify_regress import definition, spec

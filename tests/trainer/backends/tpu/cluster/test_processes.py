@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer import programs
-from tests.trainer.backends.tpu.cluster import running
+from tests.trainer.backends.tpu.cluster import cluster_processes
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ class Run:
 
 
 def finish(process: "subprocess.Popen[str]", status: int = 0) -> Run:
-    output, errors = process.communicate(timeout=running.LIMIT_SECS)
+    output, errors = process.communicate(timeout=cluster_processes.LIMIT_SECS)
     assert process.returncode == status, errors
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return Run({name: value for line in lines for name, value in line.items()}, errors)
@@ -42,12 +42,14 @@ class Cluster:
     """A chief and workers; started one by one, and ended for certain."""
 
     def __init__(self, size: int, *arguments: object) -> None:
-        self.tasks = running.addresses(size)
+        self.tasks = cluster_processes.addresses(size)
         self.arguments = arguments
         self.ending = ExitStack()
 
     def start(self, job: str, index: int = 0) -> "subprocess.Popen[str]":
-        process = running.start(*self.arguments, **running.tf_config(self.tasks, job, index))
+        process = cluster_processes.start(
+            *self.arguments, **cluster_processes.tf_config(self.tasks, job, index)
+        )
         self.ending.callback(process.communicate)
         self.ending.callback(process.kill)
         return process
@@ -67,7 +69,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     evaluator has, and the last worker has a SimpleClusterResolver.
     """
     directory = tmp_path_factory.mktemp("cluster")
-    with running.start("alone", directory / "alone", cores="4x2") as alone:
+    with cluster_processes.start("alone", directory / "alone", cores="4x2") as alone:
         runs = {"alone": finish(alone)}
     with Cluster(4, "together", directory / "together") as cluster:
         tasks = [("chief", 0), ("worker", 0), ("worker", 1), ("worker", 2), ("evaluator", 0)]

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tpuserve
 import trainer
 from tests.trainer import programs
-from tests.trainer.backends.tpu.cluster import running
+from tests.trainer.backends.tpu.cluster import cluster_processes
 from tpuserve.errors import HostLost, InvalidSetting
 from trainer.backends.tpu.runtime.cluster import ClusterRuntime
 from trainer.config.cluster_hosts import ClusterHosts, Task
@@ -58,7 +58,7 @@ def input_fn(params: Any) -> Any:
 @pytest.fixture(scope="module")
 def resolver() -> Any:
     """A cluster of this process, which leads, with a second server in this process."""
-    spec = tf.train.ClusterSpec({"worker": running.addresses(HOSTS)})
+    spec = tf.train.ClusterSpec({"worker": cluster_processes.addresses(HOSTS)})
     tf.distribute.Server(spec, job_name="worker", task_index=1)
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type="worker", task_id=0, rpc_layer="grpc"
@@ -179,7 +179,9 @@ def test_a_hook_that_fetches_a_tensor_of_the_computation_is_told_so(
 
 
 def test_an_evaluation_that_loses_a_process_names_it() -> None:
-    tasks = tuple(Task("worker", i, address) for i, address in enumerate(running.addresses(2)))
+    tasks = tuple(
+        Task("worker", i, address) for i, address in enumerate(cluster_processes.addresses(2))
+    )
     runtime = ClusterRuntime(
         system=EmulatedClusterSlice(2, 4, host_devices=tuple(task.device for task in tasks)),
         hosts=ClusterHosts(tasks, leader=tasks[0], own=tasks[0]),

@@ -12,7 +12,7 @@ import pytest
 from server.dataplane import DataPlane
 from server.models.manager import Manager
 from server.servables.servable import Array
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader, FakeModel, spec
 from tests.server.frontends.grpc import clients
 from tpuserve.saved_model.signature import Signature

@@ -7,7 +7,7 @@ import pytest
 
 from server.dataplane import DataPlane
 from server.models.manager import Manager
-from tests.server.aspiring import aspire
+from tests.server.aspired_versions import aspire
 from tests.server.dataplane.test_default_signature import OnlyModel
 from tests.server.frontends.grpc import clients
 

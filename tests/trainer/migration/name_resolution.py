@@ -1,6 +1,6 @@
 """A program that tries whether the TensorFlow names in other programs can be resolved.
 
-$ tpuserve run --tf1 resolving.py NAMES.json
+$ tpuserve run --tf1 name_resolution.py NAMES.json
 reads {file: [name as written, ...]} and prints {file: {name: error or null}}.
 """
 
