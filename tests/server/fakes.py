@@ -49,7 +49,7 @@ class FakeModel:
     def __init__(self) -> None:
         self.is_closed = False
         self.timeout_ms: float | None = None
-        self.entered = threading.Event()
+        self.has_begun = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
         self.on_cancel: Callable[[], object] = lambda: None
@@ -69,7 +69,7 @@ class FakeModel:
         assert not self.is_closed, "run after close"
         if cancellation is not None:
             cancellation.raise_if_cancelled()
-        self.entered.set()
+        self.has_begun.set()
         assert self.gate.wait(60)
         outputs = self._run(signature_name, inputs)
         return {name: outputs[name] for name in output_names or outputs}

@@ -48,7 +48,7 @@ class TalkingModel(FakeModel):
         )
 
 
-def load(directory: Path) -> FakeModel:
+def load_model(directory: Path) -> FakeModel:
     print("loading", flush=True)
     # Sleep only briefly at a time, because a signal that arrives just before a sleep does not end
     # it.
@@ -69,4 +69,4 @@ if __name__ == "__main__":
         platform_config_file=sys.argv[6],
         frontend_processes=int(sys.argv[7]),
     )
-    app.run(settings, load)
+    app.run(settings, load_model)

@@ -39,7 +39,7 @@ def port() -> int:
     return processes.free_ports(1)[0]
 
 
-def make(base_path: Path, port: int, loader: FakeLoader) -> Server:
+def make_server(base_path: Path, port: int, loader: FakeLoader) -> Server:
     settings = Settings(base_path, "a/b", port=0, rest_api_port=port, host=LOOPBACK)
     return Server(settings, loader, on_failure=pytest.fail)
 
@@ -48,7 +48,7 @@ def test_started_server_answers_and_says_where(
     base_path: Path, port: int, loader: FakeLoader, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    server = make(base_path, port, loader)
+    server = make_server(base_path, port, loader)
     server.start()
     url = f"http://{LOOPBACK}:{port}/v1/models/a%2Fb"
     assert httpx.post(url + ":predict", content='{"inputs": 2}').json() == {"outputs": 3.0}
@@ -80,7 +80,7 @@ def test_port_in_use_is_told_before_the_model_is_loaded(
     base_path: Path, port: int, loader: FakeLoader
 ) -> None:
     with socket.create_server((LOOPBACK, port)), pytest.raises(PortInUse, match="rest_api_port"):
-        make(base_path, port, loader).start()
+        make_server(base_path, port, loader).start()
     assert not loader.models
 
 
@@ -141,7 +141,7 @@ def test_model_that_cannot_be_loaded_is_told_with_the_reason(
 ) -> None:
     loader.failures[3] = LoweringError("no form on a CPU")
     with pytest.raises(ModelsNotAvailable, match="UNIMPLEMENTED: no form on a CPU"):
-        make(base_path, port, loader).start()
+        make_server(base_path, port, loader).start()
 
 
 def test_identity_of_a_version_is_among_the_metrics(
@@ -470,7 +470,7 @@ def test_request_that_outlasts_the_grace_period_does_not_keep_the_process(
 def test_requests_are_refused_until_the_models_are_loaded(
     base_path: Path, port: int, loader: FakeLoader
 ) -> None:
-    server = make(base_path, port, loader)
+    server = make_server(base_path, port, loader)
     url = f"http://{LOOPBACK}:{port}"
 
     def check() -> None:

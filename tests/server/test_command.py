@@ -55,7 +55,7 @@ class Runs:
 
     def __init__(self) -> None:
         self.settings: list[Settings] = []
-        self.ignored: list[str] = []
+        self.ignored_flags: list[str] = []
         self.variables: list[Sequence[str]] = []
         self.error: Exception | None = None
 
@@ -70,7 +70,7 @@ class Runs:
     ) -> None:
         self.settings.append(settings)
         self.variables.append(variables)
-        self.ignored += ignored
+        self.ignored_flags += ignored
         if self.error is not None:
             raise self.error
 
@@ -278,7 +278,7 @@ def mask_versions(text: str) -> str:
 
 def test_flags_without_effect_are_handed_on(runs: Runs) -> None:
     stand_in(BASE, "--flush_filesystem_caches=false", "--port=1")
-    assert runs.ignored == ["flush_filesystem_caches"]
+    assert runs.ignored_flags == ["flush_filesystem_caches"]
 
 
 def test_serve_tells_the_reason_alone_where_there_is_but_one(runs: Runs) -> None:

@@ -29,7 +29,7 @@ class GatedModel:
 
     def __init__(self, directory: Path) -> None:
         self._model = loader.load(directory)
-        self.gate, self.entered = threading.Event(), threading.Event()
+        self.gate, self.has_begun = threading.Event(), threading.Event()
         self.gate.set()
         self.sizes: list[int] = []
 
@@ -38,12 +38,12 @@ class GatedModel:
 
     def run(self, name: str, inputs: Mapping[str, Array], *args: Any, **how: Any) -> Any:
         self.sizes.append(len(inputs["x"]))
-        self.entered.set()
+        self.has_begun.set()
         assert self.gate.wait(30)
         return self._model.run(name, inputs, *args, **how)
 
     def close_gate(self) -> None:
-        self.entered.clear()
+        self.has_begun.clear()
         self.sizes.clear()
         self.gate.clear()
 
@@ -99,7 +99,7 @@ def hold_and_send(server: Server, model: GatedModel, *requests: Callable[[], Any
     model.close_gate()
     with ThreadPoolExecutor(len(requests)) as pool:
         futures = [pool.submit(requests[0])]
-        assert model.entered.wait(30)
+        assert model.has_begun.wait(30)
         futures += [pool.submit(request) for request in requests[1:]]
         while waiting(server) < len(requests) - 1:
             assert not any(future.done() for future in futures)
@@ -138,7 +138,7 @@ def test_a_client_that_leaves_takes_its_request_out_of_the_queue(tmp_path: Path)
         request.inputs["x"].CopyFrom(tf.make_tensor_proto([[3.0]]))
         with ThreadPoolExecutor() as pool, grpc.insecure_channel(address) as channel:
             first = pool.submit(predict, address, [[1.0]])
-            assert model.entered.wait(30)
+            assert model.has_begun.wait(30)
             stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
             call = stub.Predict.future(request)
             while not waiting(server):

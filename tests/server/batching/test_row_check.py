@@ -19,7 +19,7 @@ DIRECTORY = Path("/models/half/1")
 ROWS = {"x": np.array([[1, 2], [3, 5], [4, 4]], np.float32)}
 
 
-class Computing(FakeModel):
+class FunctionModel(FakeModel):
     """A model with one signature, which applies a given function to the input x."""
 
     signatures = {"serving_default": Signature({"x": spec("float32")}, {"y": spec("float32")})}
@@ -49,7 +49,7 @@ def reason(
     signature: Signature | None = None,
 ) -> str | None:
     """Return why the model's signature is not batched; None if it is batched."""
-    model = Computing(compute)
+    model = FunctionModel(compute)
     if signature is not None:
         model.signatures = {"serving_default": signature}
 
@@ -100,7 +100,7 @@ def test_nan_equals_nan() -> None:
 
 
 def test_the_check_runs_the_sizes_that_requests_will_run() -> None:
-    model = Computing(lambda x: x)
+    model = FunctionModel(lambda x: x)
     RowCheck(lambda model, directory, name: ROWS)(
         model, DIRECTORY, BatchingParameters(max_batch_size=8, allowed_batch_sizes=(2, 8))
     )
@@ -139,7 +139,7 @@ def test_a_model_that_cannot_be_checked_is_not_batched() -> None:
 
 def test_the_time_of_the_check_is_limited() -> None:
     times = iter([0.0, 1.0, 9.0, 11.0])
-    model = Computing(lambda x: x)
+    model = FunctionModel(lambda x: x)
     check = RowCheck(lambda model, directory, name: ROWS, 10, lambda: next(times))
     (message,) = check(model, DIRECTORY, BatchingParameters()).values()
     assert message == "the check of its rows took longer than 10 seconds"

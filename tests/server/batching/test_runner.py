@@ -19,7 +19,7 @@ from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array
 from tests.server.aspired_versions import aspire
-from tests.server.batching.waiting_policy import Waiting
+from tests.server.batching.waiting_policy import WaitingTasksPolicy
 from tests.server.fakes import FakeModel
 from tpuserve.errors import (
     Cancelled,
@@ -286,7 +286,7 @@ def test_full_queue_refuses_until_a_batch_is_taken(model: CountingModel) -> None
     model.gate.clear()
     clients = Clients(parameters, model)
     running = clients.start(half(1))
-    assert model.entered.wait(10)
+    assert model.has_begun.wait(10)
     waiting = clients.send(half(2))
     assert error_of(clients.send(half(3)))[0] == "UNAVAILABLE"
     model.gate.set()
@@ -296,9 +296,11 @@ def test_full_queue_refuses_until_a_batch_is_taken(model: CountingModel) -> None
 
 def test_another_policy_is_given_in_place_of_tensorflow_servings(model: CountingModel) -> None:
     model.gate.clear()
-    clients = Clients(BatchingParameters(num_batch_threads=1), model, make_policy=Waiting)
+    clients = Clients(
+        BatchingParameters(num_batch_threads=1), model, make_policy=WaitingTasksPolicy
+    )
     futures = [clients.start(half(1))]
-    assert model.entered.wait(10)
+    assert model.has_begun.wait(10)
     futures += [clients.send(half(2)), clients.send(half(3))]
     model.gate.set()
     assert [future.result(10)["y"].tolist() for future in futures] == [[2.5], [3], [3.5]]

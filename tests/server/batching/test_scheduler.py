@@ -10,7 +10,7 @@ from server.batching.scheduler import BatchingQueue, RunBatch, Scheduler
 from server.batching.tasks import AloneReason, Batch, BatchTask
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
-from tests.server.batching.waiting_policy import Waiting
+from tests.server.batching.waiting_policy import WaitingTasksPolicy
 from tpuserve.errors import Unavailable
 
 
@@ -25,7 +25,7 @@ def ignore(batch: Batch) -> None:
     pass
 
 
-def timed(seconds: float = 0.1, run: RunBatch = ignore) -> BatchingQueue:
+def make_timeout_queue(seconds: float = 0.1, run: RunBatch = ignore) -> BatchingQueue:
     parameters = BatchingParameters(max_batch_size=2, batch_timeout_micros=round(seconds * 1e6))
     return BatchingQueue(TimeoutPolicy(parameters), run)
 
@@ -46,7 +46,7 @@ def scheduler(clock: Clock) -> Scheduler:
 
 def test_batches_come_from_one_queue_after_the_other(scheduler: Scheduler) -> None:
     for key in "aaab":
-        scheduler.submit(key, timed, task(2))
+        scheduler.submit(key, make_timeout_queue, task(2))
     order = []
     for _ in range(4):
         work = scheduler.take(0)
@@ -59,7 +59,7 @@ def test_batches_come_from_one_queue_after_the_other(scheduler: Scheduler) -> No
 def test_a_queue_moves_to_the_end_after_its_turn(scheduler: Scheduler) -> None:
     keys: list[str] = []
     for key in "aab":
-        queue = timed(run=lambda batch, key=key: keys.append(key))  # type: ignore[misc]
+        queue = make_timeout_queue(run=lambda batch, key=key: keys.append(key))  # type: ignore[misc]
         scheduler.submit(key, lambda queue=queue: queue, task(2))  # type: ignore[misc]
     for _ in range(3):
         work = scheduler.take(0)
@@ -71,9 +71,9 @@ def test_a_queue_moves_to_the_end_after_its_turn(scheduler: Scheduler) -> None:
 
 def test_next_time_is_that_of_the_earliest_queue(scheduler: Scheduler, clock: Clock) -> None:
     assert scheduler.next_time() is None
-    scheduler.submit("a", lambda: timed(0.5), task())
+    scheduler.submit("a", lambda: make_timeout_queue(0.5), task())
     clock.now = 0.25
-    scheduler.submit("b", lambda: timed(0.125), task())
+    scheduler.submit("b", lambda: make_timeout_queue(0.125), task())
     assert scheduler.next_time() == 0.375
     assert scheduler.take(0.37) is None
     assert scheduler.take(0.375) is not None
@@ -84,7 +84,7 @@ def test_an_empty_queue_is_removed(scheduler: Scheduler) -> None:
     queues: list[BatchingQueue] = []
 
     def make() -> BatchingQueue:
-        queues.append(timed(0))
+        queues.append(make_timeout_queue(0))
         return queues[-1]
 
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_an_empty_queue_is_removed(scheduler: Scheduler) -> None:
 
 
 def test_a_new_policy_is_one_class(scheduler: Scheduler) -> None:
-    queue = BatchingQueue(Waiting(BatchingParameters()), ignore)
+    queue = BatchingQueue(WaitingTasksPolicy(BatchingParameters()), ignore)
     for size in (1, 5, 2):
         scheduler.submit("a", lambda: queue, task(size))
     work = scheduler.take(0)
@@ -106,7 +106,9 @@ def test_threads_run_batches_and_end() -> None:
     ran: list[int] = []
     scheduler = Scheduler(2, "batch-test")
     for _ in range(20):
-        scheduler.submit("a", lambda: timed(60, lambda batch: ran.append(batch.size)), task())
+        scheduler.submit(
+            "a", lambda: make_timeout_queue(60, lambda batch: ran.append(batch.size)), task()
+        )
     scheduler.close()
     assert sum(ran) == 20
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("batch-test")]
@@ -119,8 +121,8 @@ def test_thread_goes_on_after_a_batch_that_fails(caplog: pytest.LogCaptureFixtur
     def fail(batch: Batch) -> None:
         raise RuntimeError("a fault that nobody has foreseen")
 
-    scheduler.submit("a", lambda: timed(0, fail), task())
-    scheduler.submit("b", lambda: timed(0, lambda batch: has_run.set()), task())
+    scheduler.submit("a", lambda: make_timeout_queue(0, fail), task())
+    scheduler.submit("b", lambda: make_timeout_queue(0, lambda batch: has_run.set()), task())
     assert has_run.wait(10)
     scheduler.close()
     assert "a batch failed" in caplog.text
@@ -141,7 +143,7 @@ def test_thread_that_takes_a_due_batch_wakes_another_for_the_next() -> None:
     # beginning.
     for _ in range(3):
         for key in "ab":
-            scheduler.submit(key, lambda: timed(0.05, meet), task())
+            scheduler.submit(key, lambda: make_timeout_queue(0.05, meet), task())
         assert ended.acquire(timeout=10)
         assert ended.acquire(timeout=10)
     scheduler.close()
@@ -159,11 +161,11 @@ def test_batch_stays_open_while_every_thread_is_busy() -> None:
         else:
             is_done.set()
 
-    scheduler.submit("busy", lambda: timed(0, run), task(1))
+    scheduler.submit("busy", lambda: make_timeout_queue(0, run), task(1))
     assert started.wait(30)
     for _ in range(2):
         # If the batch were handed to a thread already, it could not take the second task.
-        scheduler.submit("later", lambda: timed(0, run), task(1))
+        scheduler.submit("later", lambda: make_timeout_queue(0, run), task(1))
     gate.set()
     assert is_done.wait(30)
     scheduler.close()
@@ -172,7 +174,7 @@ def test_batch_stays_open_while_every_thread_is_busy() -> None:
 
 def test_threads_do_not_keep_the_process_from_ending() -> None:
     scheduler = Scheduler(1, "batch-test")
-    scheduler.submit("a", lambda: timed(60), task())
+    scheduler.submit("a", lambda: make_timeout_queue(60), task())
     (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("batch-test")]
     assert thread.daemon
     scheduler.close()
@@ -186,9 +188,9 @@ def test_a_closed_scheduler_runs_waiting_tasks_before_its_threads_end() -> None:
         entered.set()
         assert gate.wait(10)
 
-    scheduler.submit("block", lambda: timed(0, block), task())
+    scheduler.submit("block", lambda: make_timeout_queue(0, block), task())
     assert entered.wait(10)
-    scheduler.submit("open", lambda: timed(60, lambda batch: has_run.set()), task())
+    scheduler.submit("open", lambda: make_timeout_queue(60, lambda batch: has_run.set()), task())
     scheduler.close(timeout_seconds=0)
     gate.set()
     assert has_run.wait(10)
@@ -203,8 +205,8 @@ def test_open_batch_is_run_in_time_while_another_runs() -> None:
         entered.set()
         assert gate.wait(10)
 
-    scheduler.submit("open", lambda: timed(0.02, lambda batch: has_run.set()), task())
-    scheduler.submit("block", lambda: timed(0, block), task())
+    scheduler.submit("open", lambda: make_timeout_queue(0.02, lambda batch: has_run.set()), task())
+    scheduler.submit("block", lambda: make_timeout_queue(0, block), task())
     assert entered.wait(10)
     assert has_run.wait(10)
     gate.set()
@@ -213,11 +215,14 @@ def test_open_batch_is_run_in_time_while_another_runs() -> None:
 
 def test_a_task_that_is_due_at_once_runs_inline_while_a_thread_is_free() -> None:
     scheduler, has_run = Scheduler(1, "batch-test"), threading.Event()
-    work = scheduler.try_run_inline("a", lambda: timed(0), first := task())
+    work = scheduler.try_run_inline("a", lambda: make_timeout_queue(0), first := task())
     assert work is not None
     assert [task_slice.task for task_slice in work[1].slices] == [first]
     assert (
-        scheduler.try_run_inline("b", lambda: timed(0, lambda batch: has_run.set()), task()) is None
+        scheduler.try_run_inline(
+            "b", lambda: make_timeout_queue(0, lambda batch: has_run.set()), task()
+        )
+        is None
     )
     assert not has_run.wait(0.05)
     scheduler.release_inline_slot(1)
@@ -229,7 +234,7 @@ def test_no_task_runs_inline_until_the_outputs_of_waiting_tasks_are_fetched() ->
     # Allow three runs: the threads of the two earlier batches may not have reported the end of
     # their runs yet, and one run must be free.
     scheduler, runs = Scheduler(3, "batch-test"), threading.Semaphore(0)
-    queue = timed(0, lambda batch: runs.release())
+    queue = make_timeout_queue(0, lambda batch: runs.release())
     scheduler.submit("a", lambda: queue, task())
     assert runs.acquire(timeout=10)
     assert scheduler.try_run_inline("a", lambda: queue, task()) is None
@@ -249,7 +254,7 @@ def test_the_only_task_of_a_server_runs_alone_because_the_server_is_idle() -> No
         runs.release()
 
     for _ in range(2):
-        scheduler.submit("a", lambda: timed(0, run), task())
+        scheduler.submit("a", lambda: make_timeout_queue(0, run), task())
         assert runs.acquire(timeout=10)
     scheduler.close()
     # The outputs of the first task are not fetched yet when the second task arrives.
@@ -262,7 +267,7 @@ def test_a_task_that_is_not_due_or_too_large_for_a_batch_runs_in_the_threads() -
         max_batch_size=4, enable_large_batch_splitting=True, max_execution_batch_size=3
     )
     queue = BatchingQueue(TimeoutPolicy(splitting), lambda batch: sizes.append(batch.size))
-    assert scheduler.try_run_inline("a", lambda: timed(60), task()) is None
+    assert scheduler.try_run_inline("a", lambda: make_timeout_queue(60), task()) is None
     assert scheduler.try_run_inline("b", lambda: queue, task(4)) is None
     scheduler.close()
     assert sizes == [3, 1]
@@ -273,24 +278,30 @@ def test_a_caller_that_may_not_block_leaves_no_task_behind(seconds: float) -> No
     scheduler = Scheduler(1, "batch-test")
     if not seconds:
         assert (
-            scheduler.try_run_inline("a", lambda: timed(0), task(), blocking_allowed=False)
+            scheduler.try_run_inline(
+                "a", lambda: make_timeout_queue(0), task(), blocking_allowed=False
+            )
             is not None
         )
     for key in "ab":
         with pytest.raises(WouldBlock):
-            scheduler.try_run_inline(key, lambda: timed(seconds), task(), blocking_allowed=False)
+            scheduler.try_run_inline(
+                key, lambda: make_timeout_queue(seconds), task(), blocking_allowed=False
+            )
     assert scheduler.waiting == 0
     scheduler.close()
 
 
 def test_a_client_with_a_new_queue_for_each_task_does_not_delay_other_queues() -> None:
     scheduler, has_run, turn = Scheduler(1, "batch-test"), threading.Event(), threading.Semaphore(0)
-    scheduler.submit("open", lambda: timed(0.02, lambda batch: has_run.set()), task())
+    scheduler.submit("open", lambda: make_timeout_queue(0.02, lambda batch: has_run.set()), task())
     end = time.monotonic() + 10
     while not has_run.is_set():
         assert time.monotonic() < end
         if (
-            scheduler.try_run_inline("hot", lambda: timed(0, lambda batch: turn.release()), task())
+            scheduler.try_run_inline(
+                "hot", lambda: make_timeout_queue(0, lambda batch: turn.release()), task()
+            )
             is None
         ):
             assert turn.acquire(timeout=10)
@@ -302,6 +313,6 @@ def test_a_client_with_a_new_queue_for_each_task_does_not_delay_other_queues() -
 def test_closed_scheduler_takes_nothing(scheduler: Scheduler) -> None:
     scheduler.close()
     with pytest.raises(Unavailable):
-        scheduler.submit("a", timed, task())
+        scheduler.submit("a", make_timeout_queue, task())
     with pytest.raises(Unavailable):
-        scheduler.try_run_inline("a", timed, task())
+        scheduler.try_run_inline("a", make_timeout_queue, task())

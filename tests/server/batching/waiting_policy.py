@@ -4,7 +4,7 @@ from server.batching.tasks import Batch, BatchTask, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 
 
-class Waiting:
+class WaitingTasksPolicy:
     def __init__(self, parameters: BatchingParameters) -> None:
         self._pieces: list[TaskSlice] = []
 

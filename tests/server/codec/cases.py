@@ -67,7 +67,7 @@ def array_of(tensor: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     return array.reshape(tensor["shape"])
 
 
-def parsed(text: str, as_text: bool) -> Any:
+def parse_case(text: str, as_text: bool) -> Any:
     """Parse a document, optionally with its numbers as text."""
     if not as_text:
         return json.loads(text)

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from server.codec import json_parser, requests, responses
-from tests.server.codec.cases import Case, array_of, body_of, cases, name_of, parsed, signature_of
+from tests.server.codec.cases import (
+    Case,
+    array_of,
+    body_of,
+    cases,
+    name_of,
+    parse_case,
+    signature_of,
+)
 from tpuserve.errors import Code, TpuserveError
 
 # The cases that differ: TensorFlow Serving accepts any nesting, see docs/serve.md.
@@ -76,13 +84,13 @@ def test_predict_response(case: Case) -> None:
             encode(outputs)
         return assert_refused_as_expected(case, caught.value)
     as_text = expect["compare"] == "numbers_as_text"
-    assert parsed(encode(outputs).decode(), as_text) == parsed(expect["json"], as_text)
+    assert parse_case(encode(outputs).decode(), as_text) == parse_case(expect["json"], as_text)
 
 
 @pytest.mark.parametrize("case", cases("json_from_status"), ids=name_of)
 def test_error_body(case: Case) -> None:
     if case["status"] == "OK":
         return  # A status without an error has no body to compare: the server encodes only errors.
-    assert parsed(responses.encode_error(case["message"]).decode(), False) == parsed(
+    assert parse_case(responses.encode_error(case["message"]).decode(), False) == parse_case(
         case["expect"]["json"], False
     )

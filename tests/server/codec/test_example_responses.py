@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from server.codec.responses import encode_classifications, encode_regressions
-from tests.server.codec.cases import Case, cases, name_of, parsed
+from tests.server.codec.cases import Case, cases, name_of, parse_case
 from tpuserve.errors import InvalidTensor
 
 
@@ -21,7 +21,7 @@ def test_classifications_of_the_reference(case: Case) -> None:
             encode_classifications(classes, None)
         return
     encoded = encode_classifications(classes, np.array(scores, np.float32).reshape(shape))
-    assert parsed(encoded.decode(), False) == parsed(case["expect"]["json"], False)
+    assert parse_case(encoded.decode(), False) == parse_case(case["expect"]["json"], False)
 
 
 @pytest.mark.parametrize("case", cases("json_from_regression_result"), ids=name_of)
@@ -34,7 +34,7 @@ def test_regressions_of_the_reference(case: Case) -> None:
         return
     as_text = case["expect"]["compare"] == "numbers_as_text"
     encoded = encode_regressions(array).decode()
-    assert parsed(encoded, as_text) == parsed(case["expect"]["json"], as_text)
+    assert parse_case(encoded, as_text) == parse_case(case["expect"]["json"], as_text)
 
 
 def test_missing_labels_are_empty_and_missing_scores_are_zero() -> None:

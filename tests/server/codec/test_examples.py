@@ -19,7 +19,7 @@ MESSAGES = {
 }
 
 
-def merged(request: Any) -> list[Any]:
+def merge_examples(request: Any) -> list[Any]:
     """Return the examples of a request, each merged with the context."""
     with_context = request.input.example_list_with_context
     messages = [*request.input.example_list.examples, *with_context.examples]
@@ -45,7 +45,7 @@ def test_requests_of_the_reference(case: Case, method: str) -> None:
     assert signature_name == expected.model_spec.signature_name
     # Compare the messages as text, because NaN equals NaN only as text.
     assert [str(example_pb2.Example.FromString(message)) for message in serialized] == [
-        str(message) for message in merged(expected)
+        str(message) for message in merge_examples(expected)
     ]
 
 

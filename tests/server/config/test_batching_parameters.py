@@ -21,20 +21,20 @@ max_execution_batch_size { value: 64 }
 """
 
 
-def read(tmp_path: Path, text: str) -> BatchingParameters:
+def read_parameters(tmp_path: Path, text: str) -> BatchingParameters:
     path = tmp_path / "batching.txt"
     path.write_text(text)
     return batching_parameters.read_batching_parameters(path)
 
 
 def test_every_field_is_read(tmp_path: Path) -> None:
-    assert read(tmp_path, FULL) == BatchingParameters(
+    assert read_parameters(tmp_path, FULL) == BatchingParameters(
         128, 500, 7, 3, "pool", (16, 64), True, True, 64
     )
 
 
 def test_what_is_left_out_is_as_by_default(tmp_path: Path) -> None:
-    parameters = read(tmp_path, "max_batch_size { value: 5 }")
+    parameters = read_parameters(tmp_path, "max_batch_size { value: 5 }")
     assert parameters == BatchingParameters(5, 0, 10, os.cpu_count() or 1, "batch_threads")
     assert not parameters.pad_variable_length_inputs
     assert not parameters.enable_large_batch_splitting
@@ -67,7 +67,7 @@ def test_defaults_without_a_file() -> None:
 )
 def test_last_allowed_size_is_the_largest_batch(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        read(tmp_path, text)
+        read_parameters(tmp_path, text)
     assert str(caught.value) == f"{tmp_path}/batching.txt: {message}"
 
 
@@ -85,13 +85,13 @@ def test_last_allowed_size_is_the_largest_batch(tmp_path: Path, text: str, messa
 )
 def test_impossible_values_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidConfig):
-        read(tmp_path, text)
+        read_parameters(tmp_path, text)
 
 
 @pytest.mark.parametrize("text", ["max_batch_size: 5", "unknown: 1", "{"])
 def test_file_that_cannot_be_parsed_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        read(tmp_path, text)
+        read_parameters(tmp_path, text)
     assert str(caught.value).startswith(
         f"Invalid protobuf file: '{tmp_path}/batching.txt': line 1, column "
     )

@@ -26,7 +26,7 @@ def message(text: str) -> Any:
     return text_format.Parse(text, messages.new_message("ModelServerConfig"))
 
 
-def parse(*models: str) -> tuple[ModelConfig, ...]:
+def parse_models(*models: str) -> tuple[ModelConfig, ...]:
     configs = "".join(f"config {{ {model} }} " for model in models)
     return model_file.parse_model_config(f"model_config_list {{ {configs} }}", PATH).models
 
@@ -62,12 +62,12 @@ def test_empty_file_is_no_model() -> None:
     ],
 )
 def test_version_policy_is_read(text: str, policy: object) -> None:
-    (model,) = parse(f"name: 'a' base_path: '/a' {TF} {text}")
+    (model,) = parse_models(f"name: 'a' base_path: '/a' {TF} {text}")
     assert model.policy == policy
 
 
 def test_labels_and_logging_are_read() -> None:
-    (model,) = parse(
+    (model,) = parse_models(
         f"name: 'a' base_path: '/a' {TF} version_labels {{ key: 'stable' value: 3 }} "
         "logging_config { log_collector_config { type: 'file' filename_prefix: '/log' } "
         "sampling_config { sampling_rate: 0.5 } }"
@@ -77,7 +77,7 @@ def test_labels_and_logging_are_read() -> None:
 
 
 def test_deprecated_type_is_a_platform() -> None:
-    (model,) = parse("name: 'a' base_path: '/a' model_type: TENSORFLOW")
+    (model,) = parse_models("name: 'a' base_path: '/a' model_type: TENSORFLOW")
     assert model.platform == "tensorflow"
 
 
@@ -87,7 +87,7 @@ def test_model_of_no_platform_is_refused() -> None:
         r"ModelServerConfig::model_platform, model name is a$"
     )
     with pytest.raises(InvalidConfig, match=text):
-        parse("name: 'a' base_path: '/a'")
+        parse_models("name: 'a' base_path: '/a'")
 
 
 def test_text_that_is_no_message_is_told_with_its_place(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ LIMITS = "max_concurrent_runs: 3 max_queue: 0 max_queue_ms: 250"
 
 
 def test_limits_of_the_queue_are_read_and_may_be_left_out() -> None:
-    limited, unlimited = parse(
+    limited, unlimited = parse_models(
         f"name: 'a' base_path: '/a' {TF} {LIMITS}", f"name: 'b' base_path: '/b' {TF}"
     )
     assert limited.limits == QueueLimits(3, 0, 250)
@@ -157,12 +157,12 @@ def test_limits_of_the_queue_are_read_and_may_be_left_out() -> None:
 @pytest.mark.parametrize("name", ["max_concurrent_runs", "max_queue", "max_queue_ms"])
 def test_negative_limit_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfig, match=f"^{name} of model a is -1. Give 0 or more"):
-        parse(f"name: 'a' base_path: '/a' {TF} {name}: -1")
+        parse_models(f"name: 'a' base_path: '/a' {TF} {name}: -1")
 
 
 def test_need_of_a_version_is_read_and_may_be_left_out() -> None:
     config = f"base_path: '/a' {TF}"
-    models = parse(
+    models = parse_models(
         f"name: 'a' {config} fail_if_no_model_versions_found: true",
         f"name: 'b' {config} fail_if_no_model_versions_found: false",
         f"name: 'c' {config}",
@@ -171,7 +171,7 @@ def test_need_of_a_version_is_read_and_may_be_left_out() -> None:
 
 
 def test_engine_of_a_model_is_read_and_may_be_left_out() -> None:
-    xla, default = parse(
+    xla, default = parse_models(
         f"name: 'a' base_path: '/a' {TF} engine: 'xla'", f"name: 'b' base_path: '/b' {TF}"
     )
     assert (xla.engine, default.engine) == ("xla", "")
@@ -179,7 +179,7 @@ def test_engine_of_a_model_is_read_and_may_be_left_out() -> None:
 
 def test_unknown_engine_of_a_model_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="^engine of model a is 'gpu'. Give tensorflow or xla"):
-        parse(f"name: 'a' base_path: '/a' {TF} engine: 'gpu'")
+        parse_models(f"name: 'a' base_path: '/a' {TF} engine: 'gpu'")
 
 
 @pytest.mark.slow

@@ -29,13 +29,13 @@ FULL = """
 """
 
 
-def read(tmp_path: Path, text: str) -> PlatformConfig:
+def read_config(tmp_path: Path, text: str) -> PlatformConfig:
     path = tmp_path / "platform.config"
     path.write_text(text)
     return platform_config.read_platform_config(path)
 
 
-def adapted(config: str, key: str = "tensorflow", adapter: str = ADAPTER) -> str:
+def make_config(config: str, key: str = "tensorflow", adapter: str = ADAPTER) -> str:
     return f"""# for production
 platform_configs {{
   key: "{key}"
@@ -46,13 +46,13 @@ platform_configs {{
 
 def refusal(tmp_path: Path, text: str) -> str:
     with pytest.raises(InvalidConfig) as caught:
-        read(tmp_path, text)
+        read_config(tmp_path, text)
     assert "\n" not in str(caught.value)
     return str(caught.value).replace(str(tmp_path), "")
 
 
 def test_fields_become_settings(tmp_path: Path) -> None:
-    settings = read(tmp_path, adapted(FULL)).apply_to(Settings(Path("/m")))
+    settings = read_config(tmp_path, make_config(FULL)).apply_to(Settings(Path("/m")))
     assert settings == Settings(
         Path("/m"),
         saved_model_tags=frozenset({"serve", "tpu"}),
@@ -63,7 +63,7 @@ def test_fields_become_settings(tmp_path: Path) -> None:
 
 
 def test_batches_and_warm_up_are_as_the_file_says(tmp_path: Path) -> None:
-    config = read(tmp_path, adapted(FULL))
+    config = read_config(tmp_path, make_config(FULL))
     assert config.batching == BatchingParameters(
         max_batch_size=4,
         num_batch_threads=2,
@@ -74,7 +74,7 @@ def test_batches_and_warm_up_are_as_the_file_says(tmp_path: Path) -> None:
 
 
 def test_fields_without_a_meaning_are_known(tmp_path: Path) -> None:
-    fields = read(tmp_path, adapted(FULL)).fields_without_effect
+    fields = read_config(tmp_path, make_config(FULL)).fields_without_effect
     assert fields == ("session_target", "enable_all_batch_sizes_warmup")
 
 
@@ -87,7 +87,7 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
         tensorflow_session_parallelism=1,
         enable_model_warmup=True,
     )
-    config = read(tmp_path, adapted(""))
+    config = read_config(tmp_path, make_config(""))
     # A boolean field that the file leaves out is false, also the field that enables warm-up.
     expected = Settings(Path("/m"), platform_config_file="/p", enable_model_warmup=False)
     assert config.apply_to(settings) == expected
@@ -103,27 +103,30 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
     [
         ("", 'no platform_configs for the platform "tensorflow"'),
         ("platform_configs {", "Invalid protobuf file: '/platform.config': line 1, "),
-        (adapted("nonsense: 1"), '"tensorflow.serving.SessionBundleConfig" has no field named'),
+        (make_config("nonsense: 1"), '"tensorflow.serving.SessionBundleConfig" has no field named'),
         (
-            adapted("nonsense: 1"),
+            make_config("nonsense: 1"),
             "line 4, column 130, field platform_configs.value.source_adapter_config.type.",
         ),
-        (adapted("", key="caffe"), "line 3: the platform is 'caffe', and only \"tensorflow\""),
-        (adapted("", adapter="type.googleapis.com/a.B"), "Type a.B not found in descriptor pool"),
+        (make_config("", key="caffe"), "line 3: the platform is 'caffe', and only \"tensorflow\""),
+        (
+            make_config("", adapter="type.googleapis.com/a.B"),
+            "Type a.B not found in descriptor pool",
+        ),
         (
             'platform_configs { key: "tensorflow" }',
             "source_adapter_config is empty. Give a [type.googleapis.com/tensorflow.serving.Saved",
         ),
         (
-            adapted("", adapter="type.googleapis.com/tensorflow.serving.PlatformConfigMap"),
+            make_config("", adapter="type.googleapis.com/tensorflow.serving.PlatformConfigMap"),
             'Message type "tensorflow.serving.PlatformConfigMap" has no field named',
         ),
         (
-            adapted("batching_parameters { max_batch_size { value: 0 } }"),
+            make_config("batching_parameters { max_batch_size { value: 0 } }"),
             "/platform.config: max_batch_size is 0. Give a whole number of at least 1.",
         ),
         (
-            adapted("model_warmup_options { num_model_warmup_threads { value: -1 } }"),
+            make_config("model_warmup_options { num_model_warmup_threads { value: -1 } }"),
             "/platform.config: num_model_warmup_threads is -1. Give a whole number of at least 0.",
         ),
     ],

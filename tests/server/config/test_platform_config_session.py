@@ -7,7 +7,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from server.config import platform_config, session_options
 from server.config.settings import Settings
-from tests.server.config.test_platform_config import ADAPTER, adapted, read
+from tests.server.config.test_platform_config import ADAPTER, make_config, read_config
 from tpuserve.errors import InvalidConfig
 
 pytestmark = pytest.mark.slow
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 def test_session_options_start_with_the_files(tmp_path: Path) -> None:
     threads = "intra_op_parallelism_threads: 5 inter_op_parallelism_threads: 6"
-    file_config = read(tmp_path, adapted(f"session_config {{ {threads} }}"))
+    file_config = read_config(tmp_path, make_config(f"session_config {{ {threads} }}"))
     settings = Settings(
         Path("/m"), tensorflow_intra_op_parallelism=2, xla_cpu_compilation_enabled=True
     )
@@ -31,13 +31,13 @@ def test_unknown_session_option_is_told_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidConfig, match=r"config': line 5, column 2, .*ConfigProto\" has no field named"
     ):
-        read(tmp_path, adapted("session_config {\n intra_op_threads: 1 }"))
+        read_config(tmp_path, make_config("session_config {\n intra_op_threads: 1 }"))
 
 
 def test_inputs_that_the_model_would_miss_are_refused(tmp_path: Path) -> None:
     fixed = "experimental_fixed_input_tensors { name: 'x:0' }"
     with pytest.raises(InvalidConfig, match="experimental_fixed_input_tensors are set, and this"):
-        read(tmp_path, adapted(fixed))
+        read_config(tmp_path, make_config(fixed))
 
 
 def test_binary_form_is_read_too(tmp_path: Path) -> None:
@@ -60,5 +60,7 @@ def test_fields_in_binary_have_tensorflow_servings_numbers(tmp_path: Path) -> No
     # field begins with a varint: field number * 8 + wire type.
     value = r"\302\076\006\220\061\002\230\061\003"
     adapter = f'source_adapter_config {{ type_url: "{ADAPTER}" value: "{value}" }}'
-    flags = read(tmp_path, f'platform_configs {{ key: "tensorflow" value {{ {adapter} }} }}').flags
+    flags = read_config(
+        tmp_path, f'platform_configs {{ key: "tensorflow" value {{ {adapter} }} }}'
+    ).flags
     assert (flags["num_tflite_interpreters_per_pool"], flags["num_tflite_pools"]) == (2, 3)

@@ -12,27 +12,31 @@ from server.config.settings import Settings
 pytestmark = pytest.mark.slow
 
 
-def read(**flags: Any) -> Any:
+def build_config(**flags: Any) -> Any:
     return config_pb2.ConfigProto.FromString(
         session_options.build_session_config(Settings(Path("/m"), **flags))
     )
 
 
 def test_nothing_asked_is_nothing_set() -> None:
-    assert read() == config_pb2.ConfigProto()
+    assert build_config() == config_pb2.ConfigProto()
 
 
 def test_one_flag_sets_both_kinds_of_threads() -> None:
-    config = read(tensorflow_session_parallelism=3)
+    config = build_config(tensorflow_session_parallelism=3)
     assert (config.intra_op_parallelism_threads, config.inter_op_parallelism_threads) == (3, 3)
 
 
 def test_flags_go_before_the_file(tmp_path: Path) -> None:
     path = tmp_path / "session.config"
     path.write_text("intra_op_parallelism_threads: 5 inter_op_parallelism_threads: 6")
-    config = read(tensorflow_session_config_file=str(path), tensorflow_intra_op_parallelism=2)
+    config = build_config(
+        tensorflow_session_config_file=str(path), tensorflow_intra_op_parallelism=2
+    )
     assert (config.intra_op_parallelism_threads, config.inter_op_parallelism_threads) == (2, 6)
 
 
 def test_xla_is_turned_on() -> None:
-    assert read(xla_cpu_compilation_enabled=True).graph_options.optimizer_options.cpu_global_jit
+    assert build_config(
+        xla_cpu_compilation_enabled=True
+    ).graph_options.optimizer_options.cpu_global_jit

@@ -75,11 +75,11 @@ def test_time_that_a_request_has_is_given_to_the_model(
 def test_cancelled_request_is_not_run(dataplane: DataPlane, loader: FakeLoader) -> None:
     cancellation = Cancellation()
     dataplane.predict(HALF, read_x, cancellation=cancellation)
-    loader.models[3].entered.clear()
+    loader.models[3].has_begun.clear()
     cancellation.cancel()
     with pytest.raises(Cancelled):
         dataplane.predict(HALF, read_x, cancellation=cancellation)
-    assert not loader.models[3].entered.is_set()
+    assert not loader.models[3].has_begun.is_set()
 
 
 def test_cancelled_request_for_examples_is_not_run() -> None:

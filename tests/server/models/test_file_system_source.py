@@ -30,7 +30,7 @@ def source(manager: Manager, tmp_path: Path) -> FileSystemSource:
     return source
 
 
-def settled(manager: Manager) -> dict[int, State]:
+def wait_for_states(manager: Manager) -> dict[int, State]:
     assert manager.wait(lambda: manager.is_converged("half"), 10)
     return {version.version: version.state for version in manager.status("half")}
 
@@ -38,19 +38,19 @@ def settled(manager: Manager) -> dict[int, State]:
 def test_missing_base_path_keeps_no_other_model_from_being_found(
     manager: Manager, source: FileSystemSource
 ) -> None:
-    assert settled(manager) == {3: State.AVAILABLE}
+    assert wait_for_states(manager) == {3: State.AVAILABLE}
 
 
 def test_new_version_is_found(manager: Manager, source: FileSystemSource, tmp_path: Path) -> None:
     (tmp_path / "half" / "4").mkdir()
     source.poll_once()
-    assert settled(manager)[4] is State.AVAILABLE
+    assert wait_for_states(manager)[4] is State.AVAILABLE
 
 
 def test_model_whose_versions_are_gone_is_unloaded(
     manager: Manager, source: FileSystemSource, tmp_path: Path
 ) -> None:
-    assert settled(manager) == {3: State.AVAILABLE}
+    assert wait_for_states(manager) == {3: State.AVAILABLE}
     (tmp_path / "half" / "3").rmdir()
     source.poll_once()
     assert manager.wait(lambda: not manager.is_available("half"), 10)
@@ -59,10 +59,10 @@ def test_model_whose_versions_are_gone_is_unloaded(
 def test_model_whose_base_path_is_gone_keeps_its_versions(
     manager: Manager, source: FileSystemSource, tmp_path: Path
 ) -> None:
-    assert settled(manager) == {3: State.AVAILABLE}
+    assert wait_for_states(manager) == {3: State.AVAILABLE}
     (tmp_path / "half").rename(tmp_path / "moved")
     source.poll_once()
-    assert settled(manager) == {3: State.AVAILABLE}
+    assert wait_for_states(manager) == {3: State.AVAILABLE}
 
 
 def test_missing_base_path_is_said_once(

@@ -459,7 +459,7 @@ def test_swap_under_load_fails_no_request(loader: FakeLoader) -> None:
 
 
 def test_swap_in_the_middle_of_a_look_fails_no_request(manager: Manager) -> None:
-    class Swapping(Servable):
+    class SwappingServable(Servable):
         def try_acquire(self) -> bool:
             if not swapped:
                 swapped.append(True)
@@ -468,6 +468,6 @@ def test_swap_in_the_middle_of_a_look_fails_no_request(manager: Manager) -> None
 
     swapped: list[bool] = []
     (servable,) = manager._servables["half"]
-    servable.__class__ = Swapping
+    servable.__class__ = SwappingServable
     with manager.get_servable_handle("half") as handle:
         assert handle.version == 4

@@ -9,30 +9,30 @@ from server.models.repository import Repository, latest_versions
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 
 
-def make(base: Path, *names: str) -> Repository:
+def make_repository(base: Path, *names: str) -> Repository:
     for name in names:
         (base / name).mkdir()
     return Repository(base)
 
 
 def test_directories_named_by_numbers_are_versions(tmp_path: Path) -> None:
-    repository = make(tmp_path, "000123", "7", "best", "1.5", "-2", "٣")
+    repository = make_repository(tmp_path, "000123", "7", "best", "1.5", "-2", "٣")
     assert repository.versions() == {123: tmp_path / "000123", 7: tmp_path / "7"}
 
 
 def test_files_and_numbers_beyond_64_bits_are_no_versions(tmp_path: Path) -> None:
     (tmp_path / "8").touch()
-    assert make(tmp_path, str(2**63), "9" * 200).versions() == {}
+    assert make_repository(tmp_path, str(2**63), "9" * 200).versions() == {}
 
 
 def test_latest_version_is_the_highest_number(tmp_path: Path) -> None:
-    assert make(tmp_path, "9", "10").aspired_versions() == {10: tmp_path / "10"}
+    assert make_repository(tmp_path, "9", "10").aspired_versions() == {10: tmp_path / "10"}
 
 
 def test_later_of_two_names_of_one_number_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert make(tmp_path, "05", "5").aspired_versions() == {5: tmp_path / "5"}
+    assert make_repository(tmp_path, "05", "5").aspired_versions() == {5: tmp_path / "5"}
     assert "05 and 5" in caplog.text
 
 
@@ -53,12 +53,12 @@ def test_file_as_base_path_is_refused(tmp_path: Path) -> None:
 
 def test_base_path_without_a_version_says_what_is_there(tmp_path: Path) -> None:
     with pytest.raises(VersionNotFound, match="found best. Export the model to a directory named"):
-        make(tmp_path, "best").aspired_versions()
+        make_repository(tmp_path, "best").aspired_versions()
 
 
 def test_directory_above_a_base_path_leads_to_it(tmp_path: Path) -> None:
     (tmp_path / "a_file").touch()
-    make(tmp_path, "checkpoints", "export", "export/1")
+    make_repository(tmp_path, "checkpoints", "export", "export/1")
     with pytest.raises(VersionNotFound) as caught:
         Repository(tmp_path).aspired_versions()
     assert str(caught.value) == (
@@ -79,29 +79,29 @@ def test_base_path_that_is_a_saved_model_is_the_only_version(
 
 def test_numbered_directories_come_before_a_saved_model_in_the_base_path(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").touch()
-    assert make(tmp_path, "3").aspired_versions() == {3: tmp_path / "3"}
+    assert make_repository(tmp_path, "3").aspired_versions() == {3: tmp_path / "3"}
 
 
 def test_all_versions_are_aspired_by_that_policy(tmp_path: Path) -> None:
-    make(tmp_path, "1", "2")
+    make_repository(tmp_path, "1", "2")
     assert Repository(tmp_path, AllPolicy()).aspired_versions().keys() == {1, 2}
 
 
 def test_latest_so_many_are_aspired(tmp_path: Path) -> None:
-    make(tmp_path, "1", "2", "3")
+    make_repository(tmp_path, "1", "2", "3")
     assert Repository(tmp_path, LatestPolicy(2)).aspired_versions().keys() == {2, 3}
 
 
 def test_specific_versions_are_aspired_as_far_as_they_are_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make(tmp_path, "1", "2", "3")
+    make_repository(tmp_path, "1", "2", "3")
     assert Repository(tmp_path, SpecificPolicy((1, 9))).aspired_versions() == {1: tmp_path / "1"}
     assert "version [9]" in caplog.text
 
 
 def test_specific_version_is_looked_for_by_its_plain_name_first(tmp_path: Path) -> None:
-    make(tmp_path, "5", "50", "0007", "05")
+    make_repository(tmp_path, "5", "50", "0007", "05")
     assert Repository(tmp_path, SpecificPolicy((5, 7))).aspired_versions() == {
         5: tmp_path / "5",
         7: tmp_path / "0007",
@@ -109,6 +109,6 @@ def test_specific_version_is_looked_for_by_its_plain_name_first(tmp_path: Path) 
 
 
 def test_none_of_the_specific_versions_is_told(tmp_path: Path) -> None:
-    make(tmp_path, "1", "2")
+    make_repository(tmp_path, "1", "2")
     with pytest.raises(VersionNotFound, match=r"none of the versions 8, 9 in .*; found 1, 2\."):
         Repository(tmp_path, SpecificPolicy((8, 9))).aspired_versions()

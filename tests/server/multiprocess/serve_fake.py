@@ -39,9 +39,9 @@ class MortalModel(FakeModel):
         return super().run(signature_name, inputs, output_names)
 
 
-def load(directory: Path) -> FakeModel:
+def load_model(directory: Path) -> FakeModel:
     return MortalModel()
 
 
 if __name__ == "__main__":
-    app.run(settings_from_flags(json.loads(sys.argv[1])), load)
+    app.run(settings_from_flags(json.loads(sys.argv[1])), load_model)

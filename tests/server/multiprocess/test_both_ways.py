@@ -83,7 +83,7 @@ def repeat(function: Callable[..., Any], *arguments: Any) -> set[Any]:
 
 
 @pytest.fixture
-def guarded(tmp_path: Path, frontend_processes: int) -> Iterator[GuardedServer]:
+def guarded_server(tmp_path: Path, frontend_processes: int) -> Iterator[GuardedServer]:
     server = GuardedServer(tmp_path, frontend_processes)
     yield server
     server.kill()
@@ -91,23 +91,23 @@ def guarded(tmp_path: Path, frontend_processes: int) -> Iterator[GuardedServer]:
 
 @both_ways
 def test_keys_are_asked_for_over_tls_and_read_again_by_every_process(
-    guarded: GuardedServer,
+    guarded_server: GuardedServer,
 ) -> None:
-    assert repeat(guarded.rest_status, "first") == {200}
-    assert repeat(guarded.rpc_status, "first") == {"OK"}
-    assert repeat(guarded.rest_status, "second") == {401}
-    assert repeat(guarded.rpc_status, "second") == {"UNAUTHENTICATED"}
+    assert repeat(guarded_server.rest_status, "first") == {200}
+    assert repeat(guarded_server.rpc_status, "first") == {"OK"}
+    assert repeat(guarded_server.rest_status, "second") == {401}
+    assert repeat(guarded_server.rpc_status, "second") == {"UNAUTHENTICATED"}
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(f"{guarded.url}/healthz")
-    new = guarded.keys.with_suffix(".new")
+        httpx.get(f"{guarded_server.url}/healthz")
+    new = guarded_server.keys.with_suffix(".new")
     new.write_text("second\n")
-    new.replace(guarded.keys)
-    assert repeat(guarded.rest_status, "first") == {401}
-    assert repeat(guarded.rpc_status, "first") == {"UNAUTHENTICATED"}
-    assert repeat(guarded.rest_status, "second") == {200}
-    assert repeat(guarded.rpc_status, "second") == {"OK"}
+    new.replace(guarded_server.keys)
+    assert repeat(guarded_server.rest_status, "first") == {401}
+    assert repeat(guarded_server.rpc_status, "first") == {"UNAUTHENTICATED"}
+    assert repeat(guarded_server.rest_status, "second") == {200}
+    assert repeat(guarded_server.rpc_status, "second") == {"OK"}
 
-    status, log = guarded.stop()
+    status, log = guarded_server.stop()
     assert status == 0
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     counts: dict[tuple[str, Any], int] = {}
@@ -139,7 +139,7 @@ class ConfiguredServer(FakeServer):
         self.base_path = directory / "models"
         self.logs = directory / "logs"
         self.config = directory / "models.config"
-        self.configure(model("half", self.base_path, self.logged))
+        self.configure(model("half", self.base_path, self.logging_config))
         super().__init__(
             directory,
             frontend_processes,
@@ -150,7 +150,7 @@ class ConfiguredServer(FakeServer):
         )
 
     @property
-    def logged(self) -> str:
+    def logging_config(self) -> str:
         return (
             f'logging_config {{ log_collector_config {{ type: "file" filename_prefix: '
             f'"{self.logs / "half"}" }} sampling_config {{ sampling_rate: 1 }} }}'
@@ -167,7 +167,7 @@ class ConfiguredServer(FakeServer):
 
 
 @pytest.fixture
-def configured(tmp_path: Path, frontend_processes: int) -> Iterator[ConfiguredServer]:
+def configured_server(tmp_path: Path, frontend_processes: int) -> Iterator[ConfiguredServer]:
     # The path of a UNIX socket may have about 100 characters, so use a short directory.
     with tempfile.TemporaryDirectory() as directory:
         server = ConfiguredServer(tmp_path, f"{directory}/socket", frontend_processes)
@@ -177,35 +177,35 @@ def configured(tmp_path: Path, frontend_processes: int) -> Iterator[ConfiguredSe
 
 @both_ways
 def test_reload_is_in_force_in_every_process_and_requests_are_logged_once(
-    configured: ConfiguredServer,
+    configured_server: ConfiguredServer,
 ) -> None:
-    assert repeat(configured.status, "half") == {200}
-    assert repeat(configured.status, "other") == {404}
+    assert repeat(configured_server.status, "half") == {200}
+    assert repeat(configured_server.status, "other") == {404}
     # The server polls the model config file; an invalid file changes nothing.
-    configured.configure(
-        model("half", configured.base_path, configured.logged),
-        model("other", configured.base_path),
+    configured_server.configure(
+        model("half", configured_server.base_path, configured_server.logging_config),
+        model("other", configured_server.base_path),
     )
-    wait_until(lambda: configured.status("other") == 200)
-    assert repeat(configured.status, "other") == {200}
-    configured.config.write_text("nonsense {")
-    wait_until(lambda: "was not applied" in configured.log_text)
-    assert repeat(configured.status, "other") == {200}
+    wait_until(lambda: configured_server.status("other") == 200)
+    assert repeat(configured_server.status, "other") == {200}
+    configured_server.config.write_text("nonsense {")
+    wait_until(lambda: "was not applied" in configured_server.log_text)
+    assert repeat(configured_server.status, "other") == {200}
 
-    with clients.connect(configured.rpc) as client:
-        reply = reload(client, "third", configured.base_path)
+    with clients.connect(configured_server.rpc) as client:
+        reply = reload(client, "third", configured_server.base_path)
         assert (reply.status.error_code, reply.metric[0].int64_value_increase) == (0, 0)
-        assert repeat(configured.status, "third") == {200}
-        assert repeat(configured.status, "half") == {404}
+        assert repeat(configured_server.status, "third") == {200}
+        assert repeat(configured_server.status, "half") == {404}
         with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
             reload(client, "fourth", Path("relative"))
-        assert repeat(configured.status, "third") == {200}
-    page = httpx.get(f"{configured.url}/monitoring/prometheus/metrics", timeout=SECONDS).text
+        assert repeat(configured_server.status, "third") == {200}
+    page = httpx.get(f"{configured_server.url}/monitoring/prometheus/metrics", timeout=SECONDS).text
     assert 'tpuserve_config_reloads_total{code="INVALID_ARGUMENT"} 2' in page.splitlines()
     assert 'tpuserve_config_reloads_total{code="OK"} 2' in page.splitlines()
 
-    assert configured.stop()[0] == 0
-    (log,) = configured.logs.iterdir()
+    assert configured_server.stop()[0] == 0
+    (log,) = configured_server.logs.iterdir()
     assert len(list(warm_up_file.read_warm_up_records(log))) == CONNECTIONS
 
 
@@ -221,12 +221,12 @@ def reload(client: clients.Client, name: str, base_path: Path) -> Any:
 
 @both_ways
 def test_socket_answers_and_watchers_of_its_health_hear_of_the_stop(
-    configured: ConfiguredServer,
+    configured_server: ConfiguredServer,
 ) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    socket = f"unix:{configured.socket_path}"
-    for address in (socket, configured.rpc):
+    socket = f"unix:{configured_server.socket_path}"
+    for address in (socket, configured_server.rpc):
         with clients.connect(address) as client:
             (half,) = client.predict(x=[2.0]).outputs["y"].float_val
             assert half == 3.0
@@ -236,7 +236,7 @@ def test_socket_answers_and_watchers_of_its_health_hear_of_the_stop(
         assert stub.Check(request, timeout=SECONDS).status == SERVING
         answers = stub.Watch(request, timeout=SECONDS)
         assert next(answers).status == SERVING
-        status, log = configured.stop()
+        status, log = configured_server.stop()
         assert [answer.status for answer in answers] == [NOT_SERVING]
     assert status == 0
     assert log.endswith("stopped\n")

@@ -55,7 +55,7 @@ def server(base_path: Path, request: pytest.FixtureRequest) -> Iterator[ServePro
     server.stop()
 
 
-def run(*command: str | Path) -> str:
+def run_client(*command: str | Path) -> str:
     # Leave out PYTHONPATH, which hides optional packages from the processes that tests start: the
     # clients need some of them.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -69,7 +69,7 @@ def run(*command: str | Path) -> str:
 def test_tritonclient_is_answered(server: ServeProcess, kind: str) -> None:
     program = Path(__file__).with_name("triton_program.py")
     address = server.rest if kind.startswith("http") else server.rpc
-    results = json.loads(run(PYTHON, program, kind, address))
+    results = json.loads(run_client(PYTHON, program, kind, address))
     for flag in ("live", "ready", "model_ready", *ECHOED, "after_load"):
         assert results[flag] is True, flag
     assert (results["other_ready"], results["after_unload"]) == (False, False)
@@ -101,7 +101,7 @@ def test_tritonclient_is_answered(server: ServeProcess, kind: str) -> None:
 @needs_clients
 def test_kserves_client_is_answered(server: ServeProcess) -> None:
     program = Path(__file__).with_name("kserve_program.py")
-    results = json.loads(run(PYTHON, program, f"http://{server.rest}", server.rpc))
+    results = json.loads(run_client(PYTHON, program, f"http://{server.rest}", server.rpc))
     assert results == {
         "live": [True, True],
         "ready": [True, True],

@@ -139,7 +139,7 @@ def test_cancelled_request_is_cancelled_in_the_engine(
     model.on_cancel = reached.set
     with ThreadPoolExecutor() as pool:
         reply = pool.submit(remote.predict, HALF, read_two, cancellation=cancellation)
-        assert model.entered.wait(30)
+        assert model.has_begun.wait(30)
         cancellation.cancel()
         assert reached.wait(30)
         model.gate.set()
@@ -200,11 +200,11 @@ def test_request_in_flight_is_unavailable_when_the_engine_ends(
     remote = RemoteDataPlane(client)
     remote.predict(HALF, read_two)
     model = loader.models[3]
-    model.entered.clear()
+    model.has_begun.clear()
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         reply = pool.submit(remote.predict, HALF, read_two)
-        assert model.entered.wait(30)
+        assert model.has_begun.wait(30)
         endpoint.close()
         with pytest.raises(Unavailable, match="is started again"):
             reply.result(30)
@@ -235,7 +235,7 @@ def test_client_that_leaves_cancels_its_requests(dataplane: DataPlane, loader: F
     with ThreadPoolExecutor() as pool:
         with in_process_connection.remote(dataplane) as remote:
             reply = pool.submit(remote.predict, HALF, read_two)
-            assert model.entered.wait(30)
+            assert model.has_begun.wait(30)
         assert reached.wait(30)
         model.gate.set()
         assert isinstance(reply.exception(30), Unavailable)

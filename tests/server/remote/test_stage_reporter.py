@@ -9,7 +9,7 @@ from server.remote.stage_reporter import StageReporter
 from tpuserve.errors import Unavailable
 
 
-def answered(rows: int, decode_ns: int, encode_ns: int) -> Timeline:
+def make_timeline(rows: int, decode_ns: int, encode_ns: int) -> Timeline:
     timeline = Timeline(100)
     timeline.record_version("half", 3, "serving_default", "serve")
     timeline.run_rows = rows
@@ -23,7 +23,7 @@ def test_times_are_added_up_and_reported_once() -> None:
     reports: list[Sequence[StageTimes]] = []
     reporter = StageReporter(reports.append)
     for rows, decode_ns, encode_ns in ((2, 5, 7), (2, 1, 2), (4, 10, 20)):
-        reporter.add(answered(rows, decode_ns, encode_ns))
+        reporter.add(make_timeline(rows, decode_ns, encode_ns))
     reporter.flush()
     reporter.flush()
     assert reports == [[StageTimes("half", 3, 2, 6, 9), StageTimes("half", 3, 4, 10, 20)]]
@@ -33,7 +33,7 @@ def test_times_are_reported_by_themselves_again_and_again() -> None:
     reported = threading.Event()
     reporter = StageReporter(lambda stages: reported.set())
     for _ in range(2):
-        reporter.add(answered(2, 5, 7))
+        reporter.add(make_timeline(2, 5, 7))
         assert reported.wait(60)
         reported.clear()
 
@@ -43,5 +43,5 @@ def test_engine_process_that_has_ended_is_no_error() -> None:
         raise Unavailable("the process has ended")
 
     reporter = StageReporter(fail)
-    reporter.add(answered(2, 5, 7))
+    reporter.add(make_timeline(2, 5, 7))
     reporter.flush()

@@ -10,7 +10,7 @@ from server.request_log.access_log import AccessLog
 METHOD = "/tensorflow.serving.PredictionService/Predict"
 
 
-def written(caplog: pytest.LogCaptureFixture) -> dict[str, object]:
+def read_last_entry(caplog: pytest.LogCaptureFixture) -> dict[str, object]:
     entry: dict[str, object] = json.loads(caplog.records[-1].getMessage())
     return entry
 
@@ -29,7 +29,7 @@ def test_line_has_all_that_is_known(caplog: pytest.LogCaptureFixture) -> None:
         bytes_in=12,
         bytes_out=34,
     )
-    line = written(caplog)
+    line = read_last_entry(caplog)
     assert datetime.fromisoformat(str(line.pop("time"))).tzinfo is not None
     assert line == {
         "protocol": "gRPC",
@@ -49,4 +49,4 @@ def test_line_has_all_that_is_known(caplog: pytest.LogCaptureFixture) -> None:
 def test_name_that_is_no_unicode_is_still_a_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "server.access")
     AccessLog().write("REST", "POST", signature="a\ud800", status=400, duration_ms=1)
-    assert written(caplog)["signature"] == "a?"
+    assert read_last_entry(caplog)["signature"] == "a?"

@@ -26,7 +26,7 @@ M, REGRESS = ModelSpec("m"), ModelSpec("m", signature_name="regress")
 
 
 @pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def log_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the log file of a server that has answered one request of each kind."""
     directory = tmp_path_factory.mktemp("logs")
     log = RequestLog(clock=lambda: 1_700_000_000.5)
@@ -49,13 +49,13 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def read(path: Path) -> list[prediction_log_pb2.PredictionLog]:
+def read_logs(path: Path) -> list[prediction_log_pb2.PredictionLog]:
     records = (record.numpy() for record in tf.data.TFRecordDataset(str(path)))
     return [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
 
 
-def test_requests_and_answers_are_logged_as_tensorflow_reads_them(logged: Path) -> None:
-    predict, classify, regress, multi = read(logged)
+def test_requests_and_answers_are_logged_as_tensorflow_reads_them(log_file: Path) -> None:
+    predict, classify, regress, multi = read_logs(log_file)
     spec = predict.predict_log.request.model_spec
     assert (spec.name, spec.version.value, spec.signature_name) == ("m", 3, "regress")
     assert predict.predict_log.request.inputs["inputs"].string_val == [b"abcd"]
@@ -80,9 +80,9 @@ def test_requests_and_answers_are_logged_as_tensorflow_reads_them(logged: Path) 
     ]
 
 
-def test_log_is_a_warm_up_file(logged: Path, tmp_path: Path) -> None:
+def test_log_is_a_warm_up_file(log_file: Path, tmp_path: Path) -> None:
     (tmp_path / warm_up_file.PATH).parent.mkdir()
-    shutil.copy(logged, tmp_path / warm_up_file.PATH)
+    shutil.copy(log_file, tmp_path / warm_up_file.PATH)
     model = ExamplesModel()
     FileWarmUp(2)(model, tmp_path)
     assert model.runs == [
@@ -94,10 +94,10 @@ def test_log_is_a_warm_up_file(logged: Path, tmp_path: Path) -> None:
 
 
 def test_inspect_shows_what_was_logged(
-    logged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    log_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = copy_of_words(tmp_path / "words")
-    shutil.copy(logged, directory / warm_up_file.PATH)
+    shutil.copy(log_file, directory / warm_up_file.PATH)
     with pytest.raises(SystemExit) as exit_:
         cli.main(["inspect", str(directory), "--json"])
     assert exit_.value.code == 0

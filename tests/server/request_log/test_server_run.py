@@ -30,7 +30,7 @@ BATCHING = "allowed_batch_sizes: 4, max_batch_size { value: 4 }, num_batch_threa
 MONITORING = 'prometheus_config { enable: true, path: "/metrics" }'
 
 
-def write(path: Path, text: str) -> str:
+def write_file(path: Path, text: str) -> str:
     path.write_text(text)
     return str(path)
 
@@ -43,10 +43,10 @@ def serve(base_path: Path, directory: Path, loader: FakeLoader) -> tuple[Server,
         port=0,
         rest_api_port=port,
         host=LOOPBACK,
-        model_config_file=write(directory / "models", config),
+        model_config_file=write_file(directory / "models", config),
         enable_batching=True,
-        batching_parameters_file=write(directory / "batching", BATCHING),
-        monitoring_config_file=write(directory / "monitoring", MONITORING),
+        batching_parameters_file=write_file(directory / "batching", BATCHING),
+        monitoring_config_file=write_file(directory / "monitoring", MONITORING),
     )
     server = Server(settings, loader, on_failure=pytest.fail)
     server.start()
@@ -81,7 +81,7 @@ def test_what_one_run_logs_warms_up_the_next(tmp_path: Path) -> None:
     shutil.copy(log, base_path / "4" / warm_up_file.PATH)
     loader = FakeLoader()
     server, url = serve(base_path, tmp_path, loader)
-    assert loader.models[4].entered.is_set()
+    assert loader.models[4].has_begun.is_set()
     metrics = httpx.get(url + "/metrics").text.splitlines()
     name = ":tensorflow:serving:model_warmup_records_read"
     assert f'{name}{{model_path="{base_path / "4"}",status="OK"}} 1' in metrics

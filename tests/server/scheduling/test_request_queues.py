@@ -64,14 +64,14 @@ class Queues:
         return [line for line in lines if line.startswith(f"tpuserve_{name}{{")]
 
 
-def started(requests: list[Request]) -> list[bool]:
+def list_started(requests: list[Request]) -> list[bool]:
     return [request.is_started for request in requests]
 
 
 def test_model_runs_as_many_requests_as_it_may_and_others_run_beside_it() -> None:
     queues = Queues({"a": RunLimits(2), "b": RunLimits(2)})
     requests = queues.send_all("aaaab")
-    assert started(requests) == [True, True, False, False, True]
+    assert list_started(requests) == [True, True, False, False, True]
     assert queues.finish(requests[4]) is None
     assert queues.finish(requests[1]) is requests[2]
     assert queues.finish(requests[0]) is requests[3]
@@ -85,7 +85,7 @@ def test_threads_go_to_the_model_that_has_used_them_least() -> None:
     queues = Queues({"a": RunLimits(9), "b": RunLimits(9)}, threads=3)
     first = queues.send_all("aba")[2]
     waiting = queues.send_all("b" * 3 + "a" * 12)
-    assert not any(started(waiting))
+    assert not any(list_started(waiting))
     order: list[str] = []
     following = queues.finish(first, 1)
     while following is not None and len(order) < 10:
@@ -101,7 +101,7 @@ def test_model_that_was_idle_has_no_claim_to_the_time_before() -> None:
         queues.finish(busy, 1)
         busy = queues.send("a")
     assert queues.send("c").is_started
-    assert not any(started(queues.send_all("aaaccc")))
+    assert not any(list_started(queues.send_all("aaaccc")))
     # "c" has the virtual time of "a" when it begins, and not a hundred seconds of credit.
     order: list[str] = []
     following = queues.finish(busy, 1)
@@ -131,7 +131,7 @@ def test_model_held_back_by_its_own_limit_catches_up_within_seconds() -> None:
         others = [others[1], queues.send("busy")]
     queues.limits["slow"] = RunLimits(9)
     waiting = [*held_back, *[queues.send(name) for name in ("slow", *["busy"] * 8)]]
-    assert not any(started(waiting))
+    assert not any(list_started(waiting))
     order: list[str] = []
     following = queues.finish(others[0], 1)
     while following is not None and len(order) < 8:
@@ -144,13 +144,13 @@ def test_model_held_back_by_its_own_limit_catches_up_within_seconds() -> None:
 
 def test_a_model_of_which_nothing_runs_starts_though_all_threads_are_taken() -> None:
     queues = Queues({name: RunLimits(2) for name in "abc"}, threads=2)
-    assert started(queues.send_all("aabbcc")) == [True, True, True, False, True, False]
+    assert list_started(queues.send_all("aabbcc")) == [True, True, True, False, True, False]
 
 
 def test_requests_for_unknown_models_share_one_queue() -> None:
     queues = Queues({}, threads=1)
     first, second, third = [queues.send(name) for name in ("x", "y", "")]
-    assert started([first, second, third]) == [True, False, False]
+    assert list_started([first, second, third]) == [True, False, False]
     assert queues.finish(first) is second
     assert queues.sample("queue_size") == ['tpuserve_queue_size{model_name=""} 1']
 
@@ -168,8 +168,8 @@ def test_a_slot_goes_to_the_frontend_whose_request_came_first() -> None:
 def test_requests_that_wait_for_a_batch_take_no_thread_from_others() -> None:
     queues = Queues({"batched": RunLimits(3, only_waits=True), "a": RunLimits(2)}, threads=2)
     batched = [queues.send("batched") for _ in range(4)]
-    assert started(batched) == [True, True, True, False]
-    assert started(queues.send_all("aaa")) == [True, True, False]
+    assert list_started(batched) == [True, True, True, False]
+    assert list_started(queues.send_all("aaa")) == [True, True, False]
     assert queues.finish(batched[0], 9) is batched[3]
 
 
@@ -177,8 +177,8 @@ def test_a_pool_with_a_share_leaves_runs_to_the_other_requests_of_a_model() -> N
     queues = Queues({"a": RunLimits(4), "single": RunLimits(1)})
     large = RunPool(8, share=0.5)
     requests = [queues.send("a", large) for _ in range(3)]
-    assert started(requests) == [True, True, False]
-    assert started(queues.send_all("aaa")) == [True, True, False]
+    assert list_started(requests) == [True, True, False]
+    assert list_started(queues.send_all("aaa")) == [True, True, False]
     assert queues.finish(requests[0]) is requests[2]
     assert queues.send("single", large).is_started
 
@@ -261,7 +261,7 @@ def test_close_ends_the_thread_of_the_queues() -> None:
 def test_the_thread_of_the_queues_refuses_what_waits_too_long(origin: float) -> None:
     refused = threading.Event()
 
-    class Waiting(Request):
+    class WaitingRequest(Request):
         def refuse(self, error: TpuserveError) -> None:
             super().refuse(error)
             refused.set()
@@ -276,7 +276,7 @@ def test_the_thread_of_the_queues_refuses_what_waits_too_long(origin: float) -> 
     pool = RunPool(2)
     assert queues.submit(Request("long", pool))
     assert queues.submit(Request("short", pool))
-    long, short = Waiting("long", pool), Waiting("short", pool)
+    long, short = WaitingRequest("long", pool), WaitingRequest("short", pool)
     # The thread waits for the end of the long wait when the short one begins.
     assert not queues.submit(long)
     assert not queues.submit(short)

@@ -27,7 +27,7 @@ def directory(tmp_path: Path) -> Path:
     return models.export(models.half_plus_two, tmp_path / "half", tags.SERVE)
 
 
-def load(directory: Path, **flags: Any) -> Any:
+def load_model(directory: Path, **flags: Any) -> Any:
     return SavedModelLoader(Settings(directory.parent, **flags))(directory)
 
 
@@ -35,7 +35,7 @@ X = {"x": np.array([[2]], np.float32)}
 
 
 def test_model_is_loaded(directory: Path) -> None:
-    assert load(directory).run("serving_default", X)["y"] == 3
+    assert load_model(directory).run("serving_default", X)["y"] == 3
 
 
 def test_model_is_loaded_with_the_help_of_others_once_there_are_requests(directory: Path) -> None:
@@ -49,7 +49,7 @@ def test_session_overrides_are_told_to_have_no_effect(
 ) -> None:
     (directory / "assets.extra").mkdir()
     (directory / "assets.extra" / "saved_model_config.pb").touch()
-    assert load(directory).run("serving_default", X)["y"] == 3
+    assert load_model(directory).run("serving_default", X)["y"] == 3
     assert "saved_model_config.pb is ignored: this server" in caplog.text
 
 
@@ -57,11 +57,11 @@ def test_metagraph_is_that_of_the_flag_or_of_the_hardware(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(MetagraphNotFound, match=r"\{serve, tpu\} \(asked for\)"):
-        load(directory, saved_model_tags=tags.SERVE_TPU)
+        load_model(directory, saved_model_tags=tags.SERVE_TPU)
     monkeypatch.setenv(EMULATION_VARIABLE, "1")
     with pytest.raises(MetagraphNotFound, match=r"\{serve, tpu\} \(by default\)"):
-        load(directory)
-    assert load(directory, saved_model_tags=tags.SERVE).run("serving_default", X)["y"] == 3
+        load_model(directory)
+    assert load_model(directory, saved_model_tags=tags.SERVE).run("serving_default", X)["y"] == 3
 
 
 def test_fallback_is_in_the_status(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,8 +79,8 @@ def test_unsafe_model_is_refused_unless_it_is_trusted(tmp_path: Path) -> None:
 
     directory = models.export(build, tmp_path / "m", tags.SERVE)
     with pytest.raises(UnsafeModel, match=r"1 MatchingFiles \(files\)"):
-        load(directory)
-    assert load(directory, forbid_unsafe_ops=False).run("serving_default", X)["y"] == 2
+        load_model(directory)
+    assert load_model(directory, forbid_unsafe_ops=False).run("serving_default", X)["y"] == 2
 
 
 def test_link_out_of_the_base_path_is_refused_unless_it_is_allowed(
@@ -90,8 +90,8 @@ def test_link_out_of_the_base_path_is_refused_unless_it_is_allowed(
     link.parent.mkdir()
     link.symlink_to(directory)
     with pytest.raises(UnsafePath, match="outside of the base path"):
-        load(link)
-    assert load(link, allow_links=True).run("serving_default", X)["y"] == 3
+        load_model(link)
+    assert load_model(link, allow_links=True).run("serving_default", X)["y"] == 3
 
 
 def test_version_that_is_still_being_copied_is_served_once_it_is_whole(
@@ -118,10 +118,10 @@ def test_signature_is_verified_where_it_is_required(directory: Path, tmp_path: P
     private, public = write_keys(tmp_path / "keys")
     flags = {"model_signature_policy": "require", "model_signing_key": str(public)}
     with pytest.raises(UntrustedModel, match=r"has no model\.sig"):
-        load(directory, **flags)
+        load_model(directory, **flags)
     signing.sign(directory, private)
-    assert load(directory, **flags).run("serving_default", X)["y"] == 3
+    assert load_model(directory, **flags).run("serving_default", X)["y"] == 3
     with (directory / "saved_model.pb").open("ab") as file:
         file.write(b"\0")
     with pytest.raises(UntrustedModel, match="does not verify"):
-        load(directory, **flags)
+        load_model(directory, **flags)

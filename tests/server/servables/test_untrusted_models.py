@@ -22,7 +22,7 @@ ONE = {"x": np.float32(1)}
 TRUSTED = {"forbid_unsafe_ops": False}
 
 
-def load(directory: Path, **flags: Any) -> Any:
+def load_model(directory: Path, **flags: Any) -> Any:
     return SavedModelLoader(Settings(directory.parent, **flags))(directory)
 
 
@@ -64,13 +64,15 @@ def test_signature_that_saves_to_a_path_of_the_client_is_refused(tmp_path: Path)
 
     directory = export(tmp_path / "saves" / "1", build)
     target = tmp_path / "written"
-    load(directory, **TRUSTED).run("serving_default", {"prefix": np.array(str(target), object)})
+    load_model(directory, **TRUSTED).run(
+        "serving_default", {"prefix": np.array(str(target), object)}
+    )
     assert list(tmp_path.glob("written*"))
     text = (
         r"compute during a request: node save/SaveV2 \(SaveV2\) is for saving checkpoints\. Export"
     )
     with pytest.raises(UnsafeModel, match=text):
-        load(directory)
+        load_model(directory)
 
 
 def test_table_of_a_constant_path_is_refused(tmp_path: Path) -> None:
@@ -95,10 +97,12 @@ def test_table_of_a_constant_path_is_refused(tmp_path: Path) -> None:
 
     directory = export(tmp_path / "table" / "1", build, init=v1.tables_initializer)
     line = {"x": np.array([1])}
-    assert load(directory, **TRUSTED).run("serving_default", line)["y"].tolist() == [b"daemon"]
+    assert load_model(directory, **TRUSTED).run("serving_default", line)["y"].tolist() == [
+        b"daemon"
+    ]
     text = r"during the initialisation: the path of node .*InitializeTableFromTextFileV2\) is no"
     with pytest.raises(UnsafeModel, match=text):
-        load(directory)
+        load_model(directory)
 
 
 def test_checkpoint_of_another_model_is_not_restored(tmp_path: Path, victim: Path) -> None:
@@ -111,9 +115,9 @@ def test_checkpoint_of_another_model_is_not_restored(tmp_path: Path, victim: Pat
 
     directory = export(tmp_path / "thief" / "1", build)
     prefix = {"prefix": np.array(str(victim / "variables" / "variables"), object)}
-    assert load(directory, **TRUSTED).run("serving_default", prefix)["y"] == 2
+    assert load_model(directory, **TRUSTED).run("serving_default", prefix)["y"] == 2
     with pytest.raises(UnsafeModel, match=r"during a request: the path of node RestoreV2"):
-        load(directory)
+        load_model(directory)
 
 
 def test_asset_that_the_graph_names_elsewhere_is_read_from_the_model(tmp_path: Path) -> None:
@@ -129,7 +133,7 @@ def test_asset_that_the_graph_names_elsewhere_is_read_from_the_model(tmp_path: P
 
     directory = export(tmp_path / "m" / "1", build)
     (directory / "assets" / "secret.txt").write_text("own")
-    assert load(directory).run("serving_default", {"x": np.array(b"", object)})["y"] == b"own"
+    assert load_model(directory).run("serving_default", {"x": np.array(b"", object)})["y"] == b"own"
 
 
 class Vocabulary(tf.Module):
@@ -166,7 +170,9 @@ def test_vocabulary_of_tensorflow_2_is_served(tmp_path: Path) -> None:
     module = Vocabulary(words)
     tf.saved_model.save(module, str(directory), signatures=module.__call__)
     words.unlink()
-    result = load(directory).run("serving_default", {"text": np.array([b"Two!", b"x"], object)})
+    result = load_model(directory).run(
+        "serving_default", {"text": np.array([b"Two!", b"x"], object)}
+    )
     assert result["y"].tolist() == [4, 6]
 
 
@@ -181,7 +187,7 @@ def test_keras_model_with_preprocessing_and_recurrence_is_served(tmp_path: Path)
     directory = tmp_path / "m" / "1"
     model.export(str(directory))
     words.unlink()
-    loaded = load(directory)
+    loaded = load_model(directory)
     inputs = {name: np.array([[b"two"]], object) for name in loaded.signatures["serve"].inputs}
     assert [*loaded.run("serve", inputs).values()][0].shape == (1, 1)
 
@@ -200,7 +206,7 @@ def test_no_model_is_refused_after_it_ran(tmp_path: Path) -> None:
     directory = tmp_path / "m" / "1"
     tf.saved_model.save(module, str(directory), signatures=module.__call__)
     with pytest.raises(TpuserveError, match=r"1 WriteFile \(files\)"):
-        load(directory)
+        load_model(directory)
     assert not target.exists()
 
 
@@ -210,7 +216,7 @@ def test_constant_of_a_few_bytes_that_inflates_to_gigabytes_is_refused(tmp_path:
         return {"x": x}, {"y": x + tf.reduce_sum(tf.constant(0.5, shape=[1024]))}
 
     directory = export(tmp_path / "m" / "1", build)
-    assert load(directory, max_constant_bytes=4096).run("serving_default", ONE)["y"] == 513
+    assert load_model(directory, max_constant_bytes=4096).run("serving_default", ONE)["y"] == 513
     file = directory / "saved_model.pb"
     proto = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for node in proto.meta_graphs[0].graph_def.node:
@@ -223,7 +229,7 @@ def test_constant_of_a_few_bytes_that_inflates_to_gigabytes_is_refused(tmp_path:
         r"asks for 8,999,999,\d+ bytes of constants during a request, of which node Const \(Const"
     )
     with pytest.raises(ModelTooLarge, match=text):
-        load(directory)
+        load_model(directory)
 
 
 def test_graph_that_allocates_by_a_number_in_the_file_is_refused(tmp_path: Path) -> None:
@@ -232,10 +238,10 @@ def test_graph_that_allocates_by_a_number_in_the_file_is_refused(tmp_path: Path)
         return {"x": x}, {"y": x + tf.reduce_sum(tf.fill([1 << 16], 1.0))}
 
     directory = export(tmp_path / "m" / "1", build)
-    assert load(directory).run("serving_default", ONE)["y"] == 65537
+    assert load_model(directory).run("serving_default", ONE)["y"] == 65537
     with pytest.raises(ModelTooLarge, match=r"node Fill \(Fill\) asks for 262,1"):
-        load(directory, max_constant_bytes=1 << 17)
-    assert load(directory, max_constant_bytes=0).run("serving_default", ONE)["y"] == 65537
+        load_model(directory, max_constant_bytes=1 << 17)
+    assert load_model(directory, max_constant_bytes=0).run("serving_default", ONE)["y"] == 65537
 
 
 def test_initialisation_that_never_ends_is_stopped(tmp_path: Path) -> None:
@@ -249,12 +255,12 @@ def test_initialisation_that_never_ends_is_stopped(tmp_path: Path) -> None:
 
     directory = export(tmp_path / "m" / "1", build, init)
     with pytest.raises(LoadTimeout, match=r"of .*/m/1 has not ended in 0\.5 s\. Export"):
-        load(directory, load_timeout_seconds=0.5)
+        load_model(directory, load_timeout_seconds=0.5)
 
 
 def test_initialisation_that_ends_in_time_is_not_stopped(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path / "m", tags.SERVE)
-    loaded = load(directory, load_timeout_seconds=60)
+    loaded = load_model(directory, load_timeout_seconds=60)
     assert loaded.run("serving_default", ONE)["y"] == 2.5
 
 
@@ -286,4 +292,4 @@ def test_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
                     node.attr["f"].func.name = function.signature.name
     file.write_bytes(proto.SerializeToString())
     with pytest.raises(ModelTooLarge, match="function __inference_inner_.* calls itself"):
-        load(directory)
+        load_model(directory)

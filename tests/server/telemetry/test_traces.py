@@ -61,7 +61,7 @@ def post(url: str, body: str, headers: dict[str, str] | None = None) -> None:
     httpx.post(url, content=body, headers=headers, timeout=SECONDS)
 
 
-def find(collector: Collector, name: str, **attributes: object) -> Span:
+def find_span(collector: Collector, name: str, **attributes: object) -> Span:
     """Return the only span with a name and with attributes, whose dots are underscores here."""
     (span,) = [
         span
@@ -79,7 +79,7 @@ PREDICT = "POST /v1/models/{model}:predict"
 
 
 def test_span_over_http_has_the_stable_attributes(collector: Collector) -> None:
-    span = find(collector, INFER)
+    span = find_span(collector, INFER)
     attributes = dict(span.attributes)
     assert (span.kind, span.is_error) == (SERVER, False)
     assert attributes.pop("user_agent.original").startswith("python-httpx/")
@@ -99,7 +99,7 @@ def test_span_over_http_has_the_stable_attributes(collector: Collector) -> None:
 
 def test_span_over_grpc_has_the_attributes_of_an_rpc(collector: Collector) -> None:
     name = "tensorflow.serving.PredictionService/Predict"
-    span = find(collector, name, rpc__response__status_code="OK")
+    span = find_span(collector, name, rpc__response__status_code="OK")
     assert (span.kind, span.is_error) == (SERVER, False)
     assert span.attributes == MODEL | {
         "rpc.system.name": "grpc",
@@ -107,7 +107,7 @@ def test_span_over_grpc_has_the_attributes_of_an_rpc(collector: Collector) -> No
         "rpc.response.status_code": "OK",
         "network.peer.address": processes.LOOPBACK,
     }
-    refused = find(collector, name, rpc__response__status_code="INVALID_ARGUMENT")
+    refused = find_span(collector, name, rpc__response__status_code="INVALID_ARGUMENT")
     assert refused.attributes["error.type"] == "INVALID_ARGUMENT"
     assert not refused.is_error
 
@@ -140,7 +140,7 @@ def test_request_that_the_client_does_not_sample_has_no_span(collector: Collecto
 def test_stages_are_children_and_follow_each_other(
     collector: Collector, name: str, attributes: dict[str, object]
 ) -> None:
-    span = find(collector, name, **attributes)
+    span = find_span(collector, name, **attributes)
     children = collector.children(span)
     names = [child.name for child in children]
     assert [name for name in names if name != "queue"] == ["decode", "run", "encode"]
@@ -153,18 +153,18 @@ def test_stages_are_children_and_follow_each_other(
 
 
 def test_failed_request_ends_in_the_stage_that_failed(collector: Collector) -> None:
-    invalid = find(collector, PREDICT, http__response__status_code=400)
+    invalid = find_span(collector, PREDICT, http__response__status_code=400)
     assert [child.name for child in collector.children(invalid)] == ["queue", "decode"]
     assert not invalid.is_error
     assert invalid.attributes["tpuserve.model"] == "half"
-    broken = find(collector, PREDICT, http__response__status_code=500)
+    broken = find_span(collector, PREDICT, http__response__status_code=500)
     assert broken.is_error
     assert broken.attributes["error.type"] == "500"
     assert collector.children(broken)[-1].name == "run"
 
 
 def test_request_that_runs_no_model_has_a_span_without_children(collector: Collector) -> None:
-    status = find(collector, "GET /v1/models/{model}")
+    status = find_span(collector, "GET /v1/models/{model}")
     assert collector.children(status) == []
     assert status.attributes["http.response.status_code"] == 200
 

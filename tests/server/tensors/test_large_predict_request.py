@@ -30,7 +30,7 @@ def request_with(*tensors: bytes, name: bytes = b"x") -> bytes:
     return field(2, field(1, name) + b"".join(field(2, tensor) for tensor in tensors))
 
 
-def read(raw: bytes) -> tuple[Any, Mapping[str, Any]]:
+def read_request(raw: bytes) -> tuple[Any, Mapping[str, Any]]:
     from server.tensors.large_predict_request import read_predict_request
 
     request = read_predict_request(raw, lambda num_bytes: None)
@@ -44,15 +44,15 @@ def arrays_of(protos: Mapping[str, Any]) -> dict[str, Any]:
     return {name: (array.dtype, array.tolist()) for name, array in arrays.items()}
 
 
-def parse(raw: bytes) -> Any:
+def parse_with_protobuf(raw: bytes) -> Any:
     from tensorflow_serving.apis import predict_pb2
 
     return predict_pb2.PredictRequest.FromString(raw)
 
 
 def assert_read_as_parsed(raw: bytes) -> dict[str, Any]:
-    message, inputs = read(raw)
-    expected = parse(raw)
+    message, inputs = read_request(raw)
+    expected = parse_with_protobuf(raw)
     arrays = arrays_of(inputs)
     assert str(arrays) == str(arrays_of(expected.inputs))  # Compare texts, in which NaN equals NaN.
     expected.ClearField("inputs")
@@ -116,14 +116,14 @@ def test_tensors_are_merged_and_the_last_entry_of_a_name_counts() -> None:
 )
 def test_invalid_request_is_refused(raw: bytes) -> None:
     with pytest.raises(DecodeError):
-        parse(raw)
+        parse_with_protobuf(raw)
     with pytest.raises(DecodeError):
-        read(raw)
+        read_request(raw)
 
 
 @pytest.mark.parametrize("varints", [b"\x80", b"\x01" + b"\xff" * 10 + b"\x01"])
 def test_invalid_varints_are_refused(varints: bytes) -> None:
-    _, inputs = read(request_with(INT64 + SHAPE_2 + field(10, varints)))
+    _, inputs = read_request(request_with(INT64 + SHAPE_2 + field(10, varints)))
     with pytest.raises(InvalidTensor):
         arrays_of(inputs)
 
@@ -135,11 +135,11 @@ def test_changed_bytes_are_read_as_by_protobuf_or_refused(name: str, place: int,
     tensor[place % len(tensor)] = byte
     raw = request_with(bytes(tensor))
     try:
-        read(raw)
+        read_request(raw)
     except DecodeError:
         return
     try:
-        arrays_of(parse(raw).inputs)
+        arrays_of(parse_with_protobuf(raw).inputs)
     except (DecodeError, InvalidTensor):
         return
     assert_read_as_parsed(raw)
@@ -159,7 +159,7 @@ def test_large_array_is_aligned_for_tensorflow_and_its_content_was_not_copied_be
     from server.tensors.tensor_proto import tensor_proto_to_array
 
     raw = request_with(FLOAT + b"\x12\x06\x12\x04\x08\x80\x80\x10" + field(4, bytes(1 << 20)))
-    _, inputs = read(raw)
+    _, inputs = read_request(raw)
     assert inputs["x"].tensor_content.obj is raw
     assert tensor_proto_to_array(inputs["x"], "x").ctypes.data % 64 == 0
 
@@ -187,4 +187,4 @@ def test_memory_of_the_values_is_reserved_before_they_are_read() -> None:
 )
 def test_too_many_fields_and_too_long_ones_are_refused(tensor: bytes, text: str) -> None:
     with pytest.raises(RequestTooLarge, match=text):
-        read(request_with(tensor))
+        read_request(request_with(tensor))

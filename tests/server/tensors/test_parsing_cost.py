@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 MB = 1 << 20
 
 
-def bound(raw: bytes) -> int:
+def bound_bytes(raw: bytes) -> int:
     return parsing_cost.bound_parsed_bytes(raw, PREDICT_REQUEST)
 
 
@@ -34,12 +34,12 @@ def test_large_tensor_of_floats_costs_about_its_size() -> None:
         lambda tensor: tensor.float_val.extend(values),
     ):
         raw = request_bytes(fill)
-        assert 4 * MB <= bound(raw) < 4.01 * MB
+        assert 4 * MB <= bound_bytes(raw) < 4.01 * MB
 
 
 def test_varints_cost_what_they_become() -> None:
     raw = request_bytes(lambda tensor: tensor.int64_val.extend([1] * MB))
-    assert 8 * MB <= bound(raw) < 8.01 * MB
+    assert 8 * MB <= bound_bytes(raw) < 8.01 * MB
 
 
 @pytest.mark.parametrize("size", [1000, 30_000])
@@ -50,7 +50,7 @@ def test_empty_strings_and_dimensions_cost_many_times_their_size(size: int) -> N
     ):
         raw = request_bytes(fill)
         assert len(raw) < 3 * size + 100
-        assert bound(raw) > 48 * size
+        assert bound_bytes(raw) > 48 * size
 
 
 @pytest.mark.parametrize("size", [1000, 30_000])
@@ -69,12 +69,12 @@ def test_too_many_fields_and_too_long_ones_are_refused() -> None:
     )
     for raw, text in ((strings, "more than 1000000 fields"), (dimensions, "may have 65536")):
         with pytest.raises(RequestTooLarge, match=text):
-            bound(raw)
+            bound_bytes(raw)
 
 
 @pytest.mark.parametrize("position", [0, 100, 70_000])
 def test_request_that_cannot_be_parsed_is_bounded_too(position: int) -> None:
     raw = bytearray(request_bytes(lambda tensor: tensor.string_val.extend([b""] * 50_000)))
     raw[position : position + 3] = b"\xff\xff\xff"
-    assert bound(bytes(raw)) > len(raw)
-    assert bound(bytes(raw[:-1])) > len(raw)
+    assert bound_bytes(bytes(raw)) > len(raw)
+    assert bound_bytes(bytes(raw[:-1])) > len(raw)

@@ -15,7 +15,7 @@ from tpuserve.errors import TpuserveError
 pytestmark = pytest.mark.slow
 
 
-def run(log: Any, model: FakeModel, check_method_names: bool = False) -> None:
+def replay_log(log: Any, model: FakeModel, check_method_names: bool = False) -> None:
     WarmupReplayer(check_method_names)(model, log.SerializeToString())
 
 
@@ -33,24 +33,24 @@ def add_examples(input_message: Any, count: int = 2) -> None:
 
 def test_predict_is_run() -> None:
     model = FakeModel()
-    run(predict_log(x=np.ones(2, np.float32)), model, check_method_names=True)
-    assert model.entered.is_set()
+    replay_log(predict_log(x=np.ones(2, np.float32)), model, check_method_names=True)
+    assert model.has_begun.is_set()
 
 
 def test_classify_regress_and_multi_inference_are_run() -> None:
     model = ExamplesModel()
     log = prediction_log_pb2.PredictionLog()
     add_examples(log.classify_log.request.input)
-    run(log, model)
+    replay_log(log, model)
     add_examples(log.regress_log.request.input)
     log.regress_log.request.model_spec.signature_name = "regress"
-    run(log, model)
+    replay_log(log, model)
     multi = log.multi_inference_log.request
     add_examples(multi.input)
     multi.tasks.add(method_name="tensorflow/serving/classify").model_spec.name = "any"
     second = multi.tasks.add(method_name="tensorflow/serving/regress").model_spec
     second.name, second.signature_name = "any", "regress"
-    run(log, model, check_method_names=True)
+    replay_log(log, model, check_method_names=True)
     assert model.runs == ["serving_default", "regress", "serving_default", "regress"]
 
 
@@ -60,7 +60,7 @@ def test_context_is_part_of_each_example() -> None:
     example_list = log.classify_log.request.input.example_list_with_context
     example_list.context.features.feature["c"].int64_list.value.append(1)
     example_list.examples.add()
-    run(log, model)
+    replay_log(log, model)
     assert model.runs == ["serving_default"]
 
 
@@ -92,14 +92,14 @@ def test_context_is_part_of_each_example() -> None:
 )
 def test_what_cannot_be_run_fails(log: Any, code: str, text: str) -> None:
     with pytest.raises(TpuserveError) as caught:
-        run(log, FakeModel())
+        replay_log(log, FakeModel())
     assert (caught.value.code.name, str(caught.value)) == (code, text)
 
 
 def test_no_examples_are_refused() -> None:
     log = prediction_log_pb2.PredictionLog(classify_log=prediction_log_pb2.ClassifyLog())
     with pytest.raises(TpuserveError, match=r"^Input is empty\.$"):
-        run(log, ExamplesModel())
+        replay_log(log, ExamplesModel())
 
 
 def test_record_that_is_no_log_is_data_loss() -> None:

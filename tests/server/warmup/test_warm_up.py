@@ -41,7 +41,7 @@ def runs() -> Runs:
     return Runs()
 
 
-def write(directory: Path, content: bytes) -> Path:
+def write_warm_up_file(directory: Path, content: bytes) -> Path:
     path = directory / warm_up_file.PATH
     path.parent.mkdir()
     path.write_bytes(content)
@@ -55,7 +55,7 @@ def warm_up(
 
 
 def test_every_record_is_run_in_order(tmp_path: Path, runs: Runs) -> None:
-    warm_up(write(tmp_path, tf_records(b"one", b"two")), runs)
+    warm_up(write_warm_up_file(tmp_path, tf_records(b"one", b"two")), runs)
     assert runs.records == [b"one", b"two"]
 
 
@@ -63,7 +63,7 @@ def test_every_record_is_run_in_order(tmp_path: Path, runs: Runs) -> None:
 def test_record_is_run_as_often_as_asked(
     tmp_path: Path, runs: Runs, iterations: int, times: int
 ) -> None:
-    warm_up(write(tmp_path, tf_records(b"one", b"two")), runs, iterations)
+    warm_up(write_warm_up_file(tmp_path, tf_records(b"one", b"two")), runs, iterations)
     assert runs.records == [b"one"] * times + [b"two"] * times
 
 
@@ -74,13 +74,13 @@ def test_records_are_run_at_once_where_there_are_threads(tmp_path: Path) -> None
     def run(model: Model, record: bytes, cancellation: Cancellation) -> None:
         together.wait(10)
 
-    write(tmp_path, tf_records(b"one", b"two", b"three"))
+    write_warm_up_file(tmp_path, tf_records(b"one", b"two", b"three"))
     FileWarmUp(threads=3, run_record=run)(FakeModel(), tmp_path)
     assert not together.broken
 
 
 def test_record_that_fails_in_a_thread_fails_the_warm_up(tmp_path: Path, runs: Runs) -> None:
-    write(tmp_path, tf_records(b"one", b"bad", *[b"two"] * 90))
+    write_warm_up_file(tmp_path, tf_records(b"one", b"bad", *[b"two"] * 90))
     with pytest.raises(InvalidTensor):
         FileWarmUp(threads=4, run_record=runs)(FakeModel(), tmp_path)
 
@@ -92,7 +92,7 @@ def test_request_that_never_ends_is_stopped_and_fails_the_warm_up(tmp_path: Path
         assert stopped.wait(30)
         cancellation.raise_if_cancelled()
 
-    write(tmp_path, tf_records(b"one", b"two"))
+    write_warm_up_file(tmp_path, tf_records(b"one", b"two"))
     with pytest.raises(LoadTimeout, match=r"have not ended in 0\.1 s\. Remove requests"):
         FileWarmUp(run_record=run, timeout_seconds=0.1)(FakeModel(), tmp_path)
 
@@ -105,7 +105,7 @@ def test_model_without_a_file_is_left_alone(tmp_path: Path, runs: Runs) -> None:
 
 
 def test_a_thousand_records_are_run_and_one_more_fails(tmp_path: Path, runs: Runs) -> None:
-    path = write(tmp_path, tf_records(*[b"one"] * 1000)) / warm_up_file.PATH
+    path = write_warm_up_file(tmp_path, tf_records(*[b"one"] * 1000)) / warm_up_file.PATH
     warm_up(tmp_path, runs)
     path.write_bytes(path.read_bytes() + tf_records(b"one"))
     with pytest.raises(InvalidInput) as caught:
@@ -118,26 +118,28 @@ def test_file_that_holds_no_records_is_data_loss(
     tmp_path: Path, runs: Runs, content: bytes
 ) -> None:
     with pytest.raises(DamagedWarmUp) as caught:
-        warm_up(write(tmp_path, content), runs)
+        warm_up(write_warm_up_file(tmp_path, content), runs)
     assert caught.value.code is Code.DATA_LOSS
     assert str(caught.value).endswith("Please verify your warmup data is in TFRecord format.")
 
 
 def test_record_that_fails_fails_the_warm_up(tmp_path: Path, runs: Runs) -> None:
     with pytest.raises(InvalidTensor):
-        warm_up(write(tmp_path, tf_records(b"one", b"bad", b"two")), runs)
+        warm_up(write_warm_up_file(tmp_path, tf_records(b"one", b"bad", b"two")), runs)
     assert runs.records == [b"one", b"bad"]
 
 
 def test_unforeseen_failure_is_a_failed_load(tmp_path: Path, runs: Runs) -> None:
     with pytest.raises(ModelLoadError, match="the warm-up of .* failed: a fault"):
-        warm_up(write(tmp_path, tf_records(b"worse")), runs)
+        warm_up(write_warm_up_file(tmp_path, tf_records(b"worse")), runs)
 
 
 def test_warm_up_is_counted(tmp_path: Path, runs: Runs) -> None:
     metrics = Metrics()
     with pytest.raises(InvalidTensor):
-        warm_up(write(tmp_path, tf_records(b"one", b"two", b"bad")), runs, metrics=metrics)
+        warm_up(
+            write_warm_up_file(tmp_path, tf_records(b"one", b"two", b"bad")), runs, metrics=metrics
+        )
     lines = metrics.exposition().decode().splitlines()
     records = ":tensorflow:serving:model_warmup_records_read"
     assert f'{records}{{model_path="{tmp_path}",status="OK"}} 2' in lines

@@ -73,9 +73,9 @@ def test_watchers_stalled_streams_and_rejections_do_not_block_calls(
             assert call_status(channel, request, KEY) == "OK"
             admission.wait_until_idle(10)
         model.gate.clear()
-        model.entered.clear()
+        model.has_begun.clear()
         running = channel.unary_unary(PREDICT).future(request, timeout=20, metadata=KEY)
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         assert call_status(channel, request, KEY) == "RESOURCE_EXHAUSTED"
         assert stub.Check(health_pb2.HealthCheckRequest(), 10, metadata=KEY).status == 1
         model.gate.set()

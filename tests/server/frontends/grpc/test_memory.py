@@ -101,7 +101,7 @@ def test_small_message_that_needs_much_memory_is_refused(
     ):
         with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
             client.prediction.Predict(request, 30)
-        assert not loader.models[3].entered.is_set()
+        assert not loader.models[3].has_begun.is_set()
         assert list(client.predict(x=X).outputs["y"].float_val) == [2.5, 3.0, 4.5]
     assert budget.reserved_bytes == 0
 
@@ -165,7 +165,7 @@ def test_calls_in_flight_share_the_budget(
         clients.connect(server.address) as client,
     ):
         first = client.prediction.Predict.future(request, 30)
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         with pytest.raises(grpc.RpcError) as caught:
             client.prediction.Predict(request, 30)
         code, text = clients.status_and_text(caught)

@@ -54,7 +54,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[[RunLimits], Serv
     for name in ("slow", "quick"):
         aspire(manager, name, {1: Path("/models", name, "1")})
     slow.gate.clear()
-    slow.entered.clear()
+    slow.has_begun.clear()
     with ExitStack() as stack:
 
         def start(limits: RunLimits) -> Server:
@@ -80,7 +80,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[[RunLimits], Serv
 def test_calls_of_a_blocked_model_wait_and_another_model_answers(start: Any) -> None:
     server = start(LIMITS)
     running = server.begin("slow")
-    assert server.slow.entered.wait(30)
+    assert server.slow.has_begun.wait(30)
     waiting = server.begin_waiting()
     assert server.begin("slow").code() is grpc.StatusCode.UNAVAILABLE
     assert [server.begin("quick").code() for _ in range(3)] == [grpc.StatusCode.OK] * 3
@@ -91,7 +91,7 @@ def test_calls_of_a_blocked_model_wait_and_another_model_answers(start: Any) -> 
 def test_call_that_waits_too_long_is_refused(start: Any) -> None:
     server = start(RunLimits(max_concurrent_runs=1, max_queue_seconds=0.05))
     running = server.begin("slow")
-    assert server.slow.entered.wait(30)
+    assert server.slow.has_begun.wait(30)
     refused = server.begin("slow")
     assert refused.code() is grpc.StatusCode.UNAVAILABLE
     assert "longer than its max_queue_ms" in refused.details()
@@ -102,7 +102,7 @@ def test_call_that_waits_too_long_is_refused(start: Any) -> None:
 def test_cancelled_call_leaves_room_in_the_queue(start: Any) -> None:
     server = start(LIMITS)
     running = server.begin("slow")
-    assert server.slow.entered.wait(30)
+    assert server.slow.has_begun.wait(30)
     server.begin_waiting().cancel()
     changed = threading.Event()
     while server.queues.count_waiting()[("slow",)] > 0:

@@ -203,7 +203,7 @@ def test_call_beyond_the_limit_is_refused_and_the_call_in_flight_is_answered(
         ThreadPoolExecutor() as pool,
     ):
         first = pool.submit(values, client)
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
             values(client)
         assert client.status(name="half")[0].state == 30
@@ -316,8 +316,8 @@ def test_call_that_was_cancelled_in_the_queue_is_not_run(
         clients.connect(server.address) as client,
     ):
         first = client.prediction.Predict.future(predict_request(x=X))
-        assert model.entered.wait(10)
-        model.entered.clear()
+        assert model.has_begun.wait(10)
+        model.has_begun.clear()
         cancelled = client.prediction.Predict.future(predict_request(x=X), 30)
         eventually(lambda: admission.in_flight == 2)
         assert cancelled.cancel()
@@ -328,7 +328,7 @@ def test_call_that_was_cancelled_in_the_queue_is_not_run(
         model.gate.set()
         assert list(first.result().outputs["y"].float_val) == Y
         assert admission.wait_until_idle(10)
-        assert not model.entered.is_set()
+        assert not model.has_begun.is_set()
 
 
 @pytest.mark.parametrize("allow_direct_polling", [True, False])
@@ -352,7 +352,7 @@ def test_slow_model_does_not_block_health_and_status(
     ):
         # Five calls: more than the server has threads.
         calls = [client.prediction.Predict.future(predict_request(x=X)) for _ in range(5)]
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         stub = health_pb2_grpc.HealthStub(client.channel)
         for _ in range(3):
             assert stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status == 1

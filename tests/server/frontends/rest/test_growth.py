@@ -71,7 +71,7 @@ def ask(client: http.client.HTTPConnection, path: str, body: bytes) -> tuple[int
     return reply.status, reply.read()
 
 
-def fuzzed(chance: random.Random) -> bytes:
+def make_fuzzed_body(chance: random.Random) -> bytes:
     """Return a random body, which is mostly invalid and sometimes not JSON."""
     body = bytearray(json.dumps(document(chance), ensure_ascii=False).encode())
     for _ in range(chance.choice((0, 0, 1, 3))):
@@ -111,7 +111,7 @@ def test_fuzzed_requests_do_not_make_the_process_grow() -> None:
         for turn in range(REQUESTS):
             if turn == warm:
                 before = process.kilobytes("VmRSS")
-            statuses.add(ask(client, PATHS[turn % len(PATHS)], fuzzed(chance))[0])
+            statuses.add(ask(client, PATHS[turn % len(PATHS)], make_fuzzed_body(chance))[0])
         grown = process.kilobytes("VmRSS") / before - 1
         print(f"{REQUESTS - warm} requests after {warm}: {before} kB grew by {grown:.1%}")
         process.assert_served()

@@ -81,12 +81,12 @@ class StrictModel(CountingModel):
         return super().run(signature_name, inputs, *args, **named)
 
 
-def load(directory: Path) -> Model:
+def load_model(directory: Path) -> Model:
     return StrictModel() if directory.parent.name == "counting" else HalfModel()
 
 
 def application() -> ASGIApp:
-    manager = Manager(load)
+    manager = Manager(load_model)
     for name in ("half", "counting"):
         aspire(manager, name, {1: Path("/models") / name / "1"})
     metrics, admission = Metrics(), AdmissionController(100)

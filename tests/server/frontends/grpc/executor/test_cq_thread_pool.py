@@ -32,17 +32,17 @@ class Clock:
 
 
 class Echo:
-    """A method whose calls wait until a gate is open; `entered` counts the begun calls."""
+    """A method whose calls wait until a gate is open; `begun_calls` counts the begun calls."""
 
     def __init__(self) -> None:
-        self.entered = threading.Semaphore(0)
+        self.begun_calls = threading.Semaphore(0)
         self.gate = threading.Event()
         self.gate.set()
         self.messages: list[bytes | None] = []
 
     def answer(self, message: bytes | None) -> bytes:
         self.messages.append(message)
-        self.entered.release()
+        self.begun_calls.release()
         assert self.gate.wait(10)
         if message == b"fail":
             raise RuntimeError("on purpose")
@@ -99,8 +99,8 @@ def test_at_most_the_given_number_of_calls_run_at_a_time(echo: Echo) -> None:
         echo.gate.clear()
         begun = [begin([b"a"]) for _ in range(7)]
         for _ in range(3):
-            assert echo.entered.acquire(timeout=10)
-        assert not echo.entered.acquire(timeout=0.1)
+            assert echo.begun_calls.acquire(timeout=10)
+        assert not echo.begun_calls.acquire(timeout=0.1)
         # Three threads run calls, and one thread waits for events.
         assert executor.size == 4
         echo.gate.set()
@@ -111,11 +111,11 @@ def test_calls_that_wait_after_many_quick_ones_run_at_the_same_time(echo: Echo) 
     with serving(echo, CompletionQueueThreadPool(3)) as begin:
         for _ in range(200):
             assert begin([b"a"]).result() == b"echo a"
-            assert echo.entered.acquire(timeout=10)
+            assert echo.begun_calls.acquire(timeout=10)
         echo.gate.clear()
         begun = [begin([b"b"]) for _ in range(3)]
         for _ in range(3):
-            assert echo.entered.acquire(timeout=10)
+            assert echo.begun_calls.acquire(timeout=10)
         echo.gate.set()
         assert [call.result() for call in begun] == [b"echo b"] * 3
 
@@ -125,8 +125,8 @@ def test_quick_method_runs_while_all_threads_are_busy(echo: Echo, is_quick: bool
     with serving(echo, CompletionQueueThreadPool(1), is_quick=is_quick) as begin:
         echo.gate.clear()
         begun = [begin([b"a"]) for _ in range(2)]
-        assert echo.entered.acquire(timeout=10)
-        assert echo.entered.acquire(timeout=10 if is_quick else 0.1) == is_quick
+        assert echo.begun_calls.acquire(timeout=10)
+        assert echo.begun_calls.acquire(timeout=10 if is_quick else 0.1) == is_quick
         echo.gate.set()
         assert [call.result() for call in begun] == [b"echo a"] * 2
 
@@ -137,11 +137,11 @@ def test_calls_of_a_model_wait_for_each_other_and_not_those_of_another(echo: Ech
     with serving(echo, executor, read_model_name=bytes.decode) as begin:
         echo.gate.clear()
         running = begin([b"slow"])
-        assert echo.entered.acquire(timeout=10)
+        assert echo.begun_calls.acquire(timeout=10)
         waiting = begin([b"slow"])
         assert wait_for(lambda: queues.count_waiting()[("slow",)] == 1)
         other = begin([b"other"])
-        assert echo.entered.acquire(timeout=10)
+        assert echo.begun_calls.acquire(timeout=10)
         assert echo.messages == [b"slow", b"other"]
         echo.gate.set()
         assert [call.result() for call in (running, waiting, other)] == [
@@ -206,7 +206,7 @@ def test_cancelled_calls_leave_no_state_behind(echo: Echo) -> None:
         # The client will cancel every other call: two of the calls may run then, the others wait.
         begun = [begin([b"a"]) for _ in range(50)]
         for _ in range(2):
-            assert echo.entered.acquire(timeout=10)
+            assert echo.begun_calls.acquire(timeout=10)
         for call in begun[::2]:
             call.cancel()
         echo.gate.set()
@@ -279,7 +279,7 @@ def test_calls_are_answered_when_no_thread_can_be_started(echo: Echo) -> None:
         echo.gate.clear()
         begun = [begin([b"a"]) for _ in range(5)]
         for _ in range(2):
-            assert echo.entered.acquire(timeout=10)
+            assert echo.begun_calls.acquire(timeout=10)
         echo.gate.set()
         assert [call.result() for call in begun] == [b"echo a"] * 5
         assert executor.size == 2
@@ -290,6 +290,6 @@ def test_thread_survives_a_method_that_exits(echo: Echo) -> None:
     executor = CompletionQueueThreadPool(1)
     with serving(echo, executor) as begin:
         call = begin([b"exit"])
-        assert echo.entered.acquire(timeout=10)
+        assert echo.begun_calls.acquire(timeout=10)
         call.cancel()
         assert begin([b"a"]).result() == b"echo a"

@@ -21,25 +21,25 @@ class Call:
     """A call whose message arrives when `deliver` is called, unless `cancel` was called before."""
 
     def __init__(self) -> None:
-        self.begun = threading.Event()
-        self._ended = threading.Event()
+        self.has_begun = threading.Event()
+        self._has_ended = threading.Event()
         self.is_cancelled = False
 
     def messages(self) -> Iterator[bytes]:
-        self.begun.set()
-        assert self._ended.wait(10)
+        self.has_begun.set()
+        assert self._has_ended.wait(10)
         if not self.is_cancelled:
             yield b"message"
 
     def deliver(self) -> None:
-        self._ended.set()
+        self._has_ended.set()
 
     def peer(self) -> str:
         return "unix:"
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        self._ended.set()
+        self._has_ended.set()
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def receive(executor: DefaultThreadPool, call: Call) -> Any:
     has_ended = threading.Event()
     future = executor.submit(lambda: received.append(executor.receive_first(call.messages(), call)))
     future.add_done_callback(lambda _: has_ended.set())
-    assert call.begun.wait(10)
+    assert call.has_begun.wait(10)
     return received, has_ended
 
 
-def run(executor: DefaultThreadPool) -> threading.Event:
+def submit_event(executor: DefaultThreadPool) -> threading.Event:
     has_run = threading.Event()
     executor.submit(has_run.set)
     return has_run
@@ -73,7 +73,7 @@ def run(executor: DefaultThreadPool) -> threading.Event:
 def test_callback_that_is_added_after_the_end_is_called_once(executor: DefaultThreadPool) -> None:
     called: list[object] = []
     future = executor.submit(lambda: None)
-    assert run(executor).wait(10)
+    assert submit_event(executor).wait(10)
     future.add_done_callback(called.append)
     assert called == [future]
 
@@ -82,7 +82,7 @@ def test_thread_survives_a_function_that_raises(
     executor: DefaultThreadPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     executor.submit(lambda: 1 / 0)
-    assert run(executor).wait(10)
+    assert submit_event(executor).wait(10)
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -100,7 +100,7 @@ def test_thread_that_waits_long_for_a_message_is_replaced(
     call = Call()
     _, received = receive(executor, call)
     clock.now = 1
-    assert run(executor).wait(10)
+    assert submit_event(executor).wait(10)
     assert executor.size == 2
     call.deliver()
     assert received.wait(10)
@@ -112,7 +112,7 @@ def test_thread_that_waits_briefly_is_not_replaced(
     call = Call()
     receive(executor, call)
     clock.now = 0.05
-    later = run(executor)
+    later = submit_event(executor)
     assert executor.size == 1
     call.deliver()
     assert later.wait(10)

@@ -27,11 +27,14 @@ class Machine:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.received = self.received_by_other = 0
+        self.received_bytes = self.other_received_bytes = 0
 
     def reaper(self, **limits: int) -> StalledCallReaper:
         def received_bytes() -> dict[tuple[str, int], int]:
-            return {("10.0.0.1", 7): self.received, ("10.0.0.2", 7): self.received_by_other}
+            return {
+                ("10.0.0.1", 7): self.received_bytes,
+                ("10.0.0.2", 7): self.other_received_bytes,
+            }
 
         return StalledCallReaper(
             StalledCallLimits(
@@ -40,7 +43,7 @@ class Machine:
         )
 
 
-def cancelled(calls: list[Call]) -> list[bool]:
+def list_cancelled(calls: list[Call]) -> list[bool]:
     return [call.is_cancelled for call in calls]
 
 
@@ -55,7 +58,7 @@ def test_call_is_cancelled_unless_its_connection_goes_on_receiving(
     reaper.track(call)
     for _ in range(100):
         machine.seconds += 1
-        machine.received += bytes_per_second
+        machine.received_bytes += bytes_per_second
         reaper.cancel_stalled()
     assert call.is_cancelled == is_cancelled
 
@@ -80,7 +83,7 @@ def test_client_with_too_many_calls_loses_its_oldest() -> None:
     calls = [Call(f"ipv4:10.0.0.1:{port}") for port in range(1, 11)]
     for call in calls:
         reaper.track(call)
-    assert cancelled(calls) == [True] * 2 + [False] * 8
+    assert list_cancelled(calls) == [True] * 2 + [False] * 8
     assert not other.is_cancelled
     for call in (*calls, other):
         reaper.untrack(call)
@@ -93,7 +96,7 @@ def test_too_many_calls_of_all_clients_end_the_oldest() -> None:
     calls = [Call(f"ipv4:10.0.0.{host}:1") for host in range(1, 11)]
     for call in calls:
         reaper.track(call)
-    assert cancelled(calls) == [True] * 2 + [False] * 8
+    assert list_cancelled(calls) == [True] * 2 + [False] * 8
 
 
 def test_connection_with_the_largest_incomplete_messages_loses_its_calls() -> None:
@@ -101,7 +104,7 @@ def test_connection_with_the_largest_incomplete_messages_loses_its_calls() -> No
     reaper = machine.reaper(max_pending_bytes=1_000_000)
     large, small = Call("ipv4:10.0.0.1:7"), Call("ipv4:10.0.0.2:7")
     # Bytes that were received before the calls began do not count.
-    machine.received = 10**9
+    machine.received_bytes = 10**9
     reaper.cancel_stalled()
     for call in (large, small):
         reaper.track(call)
@@ -109,9 +112,9 @@ def test_connection_with_the_largest_incomplete_messages_loses_its_calls() -> No
         machine.seconds += 2
         reaper.cancel_stalled()
         assert not large.is_cancelled
-        machine.received += 100_000
-        machine.received_by_other += 20_000
-    machine.received += 20_000
+        machine.received_bytes += 100_000
+        machine.other_received_bytes += 20_000
+    machine.received_bytes += 20_000
     machine.seconds += 2
     reaper.cancel_stalled()
     assert (large.is_cancelled, small.is_cancelled) == (True, False)
@@ -120,14 +123,14 @@ def test_connection_with_the_largest_incomplete_messages_loses_its_calls() -> No
 def test_bytes_count_from_the_begin_of_a_call_although_they_come_before_the_first_check() -> None:
     machine = Machine()
     reaper = machine.reaper(max_pending_bytes=1_000_000)
-    machine.received = 10**9
+    machine.received_bytes = 10**9
     reaper.cancel_stalled()
     old, new = Call("ipv4:10.0.0.1:7"), Call("ipv4:10.0.0.2:7")
     for call, seconds in ((old, 0.5), (new, 3.5)):
         machine.seconds = seconds
         reaper.track(call)
-        machine.received += 400_000
-        machine.received_by_other += 400_000
+        machine.received_bytes += 400_000
+        machine.other_received_bytes += 400_000
         for second in range(3):
             machine.seconds = int(seconds) + 1 + second
             reaper.cancel_stalled()

@@ -24,7 +24,7 @@ class RecordingModel(ExamplesModel):
     """Records the examples of the last request."""
 
     def _run(self, signature_name: str, inputs: Any) -> Any:
-        self.sent = list(inputs["inputs"])
+        self.received_examples = list(inputs["inputs"])
         return super()._run(signature_name, inputs)
 
 
@@ -83,7 +83,10 @@ def test_regress_returns_the_value_of_each_example(client: Client) -> None:
 
 def test_examples_reach_the_model_unchanged(client: Client, model: RecordingModel) -> None:
     client.classify(example_list([example(x=1), example(x=2)]), **CLASSIFY)
-    assert model.sent == [example(x=1).SerializeToString(), example(x=2).SerializeToString()]
+    assert model.received_examples == [
+        example(x=1).SerializeToString(),
+        example(x=2).SerializeToString(),
+    ]
 
 
 def test_context_precedes_each_example_and_the_example_wins(
@@ -93,7 +96,9 @@ def test_context_precedes_each_example_and_the_example_wins(
 
     input_message = example_list([example(x=1), example(y=2)], context=example(x=7))
     client.classify(input_message, **CLASSIFY)
-    merged = [tf.train.Example.FromString(example).features.feature for example in model.sent]
+    merged = [
+        tf.train.Example.FromString(example).features.feature for example in model.received_examples
+    ]
     assert [features["x"].float_list.value[0] for features in merged] == [1, 7]
     assert merged[1]["y"].float_list.value[0] == 2
 

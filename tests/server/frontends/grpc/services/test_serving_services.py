@@ -152,14 +152,14 @@ def test_note_of_a_version_is_its_error_message(dataplane: DataPlane) -> None:
     from server.frontends.grpc.services.model_service import GetModelStatus
     from server.servables.servable import State, VersionStatus
 
-    class Noted:
+    class NoteDataPlane:
         def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
             return [VersionStatus(3, State.AVAILABLE, note="on the CPU instead")]
 
     from tensorflow_serving.apis import get_model_status_pb2 as pb
 
     message = pb.GetModelStatusRequest(model_spec=model_spec(name="half")).SerializeToString()
-    raw = GetModelStatus(Noted())(message, CallContext())  # type: ignore[arg-type]
+    raw = GetModelStatus(NoteDataPlane())(message, CallContext())  # type: ignore[arg-type]
     status = pb.GetModelStatusResponse.FromString(raw).model_version_status[0].status
     assert (status.error_code, status.error_message) == (0, "on the CPU instead")
 
@@ -228,7 +228,7 @@ def test_call_in_flight_is_answered_during_the_stop(
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         reply = pool.submit(client.predict, x=X)
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         server.stop()
         model.gate.set()
         assert list(reply.result().outputs["y"].float_val) == [2.5, 3.0, 4.5]

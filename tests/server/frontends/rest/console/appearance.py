@@ -57,7 +57,7 @@ def describe(page: Any, selector: str, directory: Path) -> list[str]:
     ]
 
 
-def write(picture: Path, description: list[str]) -> None:
+def write_description(picture: Path, description: list[str]) -> None:
     """Add a description to the metadata of a PNG file."""
     data = picture.read_bytes()
     end = data.rindex(pictures.chunk(b"IEND", b""))
@@ -67,7 +67,7 @@ def write(picture: Path, description: list[str]) -> None:
     )
 
 
-def read(picture: Path) -> list[str]:
+def read_description(picture: Path) -> list[str]:
     """Return the description in the metadata of a PNG file, or [] if the file has none."""
     for kind, content in _chunks(picture.read_bytes()):
         if kind == b"iTXt" and content.startswith(_KEYWORD + b"\0"):

@@ -44,7 +44,7 @@ def take_screenshots(browser: Any, directory: Path, load_seconds: float = 60) ->
         models_directory = Path(temporary)
         base_paths = _export(models_directory)
         server = ConsoleServer(models_directory, base_paths, enable_batching=True)
-        with server, _load(server.port):
+        with server, _send_load(server.port):
             with browsers.open_page(browser) as page:
                 page.goto(f"http://{HOST}:{server.port}/")
                 page.locator("dd.p99", has_text="ms").first.wait_for()
@@ -66,7 +66,7 @@ def take_screenshots(browser: Any, directory: Path, load_seconds: float = 60) ->
 def _take(page: Any, selector: str, picture: Path, models_directory: Path) -> None:
     """Write a screenshot of a page, with a description of a part of the page in the metadata."""
     page.screenshot(path=picture)
-    appearance.write(picture, appearance.describe(page, selector, models_directory))
+    appearance.write_description(picture, appearance.describe(page, selector, models_directory))
 
 
 def _export(directory: Path) -> dict[str, Path]:
@@ -82,7 +82,7 @@ def _export(directory: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def _load(port: int) -> Iterator[None]:
+def _send_load(port: int) -> Iterator[None]:
     """Send requests while the `with` body runs, more and fewer by turns."""
     is_over = threading.Event()
 

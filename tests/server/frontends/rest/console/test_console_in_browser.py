@@ -49,11 +49,11 @@ def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def port(base_path: Path) -> Iterator[int]:
     """Serve the model in this process, and yield the REST port."""
-    with run(base_path) as server:
+    with start_console(base_path) as server:
         yield server.port
 
 
-def run(base_path: Path, **settings: Any) -> ConsoleServer:
+def start_console(base_path: Path, **settings: Any) -> ConsoleServer:
     return ConsoleServer(base_path.parent, {"forms": base_path}, **settings)
 
 
@@ -204,7 +204,7 @@ def test_text_is_readable_in_light_and_dark(browser: Any, port: int, scheme: str
 
 def test_page_asks_for_the_key_and_sends_it(browser: Any, base_path: Path, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"{KEY}\n")
-    keyed = run(base_path, api_keys_file=str(tmp_path / "keys"))
+    keyed = start_console(base_path, api_keys_file=str(tmp_path / "keys"))
     with keyed, browsers.open_page(browser) as page:
         page.goto(f"http://{HOST}:{keyed.port}/")
         field = page.get_by_label("This server requires an API key.")
@@ -244,7 +244,7 @@ def test_command_with_quotes_runs_in_a_shell(browser: Any, base_path: Path) -> N
 
 def test_page_tells_that_the_server_has_gone(browser: Any, base_path: Path) -> None:
     with browsers.open_page(browser) as page:
-        with run(base_path) as server:
+        with start_console(base_path) as server:
             page.goto(f"http://{HOST}:{server.port}/")
             page.get_by_text("AVAILABLE").wait_for()
         page.get_by_role("alert").get_by_text("The server does not answer").wait_for()
@@ -257,7 +257,7 @@ def test_documents_show_the_page_as_it_is(browser: Any, tmp_path: Path) -> None:
         picture, screenshot = DOCUMENTS / "pictures" / name, tmp_path / name
         assert picture.read_bytes()[:PNG_HEADER] == screenshot.read_bytes()[:PNG_HEADER]
         # tests/server/frontends/rest/console/screenshots.py says how to take the pictures anew.
-        assert appearance.read(picture) == appearance.read(screenshot)
+        assert appearance.read_description(picture) == appearance.read_description(screenshot)
 
 
 # The contrast of each visible text with its background, by the text: WCAG 2's formula. The colours

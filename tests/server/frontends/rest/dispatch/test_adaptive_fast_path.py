@@ -103,7 +103,7 @@ def test_batch_of_another_model_delays_no_request(
     other.gate.clear()
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(ask, address, "POST", "/v1/models/other:predict", BODY)
-        assert other.entered.wait(10)
+        assert other.has_begun.wait(10)
         send_requests(address, 5)
         assert ask(address, "GET", "/healthz")[0].status == 200
         other.gate.set()

@@ -49,7 +49,7 @@ class SumRouter:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
-        self.entered = threading.Event()
+        self.has_begun = threading.Event()
 
     def parse_route(self, method: str, path: str) -> Route:
         if method == "GET" and path == "/v3/models/sum":
@@ -71,7 +71,7 @@ class SumRouter:
     ) -> Response:
         if not route.runs_model:
             return Response(200, b'{"name": "sum"}', model="sum")
-        self.entered.set()
+        self.has_begun.set()
         assert self.gate.wait(30)
         length = get_header(headers, b"inference-header-content-length")
         if length is None:

@@ -40,8 +40,8 @@ class WaitingRouter:
     prefix = "/v3/"
 
     def __init__(self) -> None:
-        self.entered: queue.Queue[Cancellation] = queue.Queue()
-        self.left: queue.Queue[bool] = queue.Queue()
+        self.cancellations: queue.Queue[Cancellation] = queue.Queue()
+        self.cancelled_flags: queue.Queue[bool] = queue.Queue()
         self.has_ended = threading.Event()
 
     def parse_route(self, method: str, path: str) -> Route:
@@ -60,9 +60,9 @@ class WaitingRouter:
     ) -> Response:
         assert cancellation is not None
         cancellation.add_callback(self.has_ended.set)
-        self.entered.put(cancellation)
+        self.cancellations.put(cancellation)
         assert self.has_ended.wait(30)
-        self.left.put(cancellation.is_cancelled)
+        self.cancelled_flags.put(cancellation.is_cancelled)
         if cancellation.is_cancelled:
             raise Cancelled("cancelled")
         return Response(200, b"done")
@@ -87,9 +87,9 @@ def test_closed_connection_cancels_the_request_and_frees_what_it_holds(
     address = serve_router(serve, dataplane, router, admission=admission, memory_budget=budget)
     with socket.create_connection(address, timeout=30) as client:
         client.sendall(REQUEST)
-        router.entered.get(timeout=30)
+        router.cancellations.get(timeout=30)
         assert (admission.in_flight, budget.reserved_bytes) == (1, 5000)
-    assert router.left.get(timeout=30)
+    assert router.cancelled_flags.get(timeout=30)
     assert admission.wait_until_idle(30)
     assert budget.reserved_bytes == 0
 
@@ -101,7 +101,7 @@ def test_client_that_only_stops_sending_gets_its_response(
     with socket.create_connection(address, timeout=30) as client:
         client.sendall(REQUEST)
         client.shutdown(socket.SHUT_WR)
-        cancellation = router.entered.get(timeout=30)
+        cancellation = router.cancellations.get(timeout=30)
         assert client.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
         assert not cancellation.is_cancelled
         router.has_ended.set()
@@ -115,7 +115,7 @@ def test_time_limit_cancels_the_request(
     address = serve_router(serve, dataplane, router, settings=settings)
     reply, _ = ask(address, "POST", "/v3/wait", b" " * 5000)
     assert reply.status == 504
-    assert router.left.get(timeout=30)
+    assert router.cancelled_flags.get(timeout=30)
 
 
 def test_request_of_a_closed_connection_leaves_the_queue_for_threads(
@@ -126,14 +126,14 @@ def test_request_of_a_closed_connection_leaves_the_queue_for_threads(
     address = serve_router(serve, dataplane, router, admission=admission, settings=settings)
     with socket.create_connection(address, timeout=30) as first:
         first.sendall(REQUEST)
-        router.entered.get(timeout=30)
+        router.cancellations.get(timeout=30)
         with socket.create_connection(address, timeout=30) as second:
             second.sendall(REQUEST)
             while admission.in_flight < 2:
                 time.sleep(0.01)
         while admission.in_flight > 1:
             time.sleep(0.01)
-        assert router.left.empty()
+        assert router.cancelled_flags.empty()
         router.has_ended.set()
         assert first.recv(15) == b"HTTP/1.1 200 OK"
 
@@ -145,14 +145,14 @@ def test_client_beyond_its_share_is_refused_and_another_is_answered(
     address = serve_router(serve, dataplane, router, admission=admission)
     with socket.create_connection(address, timeout=30) as first:
         first.sendall(REQUEST)
-        router.entered.get(timeout=30)
+        router.cancellations.get(timeout=30)
         reply, body = ask(address, "POST", "/v3/wait", b"")
         assert (reply.status, reply.headers["retry-after"]) == (429, "1")
         assert b"1 requests of 127.0.0.1 are in flight" in body
         other = socket.create_connection(address, timeout=30, source_address=("127.0.0.2", 0))
         with other:
             other.sendall(REQUEST)
-            router.entered.get(timeout=30)
+            router.cancellations.get(timeout=30)
         router.has_ended.set()
 
 

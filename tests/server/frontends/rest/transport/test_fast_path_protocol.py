@@ -208,19 +208,19 @@ def test_route_that_became_slow_runs_in_threads(
     address: Address, loader: FakeLoader, slow_path: list[str]
 ) -> None:
     model = loader.models[3]
-    model.entered.clear()
+    model.has_begun.clear()
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask, address, "POST", PREDICT, BODY)
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         threading.Timer(1.2, model.gate.set).start()
         first.result()
     assert slow_path == []
-    model.entered.clear()
+    model.has_begun.clear()
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(ask, address, "POST", PREDICT, BODY)
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         assert ask(address, "GET", "/healthz")[0].status == 200
         model.gate.set()
         assert slow.result()[1] == ANSWER

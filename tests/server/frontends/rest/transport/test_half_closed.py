@@ -29,7 +29,7 @@ def request(size: int, version: bytes = b"1.1") -> bytes:
     return HEAD % (version, size) + b'{"inputs": 2}'.ljust(size)
 
 
-def received(client: socket.socket) -> bytes:
+def receive_response(client: socket.socket) -> bytes:
     pieces = []
     while piece := client.recv(65536):
         pieces.append(piece)
@@ -41,7 +41,7 @@ def send_and_close(address: Address, data: bytes) -> bytes:
     with socket.create_connection(address, timeout=30) as client:
         client.sendall(data)
         client.shutdown(socket.SHUT_WR)
-        return received(client)
+        return receive_response(client)
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
@@ -87,7 +87,7 @@ def test_client_that_disconnects_while_the_model_runs_does_no_harm(
     model.gate.clear()
     with socket.create_connection(address, timeout=30) as client:
         client.sendall(request(10_000) * 2)
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
     model.gate.set()
     assert ask(address, "POST", PREDICT, b'{"inputs": 2}')[1] == ANSWER
     assert not caplog.records
@@ -117,11 +117,11 @@ def test_request_over_tls_is_answered_if_the_client_ends_sending_while_the_model
         tls.write(request(10_000))
         model.gate.clear()
         client.sendall(outgoing.read())
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         assert is_unfinished(tls.unwrap)  # the client ends sending; it can still receive
         client.sendall(outgoing.read())
         model.gate.set()
-        incoming.write(received(client))
+        incoming.write(receive_response(client))
     reply = b""
     while not reply.endswith(ANSWER):
         reply += tls.read(65536)  # raises an error if the connection ends

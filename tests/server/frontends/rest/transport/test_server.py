@@ -54,7 +54,7 @@ def test_stop_answers_the_request_in_flight(
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         reply = pool.submit(httpx.post, address, content='{"inputs": 2}')
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         server.stop()
         model.gate.set()
         server.join()

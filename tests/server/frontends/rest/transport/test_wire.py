@@ -128,7 +128,7 @@ def test_requests_beyond_the_bound_are_refused_and_those_in_flight_continue(
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask, address, "POST", PREDICT, BODY)
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         reply, body = ask(address, "POST", PREDICT, BODY)
         assert (reply.status, reply.getheader("retry-after")) == (429, "1")
         assert "--max_requests_in_flight is 1" in json.loads(body)["error"]
@@ -169,15 +169,15 @@ def test_request_that_times_out_in_the_queue_never_runs(
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask, address, "POST", PREDICT, BODY)
-        assert model.entered.wait(10)
-        model.entered.clear()
+        assert model.has_begun.wait(10)
+        model.has_begun.clear()
         assert ask(address, "POST", PREDICT, BODY)[0].status == 504
         assert first.result()[0].status == 504
         # Only the first request, whose model still runs, counts as in flight.
         assert admission.in_flight == 1
         model.gate.set()
         assert admission.wait_until_idle(10)
-        assert not model.entered.is_set()
+        assert not model.has_begun.is_set()
     check_served(address)
 
 
@@ -205,9 +205,9 @@ def test_slow_model_does_not_delay_other_requests(address: Address, loader: Fake
     model = loader.models[3]
     with ThreadPoolExecutor() as pool:
         model.gate.clear()
-        model.entered.clear()
+        model.has_begun.clear()
         slow = pool.submit(ask, address, "POST", PREDICT, BODY + b" " * 5000)
-        assert model.entered.wait(10)
+        assert model.has_begun.wait(10)
         assert ask(address, "GET", "/healthz")[0].status == 200
         model.gate.set()
         assert slow.result()[0].status == 200

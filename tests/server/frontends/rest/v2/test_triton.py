@@ -98,7 +98,7 @@ def test_models_are_not_controlled_without_the_flag(client: Client, verb: str) -
 
 
 @pytest.fixture
-def controlled(tmp_path: Path) -> Client:
+def controlled_client(tmp_path: Path) -> Client:
     """A server that loads and unloads its model on request."""
     (tmp_path / "half" / "3").mkdir(parents=True)
     manager = Manager(FakeLoader())
@@ -119,24 +119,26 @@ def control(client: Client, model: str, verb: str) -> tuple[int, Any]:
     return response.status_code, response.json()
 
 
-def test_control_is_described_where_it_is_allowed(client: Client, controlled: Client) -> None:
+def test_control_is_described_where_it_is_allowed(
+    client: Client, controlled_client: Client
+) -> None:
     expected = {f"/v2/repository/models/{{model}}/{verb}" for verb in ("load", "unload")}
     paths = client.request("GET", "/openapi.json").json()["paths"]
     assert expected.isdisjoint(paths)
-    paths = controlled.request("GET", "/openapi.json").json()["paths"]
+    paths = controlled_client.request("GET", "/openapi.json").json()["paths"]
     assert expected <= paths.keys()
 
 
-def test_unloaded_model_is_not_served_until_it_is_loaded_again(controlled: Client) -> None:
+def test_unloaded_model_is_not_served_until_it_is_loaded_again(controlled_client: Client) -> None:
     x = {"inputs": [tensor("x", "FP32", [1], data=[1])]}
-    assert controlled.infer(x).status_code == 200
+    assert controlled_client.infer(x).status_code == 200
     for _ in range(2):
-        assert control(controlled, "half", "unload") == (200, {})
-        assert controlled.infer(x).status_code == 404
+        assert control(controlled_client, "half", "unload") == (200, {})
+        assert controlled_client.infer(x).status_code == 404
     for _ in range(2):
-        assert control(controlled, "half", "load") == (200, {})
-        assert controlled.infer(x).status_code == 200
-    status, body = control(controlled, "other", "load")
+        assert control(controlled_client, "half", "load") == (200, {})
+        assert controlled_client.infer(x).status_code == 200
+    status, body = control(controlled_client, "other", "load")
     assert status == 404
     assert "which has: half" in body["error"]
-    assert control(controlled, "other", "unload")[0] == 404
+    assert control(controlled_client, "other", "unload")[0] == 404
