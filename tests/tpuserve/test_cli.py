@@ -14,7 +14,7 @@ from tests.tpuserve import saved_models
 from tpuserve import cli
 
 
-def run(*arguments: str) -> int:
+def run_cli(*arguments: str) -> int:
     with pytest.raises(SystemExit) as exit_:
         cli.main(arguments)
     assert isinstance(exit_.value.code, int)
@@ -29,14 +29,14 @@ def directory(tmp_path: Path) -> Path:
 def test_inspect_prints_json_for_programs(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("inspect", str(directory), "--json") == 0
+    assert run_cli("inspect", str(directory), "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["metagraphs"]) == 2
 
 
 def test_an_error_is_one_line_with_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("inspect", str(tmp_path / "gone")) == 1
+    assert run_cli("inspect", str(tmp_path / "gone")) == 1
     assert capsys.readouterr().err.splitlines() == [
         f"Error: no directory {tmp_path / 'gone'}. Name a directory that holds a saved_model.pb."
     ]
@@ -48,7 +48,7 @@ def test_an_error_is_one_line_with_status_1(
 def test_a_uri_is_one_line_that_leads_to_a_local_copy(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*arguments, "s3://models/half/1") == 1
+    assert run_cli(*arguments, "s3://models/half/1") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("Error: s3://models/half/1 is a URI, which only `tpuserve serve` reads.")
 
@@ -56,7 +56,7 @@ def test_a_uri_is_one_line_that_leads_to_a_local_copy(
 def test_an_unknown_flag_is_one_line_that_leads_to_the_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run("serve", "--model_nam=x") == 2
+    assert run_cli("serve", "--model_nam=x") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--model_nam" in line
     assert "--model_name" in line
@@ -66,13 +66,13 @@ def test_an_unknown_flag_is_one_line_that_leads_to_the_help(
 def test_an_unknown_command_is_one_line_with_the_command_of_a_similar_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run("srve") == 2
+    assert run_cli("srve") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "Error: No such command 'srve'. Did you mean 'serve'? See 'tpuserve --help'."
 
 
 def test_an_unknown_command_like_no_other_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("xyz") == 2
+    assert run_cli("xyz") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "Error: No such command 'xyz'. See 'tpuserve --help'."
 
@@ -83,21 +83,21 @@ def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
 
 
 def test_help_lists_each_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--help") == 0
+    assert run_cli("--help") == 0
     text = capsys.readouterr().out
     for command in ("compile", "demo", "doctor", "inspect", "serve", "verify"):
         assert f"\n  {command} " in text
 
 
 def test_help_cuts_no_description_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    run("--help")
+    run_cli("--help")
     commands = capsys.readouterr().out.partition("\nCommands:\n")[2].partition("\n\n")[0]
     for line in commands.splitlines():
         assert re.search(r"[^.]\.$", line), line
 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run() == 0
+    assert run_cli() == 0
     assert "\n  inspect " in capsys.readouterr().out
 
 
@@ -115,7 +115,7 @@ def test_every_option_of_every_command_has_a_help_text() -> None:
 def test_help_names_the_unit_of_every_number(capsys: pytest.CaptureFixture[str]) -> None:
     context = cli.cli.make_context("tpuserve", ["inspect", "x"])
     for name in {*cli.cli.list_commands(context)} - {"serve"}:
-        run(name, "--help")
+        run_cli(name, "--help")
         text = capsys.readouterr().out
         assert not re.search(r"--\S+ (INTEGER|FLOAT)\b", text), name
 
@@ -124,7 +124,7 @@ def test_the_help_of_every_command_ends_with_two_examples(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in cli.cli.list_commands(cli.cli.make_context("tpuserve", ["inspect", "x"])):
-        run(name, "--help")
+        run_cli(name, "--help")
         examples = capsys.readouterr().out.partition("\n  Examples:\n")[2].splitlines()
         assert len(examples) >= 2, name
         assert all(f"tpuserve {name}" in example for example in examples), name
@@ -163,7 +163,7 @@ def test_a_command_does_not_import_the_other_commands() -> None:
 
 
 def test_version_is_the_newest_of_the_changelog(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--version") == 0
+    assert run_cli("--version") == 0
     changelog = (Path(__file__).parents[2] / "CHANGELOG.md").read_text()
     newest = next(line for line in changelog.splitlines() if line.startswith("## ["))
     assert newest.startswith(f"## [{tpuserve.__version__}]")
@@ -176,7 +176,7 @@ def test_version_is_the_newest_of_the_changelog(capsys: pytest.CaptureFixture[st
 def test_inspect_shows_each_of_several_directories(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("inspect", str(directory), str(directory)) == 0
+    assert run_cli("inspect", str(directory), str(directory)) == 0
     assert capsys.readouterr().out.count("metagraph {serve, tpu}") == 2
 
 

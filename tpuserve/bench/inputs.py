@@ -203,9 +203,11 @@ def _file_error(source: Path | str, reason: str) -> InvalidInput:
     )
 
 
-def _shape(spec: TensorSpec, batch_size: int, given: tuple[int, ...] | None) -> tuple[int, ...]:
-    if given is not None:
-        return given
+def _shape(
+    spec: TensorSpec, batch_size: int, requested_shape: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    if requested_shape is not None:
+        return requested_shape
     if spec.shape is None:
         return (batch_size,)
     open_sizes = (batch_size, *[_OPEN_DIMENSION] * len(spec.shape))

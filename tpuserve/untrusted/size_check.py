@@ -45,13 +45,13 @@ def check_sizes(
 
 def _check_size(size: GraphSize, run: ModelRun, limit: int, directory: Path) -> None:
     largest = size.largest
-    asked = max(size.constant_bytes, size.largest_variable.num_bytes)
-    if asked <= limit:
+    num_bytes = max(size.constant_bytes, size.largest_variable.num_bytes)
+    if num_bytes <= limit:
         return
     if size.constant_bytes <= limit:
         largest = size.largest_variable
     raise ModelTooLarge(
-        f"{directory} asks for {asked:,} bytes of constants during {run.purpose}, of which "
+        f"{directory} asks for {num_bytes:,} bytes of constants during {run.purpose}, of which "
         f"{largest.site} asks for {largest.num_bytes:,}; the limit is {limit:,} bytes. Keep large "
         f"values in variables, or raise --max_constant_bytes if you trust the model."
     )

@@ -22,12 +22,12 @@ class GatedSender(Sender):
     """Answers no request before the gate is opened."""
 
     def __init__(self, error: str = "") -> None:
-        self.started: list[int] = []
+        self.started_indices: list[int] = []
         self.gate = asyncio.Event()
         self.error = error
 
     async def send(self, index: int) -> str:
-        self.started.append(index)
+        self.started_indices.append(index)
         await self.gate.wait()
         await asyncio.sleep(0)
         return self.error
@@ -63,13 +63,13 @@ def test_a_closed_loop_has_one_request_per_client() -> None:
     async def run() -> None:
         sender = GatedSender()
         async with LoadGenerator(sender, Load(concurrency=3)) as running:
-            await until(lambda: len(sender.started) == 3)
+            await until(lambda: len(sender.started_indices) == 3)
             await asyncio.sleep(0.05)
-            assert sorted(sender.started) == [0, 1, 2]
+            assert sorted(sender.started_indices) == [0, 1, 2]
             sender.gate.set()
             await until(lambda: len(running.samples.latencies_s) >= 9)
             # Each client takes every third request.
-            assert set(range(9)) <= set(sender.started)
+            assert set(range(9)) <= set(sender.started_indices)
 
     asyncio.run(run())
 
@@ -78,9 +78,9 @@ def test_an_open_loop_sends_while_nothing_is_answered() -> None:
     async def run() -> None:
         sender = GatedSender()
         async with LoadGenerator(sender, Load(rate=1000)) as running:
-            await until(lambda: len(sender.started) >= 50)
+            await until(lambda: len(sender.started_indices) >= 50)
             assert len(running.samples.latencies_s) == 0
-        assert sender.started[:50] == list(range(50))
+        assert sender.started_indices[:50] == list(range(50))
 
     asyncio.run(run())
 
@@ -104,7 +104,7 @@ def test_an_open_loop_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) 
         sender = GatedSender()
         async with LoadGenerator(sender, Load(rate=10_000)) as running:
             await until(lambda: running.samples.num_errors >= 5)
-        assert len(sender.started) == 10
+        assert len(sender.started_indices) == 10
         assert running.samples.first_error == "not sent: 10 requests wait for an answer"
 
     asyncio.run(run())
@@ -175,14 +175,14 @@ def test_a_result_is_that_of_the_last_three_windows() -> None:
 
 
 def test_some_errors_are_counted_and_the_first_is_named() -> None:
-    class Alternating(OpenSender):
+    class AlternatingSender(OpenSender):
         async def send(self, index: int) -> str:
             await asyncio.sleep(0)
             return "busy" if index % 2 else ""
 
     async def run() -> windows.Result:
         procedure = Procedure(window_s=0.05, max_windows=3, tolerance=1e-9, warm_up_s=0)
-        return await windows.measure(Alternating(), Load(concurrency=1), procedure)
+        return await windows.measure(AlternatingSender(), Load(concurrency=1), procedure)
 
     result = asyncio.run(run())
     assert result.num_errors > 0

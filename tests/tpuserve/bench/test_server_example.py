@@ -31,7 +31,7 @@ def openapi(examples: object) -> Answer:
 INCOMPLETE = {"x-incomplete": True, "value": {"inputs": {"x": ["Replace this text"]}}}
 
 
-def run(target: Target, choice: InputChoice) -> int:
+def count_answers(target: Target, choice: InputChoice) -> int:
     requests = benchmark.choose_requests(target, choice)
     (result,) = benchmark.run_benchmark(target, requests, [Load(concurrency=2)], BRIEFLY)
     assert result.num_errors == 0
@@ -60,7 +60,7 @@ def test_a_model_that_parses_examples_or_decodes_pictures_answers_all_requests(
     (array,) = request.inputs.values()
     assert array.shape == (3,)
     assert len({bytes(element) for element in array}) == 1
-    assert run(target, choice) > 0
+    assert count_answers(target, choice) > 0
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_an_error_of_random_words_names_the_options() -> None:
         over_http(METADATA, Answer(404), refused) as server,
         pytest.raises(ServerFailure, match="Could not parse .* --input .* or --request-log"),
     ):
-        run(Target(server.url, "other", "v2"), InputChoice())
+        count_answers(Target(server.url, "other", "v2"), InputChoice())
 
 
 def test_an_error_over_grpc_says_where_the_example_is() -> None:
@@ -111,10 +111,10 @@ def test_an_error_over_grpc_says_where_the_example_is() -> None:
         over_grpc(metadata.SerializeToString(), grpc.StatusCode.INVALID_ARGUMENT) as server,
         pytest.raises(ServerFailure, match="--input .* its http:// URL has an example"),
     ):
-        run(Target(server.url, "other", "v2"), InputChoice())
+        count_answers(Target(server.url, "other", "v2"), InputChoice())
 
 
 def test_a_shape_that_the_user_gives_is_sent_without_a_question() -> None:
     with over_http(METADATA, Answer(200, b'{"outputs": []}')) as server:
-        assert run(Target(server.url, "other", "v2"), InputChoice(shapes={"x": (2,)})) > 0
+        assert count_answers(Target(server.url, "other", "v2"), InputChoice(shapes={"x": (2,)})) > 0
         assert "/openapi.json" not in {path for path, _, _ in server.requests}

@@ -40,7 +40,7 @@ def grpc_reply() -> bytes:
     return response.SerializeToString()
 
 
-def raised(client: Client) -> TpuserveError:
+def catch_error(client: Client) -> TpuserveError:
     with client, pytest.raises(TpuserveError) as caught:
         client.predict("half", X)
     return caught.value
@@ -50,9 +50,9 @@ def raised(client: Client) -> TpuserveError:
 def test_a_status_has_one_class_over_http_and_grpc(code: Code) -> None:
     body = b'{"error": "the reason"}'
     with over_http(Answer(HTTP_STATUS[code], body)) as server:
-        over_rest = raised(Client(server.url, api="v2", attempts=1))
+        over_rest = catch_error(Client(server.url, api="v2", attempts=1))
     with over_grpc(GRPC_STATUS[code]) as handler:
-        over_rpc = raised(Client(handler.url, attempts=1))
+        over_rpc = catch_error(Client(handler.url, attempts=1))
     assert type(over_rest) is type(over_rpc)
     if code is not Code.DEADLINE_EXCEEDED:
         assert str(over_rest) == str(over_rpc) == "the reason"
@@ -90,7 +90,7 @@ def predict(url: str, is_async: bool) -> list[float]:
 
 def test_the_last_attempt_raises_the_error_of_the_server() -> None:
     with over_http(BUSY) as server:
-        error = raised(Client(server.url, api="v2", attempts=2))
+        error = catch_error(Client(server.url, api="v2", attempts=2))
         assert (type(error), str(error)) == (Unavailable, "busy")
         assert len(server.requests) == 2
 
@@ -104,7 +104,7 @@ def test_a_server_says_how_long_a_client_waits() -> None:
 
 def test_no_attempt_begins_after_the_deadline() -> None:
     with over_http(Answer(503, b"{}", {"retry-after": "3600"})) as server:
-        error = raised(Client(server.url, api="v2", attempts=9, timeout_s=30))
+        error = catch_error(Client(server.url, api="v2", attempts=9, timeout_s=30))
         assert type(error) is Unavailable
         assert len(server.requests) == 1
 
@@ -114,7 +114,7 @@ def test_a_request_that_cannot_succeed_is_sent_once(
     status: int, error_type: type[TpuserveError]
 ) -> None:
     with over_http(Answer(status, b"no JSON")) as server:
-        error = raised(Client(server.url, api="v2"))
+        error = catch_error(Client(server.url, api="v2"))
         assert type(error) is error_type
         assert str(error) == f"HTTP status {status}: no JSON"
         assert len(server.requests) == 1
@@ -129,7 +129,7 @@ def silent() -> Iterator[int]:
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 def test_a_silent_server_ends_the_call_at_its_deadline(silent: int, scheme: str) -> None:
-    error = raised(Client(f"{scheme}://127.0.0.1:{silent}", timeout_s=0.2))
+    error = catch_error(Client(f"{scheme}://127.0.0.1:{silent}", timeout_s=0.2))
     assert type(error) is DeadlineExceeded
     assert str(error).startswith("the server has not answered within 0.2 s. ")
 
@@ -140,7 +140,7 @@ def test_no_server_is_said_with_the_url_and_what_to_do(scheme: str) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"{scheme}://127.0.0.1:{bound.getsockname()[1]}"
-        error = raised(Client(url, attempts=2))
+        error = catch_error(Client(url, attempts=2))
     assert type(error) is ServerUnreachable
     assert str(error).startswith(f"no server answers at {url}: ")
     assert "\n" not in str(error)
@@ -163,7 +163,7 @@ def test_no_server_is_said_with_the_url_and_what_to_do(scheme: str) -> None:
 @pytest.mark.parametrize("api", ["v1", "v2"])
 def test_a_page_that_is_no_model_server_is_said(api: str, body: bytes) -> None:
     with over_http(Answer(200, body)) as server:
-        error = raised(Client(server.url, api=api))  # type: ignore[arg-type]
+        error = catch_error(Client(server.url, api=api))  # type: ignore[arg-type]
     assert type(error) is InvalidReply
     assert "is that of a model server" in str(error)
 
@@ -181,7 +181,7 @@ def test_a_page_that_is_no_model_server_is_said(api: str, body: bytes) -> None:
 def test_an_output_of_another_form_is_said(datatype: str, member: str) -> None:
     body = f'{{"outputs": [{{"name": "y", "datatype": "{datatype}", "shape": [1], {member}}}]}}'
     with over_http(Answer(200, body.encode())) as server:
-        error = raised(Client(server.url, api="v2"))
+        error = catch_error(Client(server.url, api="v2"))
     assert type(error) is InvalidReply
 
 
@@ -196,7 +196,7 @@ def test_outputs_without_names_are_said(outputs: str) -> None:
         f'{{"outputs": {{{tensors}}}}}}}}}}}, "outputs": {outputs}}}'
     )
     with over_http(Answer(200, body.encode())) as server:
-        error = raised(Client(server.url, api="v1"))
+        error = catch_error(Client(server.url, api="v1"))
     assert type(error) is InvalidReply
     assert "its outputs have no names" in str(error)
 
@@ -204,7 +204,7 @@ def test_outputs_without_names_are_said(outputs: str) -> None:
 @pytest.mark.parametrize("status", ['{"metadata": {"signature_def": {"signature_def": []}}}', "[]"])
 def test_metadata_of_another_form_are_said(status: str) -> None:
     with over_http(Answer(200, status.encode())) as server:
-        error = raised(Client(server.url, api="v1"))
+        error = catch_error(Client(server.url, api="v1"))
     assert type(error) is InvalidReply
 
 
@@ -262,7 +262,7 @@ def test_a_model_that_is_not_there_is_not_ready() -> None:
 
 def test_the_port_of_grpc_is_named_to_a_client_that_speaks_http() -> None:
     with over_grpc(grpc_reply()) as handler:
-        error = raised(Client(handler.url.replace("grpc:", "http:"), attempts=1))
+        error = catch_error(Client(handler.url.replace("grpc:", "http:"), attempts=1))
     assert "begins with grpc://" in str(error)
 
 

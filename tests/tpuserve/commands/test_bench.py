@@ -21,7 +21,7 @@ BRIEFLY = (
 )
 
 
-def run(*arguments: str) -> int:
+def run_bench(*arguments: str) -> int:
     with pytest.raises(SystemExit) as caught:
         cli.main(["bench", *arguments])
     assert isinstance(caught.value.code, int)
@@ -35,7 +35,7 @@ def test_a_sweep_has_a_row_for_each_number_of_clients(
     picture = tmp_path / "latency.svg"
     with over_http(METADATA, OK) as server:
         arguments = ("--model", "half", "--api", "v2", "--concurrency", "1", "3", *BRIEFLY)
-        assert run(server.url, *arguments, "--plot", str(picture)) == 0
+        assert run_bench(server.url, *arguments, "--plot", str(picture)) == 0
         paths = {path for path, _, _ in server.requests}
     assert paths == {"/v2/models/half", "/v2/models/half/infer"}
     text = capsys.readouterr().out
@@ -51,7 +51,7 @@ def test_json_has_the_windows_of_an_open_loop(capsys: pytest.CaptureFixture[str]
     answers = (metadata.SerializeToString(), pb.ModelInferResponse().SerializeToString())
     with over_grpc(*answers) as handler:
         arguments = ("--model", "half", "--api", "v2", "--rate", "200", "--poisson", *BRIEFLY)
-        assert run(handler.url, *arguments, "--json", "--batch-size", "5") == 0
+        assert run_bench(handler.url, *arguments, "--json", "--batch-size", "5") == 0
         request = pb.ModelInferRequest.FromString(handler.calls[-1][1])
     assert list(request.inputs[0].shape) == [5]
     report = json.loads(capsys.readouterr().out)
@@ -66,12 +66,12 @@ def test_inputs_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "inputs.json").write_text('{"x": [[7, 8]]}')
     with over_http(METADATA, OK) as server:
         arguments = ("--model", "half", "--api", "v2", "--concurrency", "1", *BRIEFLY)
-        assert run(server.url, *arguments, "--input", str(tmp_path / "inputs.json")) == 0
+        assert run_bench(server.url, *arguments, "--input", str(tmp_path / "inputs.json")) == 0
         assert server.requests[-1][1].endswith(b"\0\0\xe0@\0\0\0A")
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 1) -> str:
-    assert run(*arguments) == status
+    assert run_bench(*arguments) == status
     text = capsys.readouterr().err
     assert text.count("\n") == 1
     assert text.startswith("Error: ")
@@ -101,7 +101,7 @@ def test_a_server_that_closes_connections_is_measured(capsys: pytest.CaptureFixt
     closing = Answer(200, b"{}", {"connection": "close"})
     with over_http(METADATA, closing) as server:
         arguments = ("--model", "half", "--api", "v2", "--concurrency", "2", *BRIEFLY)
-        assert run(server.url, *arguments, "--json") == 0
+        assert run_bench(server.url, *arguments, "--json") == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert result["errors"] == 0
     assert result["requests"] > 0

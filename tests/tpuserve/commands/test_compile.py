@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("linear")
-    return exports.write(directory, exports.whole(exports.linear), [None, 16])
+    return exports.write_model(directory, exports.whole(exports.linear), [None, 16])
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +27,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def run(*arguments: object) -> Result:
+def run_compile(*arguments: object) -> Result:
     return CliRunner().invoke(cli, ["compile", *map(str, arguments)], standalone_mode=False)
 
 
 def test_an_option_takes_several_values(linear: Path) -> None:
-    result = run("--topology", "v5e:1x1", "v6e:1x1", "--batch-size", 1, 8, "--json", linear)
+    result = run_compile("--topology", "v5e:1x1", "v6e:1x1", "--batch-size", 1, 8, "--json", linear)
     assert result.return_value == 0, result.output
     report = json.loads(result.stdout)
     assert [
@@ -48,13 +48,13 @@ def test_an_option_takes_several_values(linear: Path) -> None:
 
 def test_a_table_a_plot_and_a_cache_are_written(linear: Path, tmp_path: Path, cache: Path) -> None:
     plot = tmp_path / "plot.png"
-    result = run(linear, "--topology", "v5e:1x1", "--plot", plot, "--load", "1:9", "5")
+    result = run_compile(linear, "--topology", "v5e:1x1", "--plot", plot, "--load", "1:9", "5")
     assert result.return_value == 0, result.output
     assert "v5e:1x1" in result.stdout
     assert "for the request mix --load 1:9 5:1)" in result.stdout
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert len(list(cache.rglob("*.json"))) == 3
-    assert run(linear, "--topology", "v5e:1x1", "--no-cache").return_value == 0
+    assert run_compile(linear, "--topology", "v5e:1x1", "--no-cache").return_value == 0
     assert len(list(cache.rglob("*.json"))) == 3
 
 
@@ -70,14 +70,14 @@ def test_a_table_a_plot_and_a_cache_are_written(linear: Path, tmp_path: Path, ca
 def test_an_invalid_argument_is_a_one_line_error(
     linear: Path, arguments: list[str], says: str
 ) -> None:
-    result = run(linear, *arguments)
+    result = run_compile(linear, *arguments)
     assert result.exception is not None
     assert says in str(result.exception)
     assert "\n" not in str(result.exception)
 
 
 def test_a_missing_directory_is_reported_before_tensorflow_is_imported(tmp_path: Path) -> None:
-    result = run(tmp_path / "nothing")
+    result = run_compile(tmp_path / "nothing")
     assert "no directory" in str(result.exception)
 
 
@@ -106,16 +106,16 @@ def _children(parent: int) -> list[int]:
     # Ignore errors: threads and processes may end while their files in /proc are read.
     with contextlib.suppress(OSError):
         threads = list(Path(f"/proc/{parent}/task").glob("*/children"))
-        direct = [int(pid) for thread in threads for pid in _read(thread).split()]
+        direct = [int(pid) for thread in threads for pid in _read_text(thread).split()]
         return direct + [pid for child in direct for pid in _children(child)]
     return []
 
 
 def _maps(process: int) -> str:
-    return _read(Path(f"/proc/{process}/maps"))
+    return _read_text(Path(f"/proc/{process}/maps"))
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples/train.py"
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run_compile(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, as the program may change the process."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.run(
@@ -34,7 +34,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     options = ["--topology", "v5e:2x2", "--batch-size", 32, 64, "--json", "--plot", plot]
-    result = run("--train", EXAMPLE, *options, "--", tmp_path / "line", "--max_steps=20")
+    result = run_compile("--train", EXAMPLE, *options, "--", tmp_path / "line", "--max_steps=20")
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["passed"]
@@ -48,7 +48,7 @@ def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None
 def test_program_without_training_is_a_one_line_error(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("print('no training')\n")
-    result = run("--train", program, "--topology", "v5e:1x1")
+    result = run_compile("--train", program, "--topology", "v5e:1x1")
     assert result.returncode == 1
     assert result.stdout == "no training\n"
     (line,) = result.stderr.splitlines()
@@ -71,7 +71,7 @@ def test_other_than_one_directory_is_a_usage_error(arguments: list[str]) -> None
 def test_error_of_the_program_has_its_traceback_and_status(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("raise ValueError('of the program')\n")
-    result = run("--train", program, "--topology", "v5e:1x1")
+    result = run_compile("--train", program, "--topology", "v5e:1x1")
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == "ValueError: of the program"
 

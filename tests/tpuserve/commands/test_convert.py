@@ -34,7 +34,7 @@ def word_scores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models.save(models.WordScores(), tmp_path_factory.mktemp("words") / "model")
 
 
-def run(*arguments: Any) -> Result:
+def run_convert(*arguments: Any) -> Result:
     return CliRunner().invoke(convert, [str(argument) for argument in arguments])
 
 
@@ -47,7 +47,7 @@ def message_of(result: Result) -> str:
 def refuse(directory: Path, out: Path, *options: Any) -> str:
     """Run a conversion that must fail and write nothing; return its error message."""
     before = sorted(out.parent.iterdir()) if out.parent.is_dir() else None
-    text = message_of(run(directory, out, *options))
+    text = message_of(run_convert(directory, out, *options))
     after = sorted(out.parent.iterdir()) if out.parent.is_dir() else None
     assert after == before
     return text
@@ -77,7 +77,7 @@ def change(directory: Path, copy: Path, edit: Any) -> Path:
 def test_it_says_what_stays_on_the_host_and_that_both_metagraphs_agree(
     word_scores: Path, tmp_path: Path
 ) -> None:
-    result = run(word_scores, tmp_path / "out")
+    result = run_convert(word_scores, tmp_path / "out")
     assert result.exit_code == 0
     lines = [line.split() for line in result.output.splitlines()]
     assert ["serving_default", "11", "12", "tpu_serving_default"] in lines
@@ -87,7 +87,7 @@ def test_it_says_what_stays_on_the_host_and_that_both_metagraphs_agree(
 
 
 def test_json_has_the_conversion_and_the_comparison(dense: Path, tmp_path: Path) -> None:
-    data = json.loads(run(dense, tmp_path / "out", "--json").output)
+    data = json.loads(run_convert(dense, tmp_path / "out", "--json").output)
     (signature,) = data["conversion"]["signatures"]
     assert (signature["num_host_ops"], signature["functions"]) == (0, ["tpu_serving_default"])
     assert data["verification"]["passed"] is True
@@ -95,13 +95,13 @@ def test_json_has_the_conversion_and_the_comparison(dense: Path, tmp_path: Path)
 
 
 def test_no_verify_leaves_the_comparison_out(dense: Path, tmp_path: Path) -> None:
-    data = json.loads(run(dense, tmp_path / "out", "--json", "--no-verify").output)
+    data = json.loads(run_convert(dense, tmp_path / "out", "--json", "--no-verify").output)
     assert "verification" not in data
 
 
 def test_batch_sizes_and_warm_up_are_written(dense: Path, tmp_path: Path) -> None:
     options = ("--allowed_batch_sizes", 1, 4, "--warm_up", "--json")
-    data = json.loads(run(dense, tmp_path / "out", *options).output)
+    data = json.loads(run_convert(dense, tmp_path / "out", *options).output)
     runs = data["verification"]["signatures"][0]["runs"]
     assert [(run["batch_size"], run["source"]) for run in runs] == [
         (1, "warm-up record"),
@@ -112,7 +112,7 @@ def test_batch_sizes_and_warm_up_are_written(dense: Path, tmp_path: Path) -> Non
 def test_bfloat16_is_compared_with_its_own_tolerance(dense: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=np.array([[1.001, 2.003]], np.float32))
     options = ("--bfloat16", "--inputs", tmp_path / "inputs.npz")
-    data = json.loads(run(dense, tmp_path / "out", *options, "--json").output)
+    data = json.loads(run_convert(dense, tmp_path / "out", *options, "--json").output)
     assert data["passed"] is True
     assert 0 < data["verification"]["largest_absolute"] < 0.02
 
@@ -130,7 +130,7 @@ def test_the_conversion_is_printed_before_a_comparison_that_fails(
     dense: Path, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "inputs.npz", x=np.zeros([1, 3], np.float32))
-    result = run(dense, tmp_path / "out", "--inputs", tmp_path / "inputs.npz")
+    result = run_convert(dense, tmp_path / "out", "--inputs", tmp_path / "inputs.npz")
     assert "has the shape [1, 3]" in message_of(result)
     assert result.output.splitlines()[0].startswith(f"{tmp_path / 'out'}: {{serve}} of ")
     assert (tmp_path / "out" / "saved_model.pb").exists()
@@ -139,7 +139,7 @@ def test_the_conversion_is_printed_before_a_comparison_that_fails(
 def test_metagraphs_that_differ_exit_with_1_and_stay(dense: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=np.array([[1.001, 2.003]], np.float32))
     options = ("--bfloat16", "--inputs", tmp_path / "inputs.npz", "--atol", 0, "--rtol", 0)
-    assert run(dense, tmp_path / "out", *options).exit_code == 1
+    assert run_convert(dense, tmp_path / "out", *options).exit_code == 1
     assert (tmp_path / "out" / "saved_model.pb").exists()
 
 
@@ -149,7 +149,7 @@ def test_it_compiles_for_a_topology(
     pytest.importorskip("libtpu")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     options = ("--topology", "v5e:1x1", "--no-verify", "--json", "--allowed_batch_sizes", 8)
-    data = json.loads(run(dense, tmp_path / "out", *options).output)
+    data = json.loads(run_convert(dense, tmp_path / "out", *options).output)
     (compilation,) = data["compilation"]["compilations"]
     assert (compilation["topology"], compilation["error"]) == ("v5e:1x1", None)
 
@@ -211,7 +211,7 @@ def test_a_graph_that_needs_a_later_tensorflow_is_refused(dense: Path, tmp_path:
 
 
 def test_a_model_with_a_tpu_metagraph_is_refused(dense: Path, tmp_path: Path) -> None:
-    run(dense, tmp_path / "once", "--no-verify")
+    run_convert(dense, tmp_path / "once", "--no-verify")
     text = refuse(tmp_path / "once", tmp_path / "out")
     assert "has a metagraph {serve, tpu} already" in text
 
@@ -239,7 +239,7 @@ def test_directories_above_the_output_are_made_and_removed_if_nothing_is_written
     with limited_files():
         refuse(dense, tmp_path / "new" / "deep" / "out", "--no-verify")
     assert list(tmp_path.iterdir()) == []
-    assert run(dense, tmp_path / "new" / "deep" / "out", "--no-verify").exit_code == 0
+    assert run_convert(dense, tmp_path / "new" / "deep" / "out", "--no-verify").exit_code == 0
 
 
 def test_the_temporary_directory_of_a_killed_conversion_is_removed_by_the_next(
@@ -248,7 +248,7 @@ def test_the_temporary_directory_of_a_killed_conversion_is_removed_by_the_next(
     killed = tmp_path / directory_lock.new_name()
     killed.mkdir()
     (killed / "half").write_text("written")
-    run(dense, tmp_path / "out", "--no-verify")
+    run_convert(dense, tmp_path / "out", "--no-verify")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -260,7 +260,7 @@ def test_a_missing_variables_file_is_named(dense: Path, tmp_path: Path) -> None:
 
 def test_it_signs_what_it_writes(dense: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path / "keys")
-    result = run(dense, tmp_path / "out", "--no-verify", "--signing_key", private)
+    result = run_convert(dense, tmp_path / "out", "--no-verify", "--signing_key", private)
     assert result.exit_code == 0
     signing.verify(tmp_path / "out", public)
 
@@ -269,6 +269,6 @@ def test_a_key_that_cannot_sign_is_told_before_anything_is_written(
     dense: Path, tmp_path: Path
 ) -> None:
     _, public = write_keys(tmp_path / "keys")
-    result = run(dense, tmp_path / "out", "--signing_key", public)
+    result = run_convert(dense, tmp_path / "out", "--signing_key", public)
     assert isinstance(result.exception, InvalidSetting)
     assert not (tmp_path / "out").exists()

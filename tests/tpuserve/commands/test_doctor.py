@@ -10,7 +10,7 @@ from tpuserve.commands.doctor import doctor
 needs_jax = pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="jax is not installed")
 
 
-def run(*arguments: str) -> int:
+def run_doctor(*arguments: str) -> int:
     with pytest.raises(SystemExit) as exit_:
         cli.main(["doctor", *arguments])
     assert isinstance(exit_.value.code, int)
@@ -18,7 +18,7 @@ def run(*arguments: str) -> int:
 
 
 def test_a_machine_without_a_tpu_says_so_with_status_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run() == 0
+    assert run_doctor() == 0
     text = capsys.readouterr().out
     assert "no TPU: no TPU chip on the PCI bus" in text
     assert "tpuserve verify and tpuserve compile check an export; " in text
@@ -33,7 +33,7 @@ def test_json_has_the_all_reduce_on_cpu_devices(
     monkeypatch.setenv("TPUSERVE_TPU_RUNTIME", "pjrt")
     monkeypatch.setenv("TPUSERVE_PJRT_PLATFORM", "cpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
-    assert run("--json") == 0
+    assert run_doctor("--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["passed"]
     assert report["all_reduce"]["sums"] == [3, 3]
@@ -46,7 +46,7 @@ def test_a_problem_is_shown_with_what_to_do_and_status_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUSERVE_TPU_RUNTIME", "xla")
-    assert run() == 1
+    assert run_doctor() == 1
     text = capsys.readouterr().out
     assert "problem  environment  TPUSERVE_TPU_RUNTIME is 'xla'\n" in text
     assert "Set it to pjrt, tensorflow or emulated" in text
@@ -55,7 +55,7 @@ def test_a_problem_is_shown_with_what_to_do_and_status_1(
 
 @pytest.mark.parametrize("timeout", ["0", "-1", "soon"])
 def test_an_invalid_timeout_is_one_line(capsys: pytest.CaptureFixture[str], timeout: str) -> None:
-    assert run("--timeout", timeout) == 2
+    assert run_doctor("--timeout", timeout) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--timeout" in line
 

@@ -18,7 +18,7 @@ def sigint_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, previous)
 
 
-class Signalled:
+class SignalOnDelete:
     """Raises a signal when it is freed."""
 
     def __init__(self, number: int) -> None:
@@ -29,7 +29,7 @@ class Signalled:
 
 
 def free_and_go_on(number: int) -> None:
-    Signalled(number)
+    SignalOnDelete(number)
     time.sleep(60)
 
 

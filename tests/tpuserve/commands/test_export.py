@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-def run(*arguments: str) -> Result:
+def run_export(*arguments: str) -> Result:
     return CliRunner().invoke(cli.cli, ["export", *arguments])
 
 
@@ -25,7 +25,7 @@ def test_keras_file_becomes_a_saved_model_with_both_metagraphs(tmp_path: Path) -
     x = keras.Input([None, 2], name="x")
     path = tmp_path / "sums.keras"
     keras.Model(x, keras.ops.sum(x, axis=1)).save(path)
-    result = run(
+    result = run_export(
         *(str(path), str(tmp_path / "sums")),
         *("--input_shape", "?,3,2", "--allowed_batch_sizes", "4", "1", "--warm_up"),
     )
@@ -45,7 +45,7 @@ def test_keras_file_becomes_a_saved_model_with_both_metagraphs(tmp_path: Path) -
 
 @pytest.mark.parametrize("shape", ["x=", "0,2", "x=-1", "1,,2"])
 def test_shape_that_cannot_be_read_is_a_usage_error(shape: str) -> None:
-    result = run("model.keras", "out", "--input_shape", shape)
+    result = run_export("model.keras", "out", "--input_shape", shape)
     assert result.exit_code == 2
     assert "Give a value such as x=?,224,224,3" in result.output
 
@@ -55,7 +55,7 @@ def test_inspect_of_a_keras_file_names_the_command_that_exports_it(tmp_path: Pat
     keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]).save(path)
     inspected = CliRunner().invoke(cli.cli, ["inspect", str(path)])
     _, command = str(inspected.exception).split("tpuserve export ")
-    result = run(*command.split())
+    result = run_export(*command.split())
     assert result.exit_code == 0, result.output
     version = Path(result.output.strip())
     assert version.parent == tmp_path / "scores"

@@ -10,7 +10,7 @@ from tpuserve import cli
 from tpuserve.commands.inspect import inspect
 
 
-def run(*arguments: object) -> int:
+def run_inspect(*arguments: object) -> int:
     with pytest.raises(SystemExit) as exit_:
         cli.main(["inspect", *map(str, arguments)])
     assert isinstance(exit_.value.code, int)
@@ -18,14 +18,14 @@ def run(*arguments: object) -> int:
 
 
 def test_an_intact_model_is_shown_with_status_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(WORDS) == 0
+    assert run_inspect(WORDS) == 0
     printed = capsys.readouterr()
     assert "on the TPU   nothing" in printed.out
     assert printed.err == ""
 
 
 def test_json_is_one_object_for_each_directory(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(WORDS, WORDS, "--json") == 0
+    assert run_inspect(WORDS, WORDS, "--json") == 0
     decoder, text, directories = json.JSONDecoder(), capsys.readouterr().out, []
     while text:
         value, end = decoder.raw_decode(text)
@@ -40,7 +40,7 @@ def test_a_model_that_cannot_be_served_is_shown_with_status_1(
 ) -> None:
     directory = saved_models.copy_of_words(tmp_path / "1")
     (directory / "variables" / "variables.index").unlink()
-    assert run(directory, *options) == 1
+    assert run_inspect(directory, *options) == 1
     printed = capsys.readouterr()
     assert "serving_default" in printed.out
     assert "variables/variables.index is missing" in printed.out
@@ -56,7 +56,7 @@ def test_an_unreadable_model_is_one_line_with_status_1(
         (tmp_path / "saved_model.pb").mkdir()
     else:
         (tmp_path / "saved_model.pb").write_bytes(content)
-    assert run(tmp_path) == 1
+    assert run_inspect(tmp_path) == 1
     printed = capsys.readouterr()
     (line,) = printed.err.splitlines()
     assert line.startswith("Error: ")
@@ -71,5 +71,5 @@ def test_the_help_describes_output_and_exit_status() -> None:
 
 
 def test_an_empty_path_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("") == 1
+    assert run_inspect("") == 1
     assert capsys.readouterr().err.startswith("Error: DIRECTORY is empty. Name a directory")

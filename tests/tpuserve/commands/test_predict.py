@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models.save(tmp_path_factory.mktemp("model") / "1")
 
 
-def run(*arguments: Any) -> Result:
+def run_predict(*arguments: Any) -> Result:
     return CliRunner().invoke(predict, list(map(str, arguments)))
 
 
@@ -35,13 +35,13 @@ def test_the_report_has_rows_and_rates(model: Path, tmp_path: Path) -> None:
     rows = models.values(3).tolist()
     paths = [models.write_lines(tmp_path / f"{name}.jsonl", rows) for name in "ab"]
     out = tmp_path / "out"
-    result = run(model, "--inputs", *paths, "--outputs", out)
+    result = run_predict(model, "--inputs", *paths, "--outputs", out)
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert lines[0].startswith("metagraph: {serve} on CPU")
     assert lines[1].startswith("6 rows in ")
     assert lines[2] == f"wrote 2 files to {out}"
-    again = run(model, "--inputs", *paths, "--outputs", out, "--json")
+    again = run_predict(model, "--inputs", *paths, "--outputs", out, "--json")
     data = json.loads(again.output)
     assert (data["rows"], data["files"], data["skipped_files"]) == (0, 2, 2)
     assert data["rows_per_second"] == 0
@@ -49,16 +49,16 @@ def test_the_report_has_rows_and_rates(model: Path, tmp_path: Path) -> None:
 
 def test_errors_come_before_tensorflow_is_loaded(model: Path, tmp_path: Path) -> None:
     arguments = ("--inputs", tmp_path / "none", "--outputs", tmp_path / "out")
-    assert isinstance(run(model, *arguments).exception, InputFileNotFound)
-    assert isinstance(run(tmp_path / "none", *arguments).exception, SavedModelNotFound)
-    error = run(model, *arguments, "--signature", "serve").exception
+    assert isinstance(run_predict(model, *arguments).exception, InputFileNotFound)
+    assert isinstance(run_predict(tmp_path / "none", *arguments).exception, SavedModelNotFound)
+    error = run_predict(model, *arguments, "--signature", "serve").exception
     assert isinstance(error, SignatureNotFound)
     assert str(error) == (
         f"no signature 'serve' in {model}; found examples, name, serving_default, total. "
         f"Name one of those with --signature."
     )
     path = models.write_lines(tmp_path / "rows.jsonl", [])
-    result = run(model, "--inputs", path, "--outputs", path)
+    result = run_predict(model, "--inputs", path, "--outputs", path)
     assert result.exit_code == 2
     assert f"Directory '{path}' is a file." in result.output
 
@@ -107,7 +107,7 @@ def test_a_killed_run_continues_with_the_file_that_it_was_at(model: Path, tmp_pa
     before = complete.stat()
     second.unlink()
     models.write_records(second, records[10:])
-    result = run(*arguments)
+    result = run_predict(*arguments)
     assert result.exit_code == 0, result.output
     assert result.output.splitlines()[1].startswith("10 rows in ")
     assert complete.stat() == before

@@ -17,7 +17,7 @@ def variable(name: str, shape: list[int]) -> Any:
     return v1.get_variable(name, shape, use_resource=True, initializer=v1.ones_initializer())
 
 
-def write(
+def write_model(
     directory: Path,
     model: Callable[[Any], Any],
     shape: list[int | None],

@@ -13,12 +13,12 @@ def figures(*, seconds: float = 0.002, flops: float = 1e9, untimed: int = 0) -> 
     return CompileStats(flops, 1e7, 10**6, 2000, 30_000, 400_000, seconds, untimed, 0.5)
 
 
-def compiled(topology: CompileTarget, batch_size: int, stats: CompileStats) -> Compilation:
+def make_compilation(topology: CompileTarget, batch_size: int, stats: CompileStats) -> Compilation:
     """Return a compilation that succeeds."""
     return Compilation("serving_default", topology, batch_size, stats, None, 1, is_cached=False)
 
 
-def refused(topology: CompileTarget, batch_size: int, error: str) -> Compilation:
+def make_failed_compilation(topology: CompileTarget, batch_size: int, error: str) -> Compilation:
     """Return a compilation that fails."""
     return Compilation("serving_default", topology, batch_size, None, error, 1, is_cached=False)
 

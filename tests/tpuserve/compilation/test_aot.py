@@ -25,7 +25,7 @@ V5E = "v5e:1x1"
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("linear")
-    return exports.write(directory, exports.whole(exports.linear), [None, 16])
+    return exports.write_model(directory, exports.whole(exports.linear), [None, 16])
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_a_model_too_large_for_one_chip_fits_a_larger_chip(
         table = exports.variable("table", [70_000, 70_000])
         return exports.whole(lambda batch: batch @ table)(x)
 
-    directory = exports.write(
+    directory = exports.write_model(
         tmp_path, model, [None, 70_000], saved=lambda: [exports.variable("small", [])]
     )
     compile_report = aot.compile(directory, topologies=[V5E, "v5p:2x2x1"], batch_sizes=[1])
@@ -133,7 +133,7 @@ def test_an_op_without_a_tpu_kernel_is_an_error_for_every_topology(tmp_path: Pat
     def computation(x: Any) -> Any:
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 
-    directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
+    directory = exports.write_model(tmp_path, exports.whole(computation), [None, 16])
     compile_report = aot.compile(directory, topologies=[V5E, "v6e:1x1"], batch_sizes=[1])
     for compilation in compile_report.compilations:
         assert compilation.error is not None
@@ -148,7 +148,7 @@ def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None
         y = tf.while_loop(lambda n, _: n < 3, lambda n, y: (n + 1, y @ w), [tf.constant(0), x])[1]
         return tf.cond(tf.reduce_sum(y) > 0, lambda: y + v, lambda: y)
 
-    directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
+    directory = exports.write_model(tmp_path, exports.whole(computation), [None, 16])
     # Compile twice: the functions that the first compilation registered with TensorFlow's eager
     # runtime are gone by the second.
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_a_batch_size_above_the_allowed_ones_is_an_error(
         batched = tf.nondifferentiable_batch_function(1, 4, 1000, [2, 4])
         return batched(exports.whole(lambda batch: batch * 2.0))(x)
 
-    directory = exports.write(tmp_path, model, [None, 16])
+    directory = exports.write_model(tmp_path, model, [None, 16])
     compile_report = aot.compile(directory, topologies=[V5E])
     assert [compilation.batch_size for compilation in compile_report.compilations] == [2, 4]
     (above,) = aot.compile(directory, topologies=[V5E], batch_sizes=[5]).compilations
@@ -176,7 +176,7 @@ def test_a_node_with_a_colocation_constraint_is_compiled(tmp_path: Path) -> None
         table = exports.variable("table", [5, 3])
         return tf.nn.embedding_lookup(table, tf.cast(x[:, 0], tf.int32))
 
-    directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
+    directory = exports.write_model(tmp_path, exports.whole(computation), [None, 16])
     assert aot.compile(directory, topologies=[V5E], batch_sizes=[2]).passed
 
 
@@ -185,13 +185,13 @@ def test_rows_that_the_model_pads_are_noted(tmp_path: Path) -> None:
         batched = tf.nondifferentiable_batch_function(1, 4, 1000, [4])
         return batched(exports.whole(lambda batch: batch * 2.0))(x)
 
-    directory = exports.write(tmp_path, model, [None, 16])
+    directory = exports.write_model(tmp_path, model, [None, 16])
     compile_report = aot.compile(directory, topologies=[V5E], batch_sizes=[1])
     assert compile_report.notes == ("signature 'serving_default': the model pads 1 rows to 4",)
 
 
 def test_a_fixed_batch_is_compiled_as_it_is(tmp_path: Path) -> None:
-    directory = exports.write(tmp_path, exports.whole(exports.linear), [3, 16])
+    directory = exports.write_model(tmp_path, exports.whole(exports.linear), [3, 16])
     (compilation,) = aot.compile(directory, topologies=[V5E]).compilations
     assert (compilation.batch_size, compilation.error) == (3, None)
     with pytest.raises(InvalidInput, match="accepts batches of 3 rows"):
@@ -199,7 +199,9 @@ def test_a_fixed_batch_is_compiled_as_it_is(tmp_path: Path) -> None:
 
 
 def test_an_unknown_dimension_gets_the_assumed_size_and_a_note(tmp_path: Path) -> None:
-    directory = exports.write(tmp_path, exports.whole(lambda x: tf.reduce_sum(x, 1)), [None, None])
+    directory = exports.write_model(
+        tmp_path, exports.whole(lambda x: tf.reduce_sum(x, 1)), [None, None]
+    )
     compile_report = aot.compile(directory, topologies=[V5E], batch_sizes=[2], unknown_dimension=24)
     assert compile_report.passed
     assert compile_report.notes[0].endswith(
@@ -241,7 +243,7 @@ def test_what_cannot_be_compiled_is_refused(
     error: type[Exception],
     says: str,
 ) -> None:
-    directory = exports.write(tmp_path, model, [None, 16])
+    directory = exports.write_model(tmp_path, model, [None, 16])
     with pytest.raises(error, match=says):
         aot.compile(directory, **{"topologies": [V5E], **options})
 

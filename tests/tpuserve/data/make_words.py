@@ -58,7 +58,7 @@ def batched_on_tpu(identifiers: Any) -> tuple[Any, Any]:
     return scores, best
 
 
-def build(model: Callable[[Any], tuple[Any, Any]], vocabulary: Path) -> dict[str, Any]:
+def build_model(model: Callable[[Any], tuple[Any, Any]], vocabulary: Path) -> dict[str, Any]:
     asset = tf.constant(str(vocabulary))
     tf.add_to_collection(tf.GraphKeys.ASSET_FILEPATHS, asset)
     table = tf.lookup.StaticVocabularyTable(
@@ -100,7 +100,7 @@ def main() -> None:
     builder = tf.saved_model.Builder(str(DIRECTORY))
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(1)
-        signatures = build(on_cpu, vocabulary)
+        signatures = build_model(on_cpu, vocabulary)
         session.run([tf.global_variables_initializer(), tf.tables_initializer()])
         builder.add_meta_graph_and_variables(
             session,
@@ -113,7 +113,7 @@ def main() -> None:
     with tf.Graph().as_default():
         builder.add_meta_graph(
             ["serve", "tpu"],
-            build(batched_on_tpu, vocabulary),
+            build_model(batched_on_tpu, vocabulary),
             tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
             main_op=tf.tables_initializer(),
             strip_default_attrs=True,

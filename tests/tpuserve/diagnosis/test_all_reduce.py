@@ -11,7 +11,7 @@ FOUR_CHIPS = TpuHardware("v5e", 4, (Path("/dev/vfio/0"),), huge_pages=True)
 FOUR_DEVICES = ("TPU v5 lite",) * 4
 
 
-def check(result: AllReduce) -> list[Finding]:
+def list_findings(result: AllReduce) -> list[Finding]:
     return list(check_all_reduce(result, FOUR_CHIPS))
 
 
@@ -25,7 +25,7 @@ def test_each_of_four_cpu_devices_gets_the_sum_of_one_to_four(
     assert result.error == ""
     assert result.sums == (10, 10, 10, 10)
     assert result.is_correct
-    assert [finding.status for finding in check(result)] == [Status.OK]
+    assert [finding.status for finding in list_findings(result)] == [Status.OK]
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_a_library_that_cannot_start_is_an_error_of_one_line(
     result = run_all_reduce("cpu", timeout_s=300)
     assert result.error
     assert "\n" not in result.error
-    assert [finding.status for finding in check(result)] == [Status.PROBLEM]
+    assert [finding.status for finding in list_findings(result)] == [Status.PROBLEM]
 
 
 @pytest.mark.slow
@@ -46,13 +46,13 @@ def test_the_process_ends_at_the_time_limit() -> None:
 
 
 def test_a_wrong_sum_is_a_problem() -> None:
-    (finding,) = check(AllReduce("tpu", FOUR_DEVICES, "libtpu", sums=(10, 10, 10, 9)))
+    (finding,) = list_findings(AllReduce("tpu", FOUR_DEVICES, "libtpu", sums=(10, 10, 10, 9)))
     assert finding.status is Status.PROBLEM
     assert "sum to 10, 10, 10, 9, not to 10" in finding.message
 
 
 def test_fewer_devices_than_chips_are_a_note() -> None:
-    ok, note = check(AllReduce("tpu", FOUR_DEVICES[:2], "libtpu", 2**34, (3, 3)))
+    ok, note = list_findings(AllReduce("tpu", FOUR_DEVICES[:2], "libtpu", 2**34, (3, 3)))
     assert "2 devices of the platform tpu (TPU v5 lite), 16.0 GiB each; libtpu" in ok.message
     assert note.status is Status.NOTE
     assert note.message == "jax uses 2 of 4 chips"
@@ -67,6 +67,6 @@ def test_fewer_devices_than_chips_are_a_note() -> None:
     ],
 )
 def test_each_failure_of_a_tpu_says_what_to_do(error: str, advice: str) -> None:
-    (finding,) = check(AllReduce("tpu", error=error))
+    (finding,) = list_findings(AllReduce("tpu", error=error))
     assert finding.status is Status.PROBLEM
     assert finding.advice[0].startswith(advice)

@@ -7,7 +7,7 @@ from tpuserve.diagnosis.finding import Finding, Status
 from tpuserve.diagnosis.request import read_request
 
 
-def check(environ: dict[str, str], *, has_tpu: bool = True) -> list[Finding]:
+def list_not_ok(environ: dict[str, str], *, has_tpu: bool = True) -> list[Finding]:
     """Return the findings that are not ok."""
     findings = check_environment(environ, read_request(environ, has_tpu))
     return [finding for finding in findings if finding.status is not Status.OK]
@@ -19,7 +19,7 @@ def test_only_variables_about_tpus_are_shown() -> None:
 
 
 def test_an_empty_environment_is_no_finding() -> None:
-    assert check({}) == []
+    assert list_not_ok({}) == []
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_an_empty_environment_is_no_finding() -> None:
 def test_a_setting_that_a_tpu_run_fails_with_is_a_problem(
     environ: dict[str, str], says: str
 ) -> None:
-    (finding,) = check(environ)
+    (finding,) = list_not_ok(environ)
     assert finding.status is Status.PROBLEM
     assert finding.message.startswith(says)
     assert finding.advice
@@ -49,7 +49,7 @@ def test_a_setting_that_a_tpu_run_fails_with_is_a_problem(
     ],
 )
 def test_a_setting_that_may_surprise_is_a_note(environ: dict[str, str], says: str) -> None:
-    (finding,) = check(environ)
+    (finding,) = list_not_ok(environ)
     assert finding.status is Status.NOTE
     assert finding.message.startswith(says)
     assert finding.advice
@@ -59,11 +59,11 @@ def test_an_installed_library_and_the_own_host_are_no_finding(tmp_path: Path) ->
     library = tmp_path / "libtpu.so"
     library.touch()
     environ = {"TPU_LIBRARY_PATH": str(library), "TPU_WORKER_HOSTNAMES": "localhost"}
-    assert check({**environ, "JAX_PLATFORMS": "tpu,cpu"}) == []
+    assert list_not_ok({**environ, "JAX_PLATFORMS": "tpu,cpu"}) == []
 
 
 def test_the_cpu_platform_without_the_pjrt_runtime_has_no_effect() -> None:
-    (finding,) = check({"TPUSERVE_PJRT_PLATFORM": "cpu"}, has_tpu=False)
+    (finding,) = list_not_ok({"TPUSERVE_PJRT_PLATFORM": "cpu"}, has_tpu=False)
     assert finding.advice == ("Set TPUSERVE_TPU_RUNTIME=pjrt as well",)
     environ = {"TPUSERVE_PJRT_PLATFORM": "cpu", "TPUSERVE_TPU_RUNTIME": "pjrt"}
-    assert check(environ, has_tpu=False) == []
+    assert list_not_ok(environ, has_tpu=False) == []

@@ -17,7 +17,7 @@ TESTED = {
 }
 
 
-def check(
+def list_not_ok(
     versions: Mapping[str, str],
     request: RuntimeRequest = ON_TPU,
     python: tuple[int, int] = (3, 11),
@@ -28,11 +28,11 @@ def check(
 
 
 def test_tested_versions_are_no_finding() -> None:
-    assert check(INSTALLED) == []
+    assert list_not_ok(INSTALLED) == []
 
 
 def test_two_wheels_of_tensorflow_overwrite_each_other() -> None:
-    (finding, _) = check({**INSTALLED, "tensorflow-tpu": "2.20.0"})
+    (finding, _) = list_not_ok({**INSTALLED, "tensorflow-tpu": "2.20.0"})
     assert finding.status is Status.PROBLEM
     assert finding.message.startswith("tensorflow and tensorflow-tpu are installed together")
     assert finding.advice == (
@@ -41,14 +41,14 @@ def test_two_wheels_of_tensorflow_overwrite_each_other() -> None:
 
 
 def test_libtpu_and_its_nightly_overwrite_each_other() -> None:
-    findings = check({**INSTALLED, "libtpu-nightly": "0.0.42.2"})
+    findings = list_not_ok({**INSTALLED, "libtpu-nightly": "0.0.42.2"})
     assert [finding.status for finding in findings] == [Status.PROBLEM]
     assert "libtpu and libtpu-nightly" in findings[0].message
 
 
 @pytest.mark.parametrize("version", ["0.7.2", "0.11.0"])
 def test_a_version_outside_the_tested_range_is_a_problem(version: str) -> None:
-    (finding,) = check({**INSTALLED, "jax": version})
+    (finding,) = list_not_ok({**INSTALLED, "jax": version})
     assert finding.status is Status.PROBLEM
     assert finding.message == f"jax {version} was not tested: tested is jax<0.11,>=0.8"
     assert finding.advice == ("Run: pip install 'jax<0.11,>=0.8'",)
@@ -56,40 +56,40 @@ def test_a_version_outside_the_tested_range_is_a_problem(version: str) -> None:
 
 def test_tensorflow_tpu_is_held_to_the_versions_of_tensorflow() -> None:
     installed = {name: version for name, version in INSTALLED.items() if name != "tensorflow"}
-    (finding, _) = check({**installed, "tensorflow-tpu": "2.18.0"})
+    (finding, _) = list_not_ok({**installed, "tensorflow-tpu": "2.18.0"})
     assert "tensorflow-tpu 2.18.0 was not tested: tested is tensorflow<2.22" in finding.message
 
 
 def test_another_libtpu_than_that_of_jax_is_a_note_on_a_tpu_only() -> None:
     installed = {**INSTALLED, "libtpu": "0.0.52"}
-    (finding,) = check(installed)
+    (finding,) = list_not_ok(installed)
     assert finding.status is Status.NOTE
     assert finding.message == "libtpu 0.0.52 is not the version for jax 0.10.2: ==0.0.42.*"
-    assert check(installed, WITHOUT_TPU) == []
+    assert list_not_ok(installed, WITHOUT_TPU) == []
 
 
 def test_jax_without_libtpu_is_a_problem_on_a_tpu_and_a_note_elsewhere() -> None:
     installed = {name: version for name, version in INSTALLED.items() if name != "libtpu"}
-    (finding,) = check(installed)
+    (finding,) = list_not_ok(installed)
     assert finding.status is Status.PROBLEM
     assert finding.message.startswith("libtpu is not installed")
     assert finding.advice == ("Run: pip install 'tpuserve[tpu]'",)
-    assert check(installed, WITHOUT_TPU) == []
+    assert list_not_ok(installed, WITHOUT_TPU) == []
 
 
 def test_a_missing_jax_is_a_problem_on_a_tpu_and_a_note_elsewhere() -> None:
     installed = {"tensorflow": "2.21.0"}
-    assert [finding.status for finding in check(installed)] == [Status.PROBLEM]
-    assert [finding.status for finding in check(installed, WITHOUT_TPU)] == [Status.NOTE]
+    assert [finding.status for finding in list_not_ok(installed)] == [Status.PROBLEM]
+    assert [finding.status for finding in list_not_ok(installed, WITHOUT_TPU)] == [Status.NOTE]
 
 
 def test_python_3_10_has_no_tested_jax() -> None:
-    (finding,) = check({"tensorflow": "2.21.0"}, python=(3, 10))
+    (finding,) = list_not_ok({"tensorflow": "2.21.0"}, python=(3, 10))
     assert finding.advice == ("Use Python 3.11 or newer, then run: pip install 'tpuserve[tpu]'",)
 
 
 def test_the_runtime_of_tensorflow_needs_the_wheel_for_tpus() -> None:
-    (finding,) = check(INSTALLED, RuntimeRequest("tensorflow", "tpu", has_tpu=True))
+    (finding,) = list_not_ok(INSTALLED, RuntimeRequest("tensorflow", "tpu", has_tpu=True))
     assert "tensorflow-tpu is not installed" in finding.message
 
 

@@ -19,7 +19,7 @@ signatures = v1.saved_model.signature_def_utils
 FEATURES = {"x": tf.io.FixedLenFeature([2], tf.float32)}
 
 
-def write(tmp_path: Path, build: Any, requests: WarmUp, tag: str = "serve") -> list[Any]:
+def write_warm_up(tmp_path: Path, build: Any, requests: WarmUp, tag: str = "serve") -> list[Any]:
     """Write the warm-up file of a graph, and return its records.
 
     Args:
@@ -35,12 +35,12 @@ def write(tmp_path: Path, build: Any, requests: WarmUp, tag: str = "serve") -> l
     for name, array in built.items():
         meta_graph.signature_def[name].CopyFrom(array)
     count = warm_up.write_warm_up_file(tmp_path, meta_graph, requests)
-    records = read(tmp_path)
+    records = read_logs(tmp_path)
     assert len(records) == count
     return records
 
 
-def read(directory: Path) -> list[Any]:
+def read_logs(directory: Path) -> list[Any]:
     path = directory / "assets.extra" / "tf_serving_warmup_requests"
     records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
     return [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
@@ -73,7 +73,7 @@ def array(record: Any, alias: str) -> Any:
 
 
 def test_one_record_is_written_for_each_signature_and_batch_size(tmp_path: Path) -> None:
-    records = write(tmp_path, raw, WarmUp(batch_sizes=[3, 1]))
+    records = write_warm_up(tmp_path, raw, WarmUp(batch_sizes=[3, 1]))
     assert [array(log, "x").shape for log in records] == [(1, 2), (3, 2)]
     assert {log.predict_log.request.model_spec.signature_name for log in records} == {
         "serving_default"
@@ -81,17 +81,17 @@ def test_one_record_is_written_for_each_signature_and_batch_size(tmp_path: Path)
 
 
 def test_the_batch_sizes_are_those_that_the_graph_allows(tmp_path: Path) -> None:
-    records = write(tmp_path, batching, WarmUp())
+    records = write_warm_up(tmp_path, batching, WarmUp())
     assert [array(log, "x").shape for log in records] == [(2,), (8,)]
 
 
 def test_a_signature_of_a_fixed_size_gets_that_size(tmp_path: Path) -> None:
-    (record,) = write(tmp_path, lambda: raw(5), WarmUp(batch_sizes=[1, 8]))
+    (record,) = write_warm_up(tmp_path, lambda: raw(5), WarmUp(batch_sizes=[1, 8]))
     assert array(record, "x").shape == (5, 2)
 
 
 def test_each_method_has_requests_of_its_kind(tmp_path: Path) -> None:
-    classify, predict, regress = write(tmp_path, parsing, WarmUp(batch_sizes=[2]))
+    classify, predict, regress = write_warm_up(tmp_path, parsing, WarmUp(batch_sizes=[2]))
     kinds = [log.WhichOneof("log_type") for log in (classify, predict, regress)]
     assert kinds == ["classify_log", "predict_log", "regress_log"]
     for log in (classify.classify_log, regress.regress_log):
@@ -103,7 +103,7 @@ def test_each_method_has_requests_of_its_kind(tmp_path: Path) -> None:
 
 def test_given_rows_are_repeated_to_fill_a_batch(tmp_path: Path) -> None:
     rows = {"x": [[1.0, 2.0], [3.0, 4.0]], "w": ["a"]}
-    (record,) = write(tmp_path, raw, WarmUp(batch_sizes=[3], inputs=rows))
+    (record,) = write_warm_up(tmp_path, raw, WarmUp(batch_sizes=[3], inputs=rows))
     assert array(record, "x").tolist() == [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]
     assert array(record, "w").tolist() == [b"a", b"a", b"a"]
 
@@ -111,8 +111,8 @@ def test_given_rows_are_repeated_to_fill_a_batch(tmp_path: Path) -> None:
 def test_missing_inputs_are_generated_from_the_seed(tmp_path: Path) -> None:
     inputs = {"w": ["a"]}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        write(tmp_path / name, raw, WarmUp(inputs=inputs, seed=seed))
-    first, same, other = (array(read(tmp_path / name)[0], "x").tolist() for name in "abc")
+        write_warm_up(tmp_path / name, raw, WarmUp(inputs=inputs, seed=seed))
+    first, same, other = (array(read_logs(tmp_path / name)[0], "x").tolist() for name in "abc")
     assert first == same != other
 
 
@@ -131,7 +131,7 @@ def test_inputs_that_fit_no_signature_are_refused(
     tmp_path: Path, inputs: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ExportError, match=message):
-        write(tmp_path, raw, WarmUp(inputs=inputs))
+        write_warm_up(tmp_path, raw, WarmUp(inputs=inputs))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -152,12 +152,12 @@ def test_impossible_settings_are_refused(arguments: Any, error: Any) -> None:
 
 def test_more_records_than_a_server_takes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="1001 records, and TensorFlow Serving takes 1000"):
-        write(tmp_path, raw, WarmUp(batch_sizes=range(1, 1002)))
+        write_warm_up(tmp_path, raw, WarmUp(batch_sizes=range(1, 1002)))
 
 
 def test_a_model_that_is_not_served_has_no_warm_up(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="no metagraph has a signature that is served"):
-        write(tmp_path, raw, WarmUp(), tag="eval")
+        write_warm_up(tmp_path, raw, WarmUp(), tag="eval")
 
 
 def export(base: Path, requests: WarmUp, extra: dict[str, str] | None = None) -> Path:
@@ -168,7 +168,7 @@ def export(base: Path, requests: WarmUp, extra: dict[str, str] | None = None) ->
 
 
 def test_the_writer_writes_one_set_of_records_for_both_metagraphs(tmp_path: Path) -> None:
-    (record,) = read(export(tmp_path, WarmUp(inputs={"x": [[4.0]]})))
+    (record,) = read_logs(export(tmp_path, WarmUp(inputs={"x": [[4.0]]})))
     assert array(record, "x").tolist() == [[4.0]]
 
 

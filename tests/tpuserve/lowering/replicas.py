@@ -16,7 +16,7 @@ def config() -> Any:
     return v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
 
 
-def run(
+def run_replicas(
     computation: Callable[..., Any],
     inputs: Sequence[Sequence[Any]],
     *,

@@ -21,14 +21,14 @@ both = pytest.mark.parametrize("compiled", [True, False])
 
 @both
 def test_sum_over_all_replicas_reaches_every_replica(compiled: bool) -> None:
-    results, _ = replicas.run(
+    results, _ = replicas.run_replicas(
         lambda x: v1.tpu.cross_replica_sum(x * 2.0), [[1.0], [10.0], [100.0]], compiled=compiled
     )
     assert results == [222.0, 222.0, 222.0]
 
 
 def test_sum_over_groups_stays_within_each_group() -> None:
-    results, _ = replicas.run(
+    results, _ = replicas.run_replicas(
         lambda x: v1.tpu.cross_replica_sum(x, [[0, 2], [1, 3]]), [[1.0], [10.0], [100.0], [1000.0]]
     )
     assert results == [101.0, 1010.0, 101.0, 1010.0]
@@ -40,12 +40,12 @@ def test_all_to_all_gives_each_replica_its_slice_of_every_tensor() -> None:
             x, concat_dimension=0, split_dimension=0, split_count=2, group_assignment=[[0, 1]]
         )
 
-    results, _ = replicas.run(computation, [[[1.0, 2.0]], [[3.0, 4.0]]])
+    results, _ = replicas.run_replicas(computation, [[[1.0, 2.0]], [[3.0, 4.0]]])
     np.testing.assert_array_equal(results, [[1.0, 3.0], [2.0, 4.0]])
 
 
 def test_permute_moves_values_and_leaves_zeros() -> None:
-    results, _ = replicas.run(
+    results, _ = replicas.run_replicas(
         lambda x: tpu_ops.collective_permute(x, [[0, 1], [1, 2]]), [[1.0], [2.0], [3.0]]
     )
     assert results == [0.0, 1.0, 2.0]
@@ -59,7 +59,7 @@ def test_update_that_differs_runs_once_with_replica_0s_value(compiled: bool) -> 
         with tf.control_dependencies([v.assign_add(x, read_value=False)]):
             return before + x
 
-    results, variables = replicas.run(computation, [[10.0], [20.0]], compiled=compiled)
+    results, variables = replicas.run_replicas(computation, [[10.0], [20.0]], compiled=compiled)
     assert results == [11.0, 21.0]
     assert variables == {"v": 11.0}
 
@@ -75,7 +75,7 @@ def test_update_of_a_variable_with_divided_rows_runs_on_each_replica(compiled: b
         with tf.control_dependencies([update]):
             return tf.identity(row)
 
-    _, variables = replicas.run(computation, [[0], [1], [2]], compiled=compiled)
+    _, variables = replicas.run_replicas(computation, [[0], [1], [2]], compiled=compiled)
     assert variables["v"].tolist() == [1.0, 2.0, 3.0]
 
 
@@ -86,7 +86,7 @@ def test_read_after_an_update_sees_the_update_on_every_replica(compiled: bool) -
         with tf.control_dependencies([v.assign_add(5.0, read_value=False)]):
             return v.read_value() * x
 
-    results, variables = replicas.run(computation, [[1.0], [2.0]], compiled=compiled)
+    results, variables = replicas.run_replicas(computation, [[1.0], [2.0]], compiled=compiled)
     assert results == [6.0, 12.0]
     assert variables == {"v": 6.0}
 
@@ -101,7 +101,7 @@ def test_every_replica_reads_a_variable_before_its_update(compiled: bool) -> Non
             return tf.identity(gradient)
 
     # In each run g = 4 v + (1 + 2 + 3 + 4) and v += g: v is 10 and then 60, g is 10 and then 50.
-    results, variables = replicas.run(
+    results, variables = replicas.run_replicas(
         computation, [[1.0], [2.0], [3.0], [4.0]], compiled=compiled, times=2
     )
     assert results == [50.0] * 4
@@ -117,7 +117,7 @@ def test_xla_knows_shapes_from_variables_and_other_clusters() -> None:
         # cluster that reshapes: one from a variable, one also from x.
         return tf.reshape(total, tf.shape(v)) + tf.reshape(flat, tf.shape(v) + tf.shape(x) - [3, 2])
 
-    results, _ = replicas.run(computation, [[np.ones([3, 2])], [np.ones([3, 2])]])
+    results, _ = replicas.run_replicas(computation, [[np.ones([3, 2])], [np.ones([3, 2])]])
     np.testing.assert_array_equal(results[0], np.full([2, 3], 3.0))
 
 
@@ -125,8 +125,8 @@ def test_seeded_random_ops_differ_between_replicas_and_repeat_in_a_new_run() -> 
     def computation(x: Any) -> Any:
         return tf.random.uniform([], seed=7) + x
 
-    first, _ = replicas.run(computation, [[0.0], [0.0]], compiled=False)
-    again, _ = replicas.run(computation, [[0.0], [0.0]], compiled=False)
+    first, _ = replicas.run_replicas(computation, [[0.0], [0.0]], compiled=False)
+    again, _ = replicas.run_replicas(computation, [[0.0], [0.0]], compiled=False)
     assert first[0] != first[1]
     assert first == again
 
@@ -147,7 +147,7 @@ def test_outside_compilation_runs_for_each_replica_between_compiled_clusters(
         )
         return tf.ensure_shape(on_host, []) + 1.0
 
-    results, _ = replicas.run(computation, [[1.0], [2.0]], compiled=compiled)
+    results, _ = replicas.run_replicas(computation, [[1.0], [2.0]], compiled=compiled)
     assert results == [103.0, 105.0]
     assert sorted(values) == [2.0, 4.0]
 
@@ -169,7 +169,7 @@ def test_replicas_communicate_inside_of_branches_and_loops(compiled: bool) -> No
 
     # The values on the replicas are (1, 2); the sum makes (3, 3), adding 1 makes (4, 4), and the
     # second sum makes (8, 8).
-    results, _ = replicas.run(computation, [[1.0], [2.0]], compiled=compiled)
+    results, _ = replicas.run_replicas(computation, [[1.0], [2.0]], compiled=compiled)
     assert results == [8.0, 8.0]
 
 
@@ -178,7 +178,7 @@ def test_branch_with_a_collective_is_refused_if_replicas_may_disagree() -> None:
         return tf.cond(x > 1.5, lambda: v1.tpu.cross_replica_sum(x), lambda: x)
 
     with control_flow_v2(), pytest.raises(LoweringError, match="replicas may disagree"):
-        replicas.run(computation, [[1.0], [2.0]])
+        replicas.run_replicas(computation, [[1.0], [2.0]])
 
 
 def control_flow_v2() -> Any:
@@ -232,8 +232,8 @@ def test_op_that_xla_cannot_compile_is_refused_by_name_only_when_compiled() -> N
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="AsString"):
-        replicas.run(computation, [[1.5], [2.5]])
-    results, _ = replicas.run(computation, [[1.5], [2.5]], compiled=False)
+        replicas.run_replicas(computation, [[1.5], [2.5]])
+    results, _ = replicas.run_replicas(computation, [[1.5], [2.5]], compiled=False)
     assert results == [1.5, 2.5]
 
 
@@ -246,7 +246,7 @@ def test_function_updates_once_and_gives_each_replica_its_own_result(compiled: b
         return x * before + v.read_value()
 
     # The results are x * before + (1 + 10): 1 * 2 + 11 and 10 * 2 + 11.
-    results, variables = replicas.run(
+    results, variables = replicas.run_replicas(
         lambda x: use_and_update(replicas.variable(value=2.0), x),
         [[1.0], [10.0]],
         compiled=compiled,
@@ -268,7 +268,7 @@ def test_branches_and_loops_update_once_and_give_each_replica_its_own_result(
         return x
 
     # v is 1, 2 and 2 after each iteration.
-    results, variables = replicas.run(
+    results, variables = replicas.run_replicas(
         lambda x: count_to_two(replicas.variable(), x), [[1.0], [10.0]], compiled=compiled
     )
     assert results == [6.0, 15.0]
@@ -286,7 +286,7 @@ def test_update_on_which_replicas_disagree_is_refused_if_its_result_is_used() ->
         return tf.cond(x > 1.5, update, lambda: x)
 
     with control_flow_v2(), pytest.raises(LoweringError, match="updates a variable and gives"):
-        replicas.run(computation, [[1.0], [2.0]])
+        replicas.run_replicas(computation, [[1.0], [2.0]])
 
 
 def test_loop_with_a_collective_is_refused_if_replicas_may_disagree() -> None:
@@ -294,7 +294,7 @@ def test_loop_with_a_collective_is_refused_if_replicas_may_disagree() -> None:
         return tf.while_loop(lambda y: y < 10.0, lambda y: v1.tpu.cross_replica_sum(y), [x])
 
     with control_flow_v2(), pytest.raises(LoweringError, match="replicas may disagree"):
-        replicas.run(computation, [[1.0], [20.0]])
+        replicas.run_replicas(computation, [[1.0], [20.0]])
 
 
 @both
@@ -308,7 +308,7 @@ def test_gradients_of_a_function_with_a_collective(compiled: bool) -> None:
         return tf.gradients(loss(x, weight), [weight])[0]
 
     # The loss is on both replicas, and both contribute to the gradient: 2 * (2 * weight * x).
-    results, _ = replicas.run(computation, [[1.0], [10.0]], compiled=compiled)
+    results, _ = replicas.run_replicas(computation, [[1.0], [10.0]], compiled=compiled)
     assert results == [8.0, 80.0]
 
 
@@ -321,7 +321,7 @@ def test_replicas_communicate_in_one_of_several_branches(compiled: bool) -> None
         )
 
     with control_flow_v2():
-        results, _ = replicas.run(computation, [[1.0], [10.0]], compiled=compiled)
+        results, _ = replicas.run_replicas(computation, [[1.0], [10.0]], compiled=compiled)
     assert results == [11.0, 11.0]
 
 
@@ -333,7 +333,7 @@ def test_replica_id_differs_between_replicas(compiled: bool) -> None:
         own = tf.scatter_nd([[xla.replica_id()]], [x], [3])
         return v1.tpu.cross_replica_sum(own)
 
-    results, _ = replicas.run(computation, [[1.0], [10.0], [100.0]], compiled=compiled)
+    results, _ = replicas.run_replicas(computation, [[1.0], [10.0], [100.0]], compiled=compiled)
     np.testing.assert_array_equal(results, [[1.0, 10.0, 100.0]] * 3)
 
 
@@ -344,7 +344,9 @@ def test_generator_gives_all_replicas_equal_numbers_and_advances_once(compiled: 
             generator = tf.random.Generator.from_state([0, 0, 0], alg="philox")
         return generator.uniform([]) + x
 
-    results, variables = replicas.run(computation, [[0.0], [0.0], [0.0]], compiled=compiled)
+    results, variables = replicas.run_replicas(
+        computation, [[0.0], [0.0], [0.0]], compiled=compiled
+    )
     assert results[0] == results[1] == results[2]
     (state,) = variables.values()
     # Philox's counter advances by 256 in each call.

@@ -17,7 +17,7 @@ def refuse(node: Any, function: str) -> None:
     raise UnsupportedOnTpu(f"{node.op} in {function!r}")
 
 
-def replaced(monkeypatch: pytest.MonkeyPatch, reduction: str) -> Any:
+def replace_new_collective(monkeypatch: pytest.MonkeyPatch, reduction: str) -> Any:
     """Replace the only node of a graph, of an op that the op table has as a new collective."""
     spec = OpSpec("CrossReplicaMean", OpKind.COLLECTIVE, reduction=reduction)
     monkeypatch.setitem(op_table.SPECS, spec.op, spec)
@@ -30,11 +30,11 @@ def replaced(monkeypatch: pytest.MonkeyPatch, reduction: str) -> Any:
 def test_new_reduction_becomes_the_xla_reduction_of_its_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    node = replaced(monkeypatch, "Mean")
+    node = replace_new_collective(monkeypatch, "Mean")
     assert (node.op, node.attr["reduce_op"].s) == ("XlaAllReduce", b"Mean")
     assert list(node.input) == ["x", "groups"]
 
 
 def test_new_collective_without_a_custom_call_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedOnTpu, match="CrossReplicaMean in ''"):
-        replaced(monkeypatch, "")
+        replace_new_collective(monkeypatch, "")

@@ -37,7 +37,7 @@ def store(directory: Path, device: Any, content: str = "double") -> Path:
     return directory / f"{key}.executable"
 
 
-def find(directory: Path, device: Any, content: str = "double") -> Any:
+def find_executable(directory: Path, device: Any, content: str = "double") -> Any:
     cache = ExecutableCache(directory)
     return cache.find(cache.make_key(device, content), device)
 
@@ -46,9 +46,9 @@ def test_stored_executable_is_found_by_another_cache_of_the_directory(
     tmp_path: Path, device: Any
 ) -> None:
     store(tmp_path / "new" / "executables", device)
-    executable = find(tmp_path / "new" / "executables", device)
+    executable = find_executable(tmp_path / "new" / "executables", device)
     assert executable(np.ones(3, np.float32)).tolist() == [2, 2, 2]
-    assert find(tmp_path / "new" / "executables", device, "triple") is None
+    assert find_executable(tmp_path / "new" / "executables", device, "triple") is None
 
 
 _FIND = """
@@ -79,10 +79,10 @@ def test_damaged_file_counts_as_none_and_is_reported(
 ) -> None:
     path = store(tmp_path, device)
     path.write_bytes(path.read_bytes()[:size])
-    assert find(tmp_path, device) is None
+    assert find_executable(tmp_path, device) is None
     assert caplog.messages == [f"{path} is compiled again: the file is damaged"]
     store(tmp_path, device)
-    assert find(tmp_path, device) is not None
+    assert find_executable(tmp_path, device) is not None
 
 
 def test_nothing_is_stored_without_a_directory(device: Any) -> None:
@@ -130,7 +130,7 @@ def test_read_only_directory_is_read_and_reported(
     store(tmp_path, device)
     # Replace os.access: the tests may run as root, who can write to every directory.
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    assert find(tmp_path, device) is not None
+    assert find_executable(tmp_path, device) is not None
     store(tmp_path, device, "triple")
     assert len(os.listdir(tmp_path)) == 1
     assert all("cannot be written" in record.message for record in caplog.records)
@@ -141,7 +141,7 @@ def test_directory_that_others_may_write_is_not_used(
 ) -> None:
     store(tmp_path, device)
     tmp_path.chmod(0o777)
-    assert find(tmp_path, device) is None
+    assert find_executable(tmp_path, device) is None
     assert "other users can write to it" in caplog.text
 
 
@@ -167,7 +167,7 @@ def test_files_that_another_process_deletes_meanwhile_do_no_harm(
 
     with monkeypatch.context() as patch:
         patch.setattr(executable_cache.pickle, "loads", delete_and_load)  # type: ignore[attr-defined]
-        assert find(tmp_path, device)(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+        assert find_executable(tmp_path, device)(np.ones(3, np.float32)).tolist() == [2, 2, 2]
 
     # `glob` lists a link whose target is missing, as it lists a file that is deleted after that.
     (tmp_path / "deleted.executable").symlink_to(tmp_path / "missing")

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.pjrt_devices import pjrt_devices
-from tests.tpuserve.pjrt.tpu_programs import REPLICAS, build, make_step, send, v1, variable
+from tests.tpuserve.pjrt.tpu_programs import REPLICAS, build_program, make_step, send, v1, variable
 from tpuserve.errors import DeviceMemoryExhausted, UnsupportedOnTpu
 from tpuserve.pjrt.replica_step import ReplicaStep
 from tpuserve.pjrt.step_program import StepProgram
@@ -24,7 +24,7 @@ def devices() -> Iterator[tuple[Any, ...]]:
         yield cpu_devices
 
 
-def run(
+def run_steps(
     step: ReplicaStep,
     devices: Any,
     count: int = 1,
@@ -67,7 +67,7 @@ def test_sum_over_replicas_updates_the_variable_in_each_step(devices: Any) -> No
     assert replica_step.changed_variables == (0,)
     assert replica_step.iterations == "iterations:0"
     # A step adds 3 * (0 + 1 + 2 + 3).
-    assert run(replica_step, devices, 5)[2] == {"total": 90.0}
+    assert run_steps(replica_step, devices, 5)[2] == {"total": 90.0}
 
 
 def test_sum_in_groups_and_in_a_branch_and_in_a_loop(devices: Any) -> None:
@@ -82,7 +82,7 @@ def test_sum_in_groups_and_in_a_branch_and_in_a_loop(devices: Any) -> None:
         return send(pairs, branch, loop)
 
     v1.enable_control_flow_v2()
-    (pairs, branch, loop), _, _ = run(make_step(step), devices)
+    (pairs, branch, loop), _, _ = run_steps(make_step(step), devices)
     np.testing.assert_array_equal(pairs[:, 0, 0], [1, 1, 5, 5])
     np.testing.assert_array_equal(branch[:, 0, 0], [6, 6, 6, 6])
     np.testing.assert_array_equal(loop[:, 0, 0], [18, 19, 20, 21])
@@ -100,7 +100,7 @@ def test_all_to_all_and_permute_move_rows_between_replicas(devices: Any) -> None
         moved = tf.raw_ops.CollectivePermute(input=batch, source_target_pairs=[[0, 1], [1, 2]])
         return send(exchanged, moved)
 
-    (exchanged, moved), _, _ = run(make_step(step, (4,)), devices)
+    (exchanged, moved), _, _ = run_steps(make_step(step, (4,)), devices)
     np.testing.assert_array_equal(exchanged[2, 0], [[0, 1, 2, 3]])
     np.testing.assert_array_equal(moved[:, 0, 0], [0, 0, 1, 0])
 
@@ -128,10 +128,10 @@ def noise(batch: Any, iteration: Any) -> Any:
 
 def test_random_numbers_differ_by_seed_step_op_and_replica_and_repeat(devices: Any) -> None:
     step = make_step(noise)
-    first, _, _ = run(step, devices, 4)
-    again, _, _ = run(step, devices, 2, first=2)
+    first, _, _ = run_steps(step, devices, 4)
+    again, _, _ = run_steps(step, devices, 2, first=2)
     np.testing.assert_array_equal(first[0][:, 2:], again[0])
-    other_seed, _, _ = run(step, devices, 4, seed=8)
+    other_seed, _, _ = run_steps(step, devices, 4, seed=8)
     # All random numbers differ: two for each of 4 replicas, 4 steps, 2 ops and 2 seeds.
     uniform = np.concatenate([first[0], first[2], other_seed[0], other_seed[2]])
     assert len(np.unique(uniform)) == 2 * 4 * 4 * 2 * 2
@@ -153,7 +153,7 @@ def test_random_numbers_differ_in_each_iteration_and_call_of_a_function(devices:
         return send(tf.concat([drawn, draw(), draw()], 0))
 
     v1.enable_control_flow_v2()
-    (drawn,), _, _ = run(make_step(step), devices, 2)
+    (drawn,), _, _ = run_steps(make_step(step), devices, 2)
     assert len(np.unique(drawn)) == drawn.size == 4 * 2 * 5
 
 
@@ -166,7 +166,7 @@ def test_step_that_sends_in_a_branch_says_when_it_sends(devices: Any) -> None:
         return tf.cond(tf.equal(iteration % 3, 0), sending, lambda: tf.constant(False))
 
     v1.enable_control_flow_v2()
-    (batch,), is_sent, _ = run(make_step(step), devices, 4, earlier_steps=2)
+    (batch,), is_sent, _ = run_steps(make_step(step), devices, 4, earlier_steps=2)
     # The run has the steps 2 to 5 of the loop, of which only step 3 is a multiple of three.
     assert is_sent == [False, True, False, False]
     np.testing.assert_array_equal(batch[:, 1, 0], [0, 1, 2, 3])
@@ -184,7 +184,7 @@ def test_step_that_sends_in_a_branch_says_when_it_sends(devices: Any) -> None:
     ],
 )
 def test_op_without_a_way_is_named_with_function_and_line(op: str, step: Any) -> None:
-    graph = build(step)
+    graph = build_program(step)
     with pytest.raises(UnsupportedOnTpu, match=rf"{op}.*model.py:12"):
         ReplicaStep(graph, lambda node: f"model.py:12 {node}").export("cpu")
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.pjrt_devices import pjrt_devices
-from tests.tpuserve.pjrt.tpu_programs import REPLICAS, build, make_step, send, v1, variable
+from tests.tpuserve.pjrt.tpu_programs import REPLICAS, build_program, make_step, send, v1, variable
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph import row_sharding
 from tpuserve.graph.row_sharding import DIV, MOD, RowSharding
@@ -36,7 +36,7 @@ def devices() -> Iterator[tuple[Any, ...]]:
         yield cpu_devices
 
 
-def divided(name: str, strategy: str, rows: int = ROWS, dim: int = DIM) -> Any:
+def divided_variable(name: str, strategy: str, rows: int = ROWS, dim: int = DIM) -> Any:
     """The handle of a variable [rows, dim] whose rows are divided."""
     handle = variable(name, (rows, dim)).handle
     handle.op._set_attr(row_sharding.ATTRIBUTE, tf.compat.v1.AttrValue(s=strategy.encode()))
@@ -51,7 +51,7 @@ def update(strategy: str, rows: int = ROWS, dim: int = DIM) -> Any:
     sharding = RowSharding(strategy, rows, REPLICAS)
 
     def step(batch: Any, iteration: Any) -> Any:
-        table, last = (divided(name, strategy, rows, dim) for name in ("table", "last"))
+        table, last = (divided_variable(name, strategy, rows, dim) for name in ("table", "last"))
         replica, ids = tf.cast(batch[0], tf.int32), tf.cast(batch[1:], tf.int32)
         is_own = tf.equal(sharding.owner(ids), replica)[:, None]
         # A gather of a row of another replica gives some row, which the replica does not use.
@@ -125,10 +125,10 @@ class RecordingCache(ExecutableCache):
 
     def __init__(self) -> None:
         super().__init__(None)
-        self.compiled: Any = None
+        self.executable: Any = None
 
     def store(self, key: str, compiled: Any) -> None:
-        self.compiled = compiled
+        self.executable = compiled
 
 
 @both_strategies
@@ -138,13 +138,13 @@ def test_no_device_ever_has_memory_for_all_rows(strategy: str, devices: Any) -> 
     step = make_step(update(strategy, rows, dim), (1 + len(IDS),))
     program, _ = make_program(step, devices, cache=cache, checked=[0])
     dispatch(program, IDS, 4)
-    memory, part = cache.compiled.memory_analysis(), rows * dim * 4 // REPLICAS
+    memory, part = cache.executable.memory_analysis(), rows * dim * 4 // REPLICAS
     # Two variables, which are updated in place, and some bytes for the batches and the results.
     assert memory.argument_size_in_bytes < 2.1 * part
     assert memory.alias_size_in_bytes == 2 * part
     # XLA does not copy the rows. The check for finite values has a byte for each float.
     assert memory.temp_size_in_bytes < part // 4 + 1024
-    text = cache.compiled.as_text()
+    text = cache.executable.as_text()
     assert "all-gather" not in text
     assert not re.search(rf"\[{rows},", text)
 
@@ -186,7 +186,7 @@ def test_rows_with_nan_on_one_device_are_reported_and_padding_is_not(
 def test_use_of_a_divided_variable_without_its_rows_is_refused_with_its_line(
     op: str, use: Any
 ) -> None:
-    graph = build(lambda batch, iteration: tf.group(use(divided("table", DIV))))
+    graph = build_program(lambda batch, iteration: tf.group(use(divided_variable("table", DIV))))
     with pytest.raises(
         UnsupportedOnTpu, match=rf"{op}.*model.py:12.*, uses a variable whose rows are divided"
     ):

@@ -11,7 +11,7 @@ v1 = tf.compat.v1
 REPLICAS = 4
 
 
-def build(
+def build_program(
     step: Callable[[Any, Any], Any], shape: tuple[int | None, ...] = (3,), dtype: Any = tf.float32
 ) -> Any:
     """Build a program whose loop runs a step on four replicas; return its GraphDef.
@@ -56,4 +56,4 @@ def variable(name: str, shape: tuple[int, ...] = ()) -> Any:
 def make_step(
     step: Callable[[Any, Any], Any], shape: tuple[int | None, ...] = (3,), dtype: Any = tf.float32
 ) -> ReplicaStep:
-    return ReplicaStep(build(step, shape, dtype))
+    return ReplicaStep(build_program(step, shape, dtype))

@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models.save(tmp_path_factory.mktemp("model") / "1")
 
 
-def run(model: Path, tmp_path: Path, path: Path | str, **options: Any) -> PredictionReport:
+def run_predict(model: Path, tmp_path: Path, path: Path | str, **options: Any) -> PredictionReport:
     options = {"batch_size": 4, **options}
     return predict(model, [str(path)], tmp_path / "out", **options)
 
@@ -51,7 +51,7 @@ def test_examples_become_prediction_logs(model: Path, tmp_path: Path, signature:
     x = models.values(10)
     records = [models.example(row) for row in x]
     path = models.write_records(tmp_path / "data.tfrecord", records)
-    report = run(model, tmp_path, path, signature_name=signature)
+    report = run_predict(model, tmp_path, path, signature_name=signature)
     assert (report.rows, report.files, report.skipped_files) == (10, 1, 0)
     logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
     assert len(logs) == 10
@@ -69,7 +69,7 @@ def test_compressed_files_are_decompressed(model: Path, tmp_path: Path) -> None:
     plain = models.write_records(tmp_path / "plain", [models.example(row) for row in x])
     path = tmp_path / "data.tfrecord.gz"
     path.write_bytes(gzip.compress(plain.read_bytes()))
-    run(model, tmp_path, path)
+    run_predict(model, tmp_path, path)
     logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
     np.testing.assert_array_equal(models.outputs(logs, "y"), 2 * x)
 
@@ -80,7 +80,7 @@ def test_requests_of_several_rows_get_their_rows_back(model: Path, tmp_path: Pat
     messages = [models.request(part) for part in parts]
     records = [message.SerializeToString() for message in messages]
     path = models.write_records(tmp_path / "data.tfrecord", records)
-    report = run(model, tmp_path, path, input_format=InputFormat.REQUESTS)
+    report = run_predict(model, tmp_path, path, input_format=InputFormat.REQUESTS)
     assert report.rows == 9
     logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
     assert [log.request for log in logs] == messages
@@ -98,7 +98,7 @@ def test_logged_requests_keep_their_signature_and_output_filter(
         models.request(x, "total"),
     ]
     path = models.write_records(tmp_path / "data", [models.log(request) for request in requests])
-    run(model, tmp_path, path, input_format=InputFormat.PREDICTION_LOGS)
+    run_predict(model, tmp_path, path, input_format=InputFormat.PREDICTION_LOGS)
     logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
     assert [set(log.response.outputs) for log in logs] == [{"sum"}, {"sum", "y"}, {"total"}]
     assert logs[2].response.outputs["total"].tensor_shape.dim == []
@@ -108,7 +108,7 @@ def test_json_lines_have_named_inputs_or_a_single_value(model: Path, tmp_path: P
     x = models.values(6)
     rows = [{"x": row.tolist()} for row in x[:5]] + [x[5].tolist()]
     path = models.write_lines(tmp_path / "data.jsonl", rows)
-    run(model, tmp_path, path, output_format=OutputFormat.JSON_LINES)
+    run_predict(model, tmp_path, path, output_format=OutputFormat.JSON_LINES)
     lines = (tmp_path / "out" / f"{FIRST}.jsonl").read_text().splitlines()
     predictions = [json.loads(line) for line in lines]
     y = np.array([prediction["y"] for prediction in predictions], np.float32)
@@ -120,7 +120,7 @@ def test_strings_are_text_or_base64(model: Path, tmp_path: Path) -> None:
     rows = [{"text": "ä", "number": 1}, {"text": {"b64": "/w=="}, "number": 2}]
     path = models.write_lines(tmp_path / "data.jsonl", rows)
     options = {"signature_name": "name", "output_format": OutputFormat.JSON_LINES}
-    run(model, tmp_path, path, **options)
+    run_predict(model, tmp_path, path, **options)
     lines = (tmp_path / "out" / f"{FIRST}.jsonl").read_text().splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["ä-1", {"b64": "/y0y"}]
 
@@ -128,7 +128,7 @@ def test_strings_are_text_or_base64(model: Path, tmp_path: Path) -> None:
 def test_parquet_has_a_column_for_each_output(model: Path, tmp_path: Path) -> None:
     x = models.values(6)
     path = models.write_lines(tmp_path / "data.jsonl", x.tolist())
-    run(model, tmp_path, path, output_format=OutputFormat.PARQUET)
+    run_predict(model, tmp_path, path, output_format=OutputFormat.PARQUET)
     table = pq.read_table(tmp_path / "out" / f"{FIRST}.parquet")
     assert table.column_names == ["sum", "y"]
     np.testing.assert_array_equal(np.array(table["y"].to_pylist(), np.float32), 2 * x)
@@ -137,7 +137,7 @@ def test_parquet_has_a_column_for_each_output(model: Path, tmp_path: Path) -> No
 
 def test_an_empty_file_gives_an_empty_file_with_columns(model: Path, tmp_path: Path) -> None:
     path = models.write_lines(tmp_path / "data.jsonl", [])
-    run(model, tmp_path, path, output_format=OutputFormat.PARQUET)
+    run_predict(model, tmp_path, path, output_format=OutputFormat.PARQUET)
     table = pq.read_table(tmp_path / "out" / f"{FIRST}.parquet")
     assert (table.num_rows, table.column_names) == (0, ["sum", "y"])
 
@@ -148,7 +148,7 @@ def test_engines_give_the_same_rows_with_a_smaller_last_batch(
 ) -> None:
     x = models.values(6)
     path = models.write_lines(tmp_path / "data.jsonl", x.tolist())
-    run(model, tmp_path, path, runtime=engine, tags=tags.SERVE)
+    run_predict(model, tmp_path, path, runtime=engine, tags=tags.SERVE)
     logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
     np.testing.assert_array_equal(models.outputs(logs, "y"), 2 * x)
 
@@ -168,11 +168,11 @@ def test_a_cut_file_is_an_error_and_the_run_continues_with_it(model: Path, tmp_p
     whole = cut.read_bytes()
     cut.write_bytes(whole[:-7])
     with pytest.raises(DamagedInputFile, match=r"b\.tfrecord: record 9 is damaged: .* 7 bytes"):
-        run(model, tmp_path, tmp_path / "*.tfrecord")
+        run_predict(model, tmp_path, tmp_path / "*.tfrecord")
     assert names(out) == ["predict.json", "predictions-00000-of-00003.tfrecord"]
     first = os.stat(out / "predictions-00000-of-00003.tfrecord")
     cut.write_bytes(whole)
-    report = run(model, tmp_path, tmp_path / "*.tfrecord")
+    report = run_predict(model, tmp_path, tmp_path / "*.tfrecord")
     assert (report.files, report.skipped_files, report.rows) == (3, 1, 20)
     assert os.stat(out / "predictions-00000-of-00003.tfrecord") == first
     files = sorted(out.glob("*.tfrecord"))
@@ -194,7 +194,7 @@ def test_no_cut_goes_unnoticed(
     else:
         path.write_bytes(path.read_bytes()[: len(path.read_bytes()) * 3 // 4 + remaining_bytes])
     with pytest.raises((DamagedInputFile, InvalidJson), match="data"):
-        run(model, tmp_path, path)
+        run_predict(model, tmp_path, path)
     assert not (tmp_path / "out").exists()
 
 
@@ -202,18 +202,18 @@ def test_an_error_in_the_first_file_leaves_no_directory(model: Path, tmp_path: P
     path = tmp_path / "data.tfrecord"
     path.write_bytes(b"this is no TFRecord file")
     with pytest.raises(DamagedInputFile, match="record 0 is damaged"):
-        run(model, tmp_path, path)
+        run_predict(model, tmp_path, path)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_run_of_other_arguments_is_refused(model: Path, tmp_path: Path) -> None:
     write_three_files(tmp_path)
-    run(model, tmp_path, tmp_path / "a.tfrecord")
+    run_predict(model, tmp_path, tmp_path / "a.tfrecord")
     before = names(tmp_path / "out")
     with pytest.raises(OutputOfAnotherRun, match="differs in: inputs"):
-        run(model, tmp_path, tmp_path / "b.tfrecord")
+        run_predict(model, tmp_path, tmp_path / "b.tfrecord")
     with pytest.raises(OutputOfAnotherRun, match="differs in: signature, output-format"):
-        run(
+        run_predict(
             model,
             tmp_path,
             tmp_path / "a.tfrecord",
@@ -222,7 +222,7 @@ def test_a_run_of_other_arguments_is_refused(model: Path, tmp_path: Path) -> Non
         )
     (tmp_path / "a.tfrecord").write_bytes((tmp_path / "b.tfrecord").read_bytes()[:50])
     with pytest.raises(OutputOfAnotherRun, match=r"a\.tfrecord has changed"):
-        run(model, tmp_path, tmp_path / "a.tfrecord")
+        run_predict(model, tmp_path, tmp_path / "a.tfrecord")
     assert names(tmp_path / "out") == before
 
 
@@ -231,23 +231,23 @@ def test_a_directory_of_other_files_is_refused(model: Path, tmp_path: Path) -> N
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").touch()
     with pytest.raises(OutputOfAnotherRun, match=r"thesis\.tex, and no predict\.json"):
-        run(model, tmp_path, tmp_path / "a.tfrecord")
+        run_predict(model, tmp_path, tmp_path / "a.tfrecord")
     assert names(tmp_path / "out") == ["thesis.tex"]
     for text in ("{", "[]"):
         (tmp_path / "out" / "predict.json").write_text(text)
         with pytest.raises(OutputOfAnotherRun, match="another run"):
-            run(model, tmp_path, tmp_path / "a.tfrecord")
+            run_predict(model, tmp_path, tmp_path / "a.tfrecord")
 
 
 def test_a_description_without_states_is_of_another_run(model: Path, tmp_path: Path) -> None:
     write_three_files(tmp_path)
-    run(model, tmp_path, tmp_path / "a.tfrecord")
+    run_predict(model, tmp_path, tmp_path / "a.tfrecord")
     description = tmp_path / "out" / "predict.json"
     entries = json.loads(description.read_text())
     del entries["input-states"]
     description.write_text(json.dumps(entries))
     with pytest.raises(OutputOfAnotherRun, match="differs in: input-states"):
-        run(model, tmp_path, tmp_path / "a.tfrecord")
+        run_predict(model, tmp_path, tmp_path / "a.tfrecord")
 
 
 def test_a_directory_that_another_run_writes_is_refused(model: Path, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_directory_that_another_run_writes_is_refused(model: Path, tmp_path: P
         OutputDirectory(tmp_path / "out", description, ".tfrecord"),
         pytest.raises(OutputOfAnotherRun, match="in use by another process"),
     ):
-        run(model, tmp_path, path)
+        run_predict(model, tmp_path, path)
     assert not (tmp_path / "out").exists()
 
 
@@ -278,7 +278,7 @@ def test_an_invalid_line_is_named(model: Path, tmp_path: Path, line: str, messag
     path = tmp_path / "data.jsonl"
     path.write_text('{"x": [1, 2]}\n' + line + "\n")
     with pytest.raises(InvalidJson, match=message):
-        run(model, tmp_path, path)
+        run_predict(model, tmp_path, path)
     assert not (tmp_path / "out").exists()
 
 
@@ -291,7 +291,7 @@ def test_numbers_out_of_range_and_wrong_base64_are_refused(model: Path, tmp_path
     ):
         path = models.write_lines(tmp_path / "data.jsonl", [row])
         with pytest.raises(InvalidJson, match=message):
-            run(model, tmp_path, path, signature_name="name")
+            run_predict(model, tmp_path, path, signature_name="name")
 
 
 def refuse(
@@ -299,7 +299,7 @@ def refuse(
 ) -> None:
     path = models.write_records(tmp_path / "data", [models.example(models.values(1)[0])] * 2)
     with pytest.raises(error, match=match):
-        run(model, tmp_path, path, **options)
+        run_predict(model, tmp_path, path, **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -327,7 +327,7 @@ def test_a_record_that_the_graph_refuses_is_named(model: Path, tmp_path: Path) -
     good = models.example([1, 2])
     path = models.write_records(tmp_path / "data", [good] * 5 + [b"\xff"])
     with pytest.raises(InvalidTensor, match="data, records 4 to 5: "):
-        run(model, tmp_path, path, signature_name="examples")
+        run_predict(model, tmp_path, path, signature_name="examples")
 
 
 def test_the_first_error_of_a_file_is_raised(model: Path, tmp_path: Path) -> None:
@@ -336,19 +336,19 @@ def test_the_first_error_of_a_file_is_raised(model: Path, tmp_path: Path) -> Non
     path = models.write_records(tmp_path / "data", records)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InvalidTensor, match="data, records 0 to 3: "):
-        run(model, tmp_path, path, signature_name="examples")
+        run_predict(model, tmp_path, path, signature_name="examples")
 
 
 def test_a_pattern_without_files_is_an_error(model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputFileNotFound, match="matches no file"):
-        run(model, tmp_path, tmp_path / "*.none")
+        run_predict(model, tmp_path, tmp_path / "*.none")
 
 
 def test_whole_tensors_have_no_lines(model: Path, tmp_path: Path) -> None:
     request = models.request(models.values(2), "total")
     path = models.write_records(tmp_path / "data", [request.SerializeToString()])
     with pytest.raises(UnbatchableTensor, match=r"total \[\]\. Write them with"):
-        run(
+        run_predict(
             model,
             tmp_path,
             path,
@@ -360,7 +360,7 @@ def test_whole_tensors_have_no_lines(model: Path, tmp_path: Path) -> None:
 def test_progress_reports_files_and_rows(model: Path, tmp_path: Path) -> None:
     write_three_files(tmp_path)
     steps: list[tuple[int, int, str]] = []
-    run(model, tmp_path, tmp_path / "*.tfrecord", progress=lambda *step: steps.append(step))
+    run_predict(model, tmp_path, tmp_path / "*.tfrecord", progress=lambda *step: steps.append(step))
     assert steps[0] == (0, 3, "loading the model")
     assert steps[-1][:2] == (3, 3)
     assert steps[-1][2].startswith("30 rows, ")

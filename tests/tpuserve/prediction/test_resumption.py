@@ -76,11 +76,11 @@ def write_examples(path: Path) -> Path:
     return models.write_records(path, [models.example(row) for row in models.values(ROWS)])
 
 
-def run(model: Path, path: Path, outputs: Path, **options: Any) -> PredictionReport:
+def run_predict(model: Path, path: Path, outputs: Path, **options: Any) -> PredictionReport:
     return predict(model, [str(path)], outputs, **{"batch_size": 4, **options})
 
 
-def read(directory: Path) -> bytes:
+def read_output(directory: Path) -> bytes:
     """Return the output file of a directory, which has no other file than predict.json."""
     description, output = sorted(directory.iterdir())
     assert description.name == "predict.json"
@@ -96,11 +96,11 @@ def test_killed_process_is_continued_in_each_format_of_outputs(
     assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
     for output_format in OutputFormat:
         killed, whole = tmp_path / "killed" / output_format.value, tmp_path / output_format.value
-        report = run(model, path, killed, output_format=output_format)
+        report = run_predict(model, path, killed, output_format=output_format)
         assert (report.continued_files, report.skipped_files) == (1, 0)
         assert 0 < report.rows <= ROWS - STOP_ROWS
-        assert run(model, path, whole, output_format=output_format).rows == ROWS
-        assert read(killed) == read(whole)
+        assert run_predict(model, path, whole, output_format=output_format).rows == ROWS
+        assert read_output(killed) == read_output(whole)
 
 
 def write_requests(path: Path) -> Path:
@@ -141,11 +141,11 @@ def test_stopped_run_is_continued_in_each_format_of_inputs(
         path.write_bytes(gzip.compress(path.read_bytes()))
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     with pytest.raises(Stop):
-        run(model, path, stopped, input_format=input_format, save_seconds=0, progress=stop)
-    report = run(model, path, stopped, input_format=input_format)
-    rows = run(model, path, whole, input_format=input_format).rows
+        run_predict(model, path, stopped, input_format=input_format, save_seconds=0, progress=stop)
+    report = run_predict(model, path, stopped, input_format=input_format)
+    rows = run_predict(model, path, whole, input_format=input_format).rows
     assert (report.continued_files, 0 < report.rows <= rows - STOP_ROWS) == (1, True)
-    assert read(stopped) == read(whole)
+    assert read_output(stopped) == read_output(whole)
 
 
 def test_directory_with_a_part_of_a_file_is_refused_to_other_runs(
@@ -153,10 +153,10 @@ def test_directory_with_a_part_of_a_file_is_refused_to_other_runs(
 ) -> None:
     path, other = write_examples(tmp_path / "data"), write_examples(tmp_path / "other")
     with pytest.raises(Stop):
-        run(model, path, tmp_path / "out", save_seconds=0, progress=stop)
+        run_predict(model, path, tmp_path / "out", save_seconds=0, progress=stop)
     with pytest.raises(OutputOfAnotherRun, match="differs in: inputs"):
-        run(model, other, tmp_path / "out")
-    assert run(model, path, tmp_path / "out").continued_files == 1
+        run_predict(model, other, tmp_path / "out")
+    assert run_predict(model, path, tmp_path / "out").continued_files == 1
 
 
 def change_input(path: Path, out: Path) -> None:
@@ -183,9 +183,9 @@ def test_part_that_may_not_fit_is_written_again(
 ) -> None:
     path, out = write_examples(tmp_path / "data"), tmp_path / "out"
     with pytest.raises(Stop):
-        run(model, path, out, save_seconds=0, progress=stop)
+        run_predict(model, path, out, save_seconds=0, progress=stop)
     change(path, out)
-    report = run(model, path, out)
+    report = run_predict(model, path, out)
     assert (report.continued_files, report.rows) == (0, ROWS)
     assert len(models.read_logs(out / "predictions-00000-of-00001.tfrecord")) == ROWS
 
@@ -194,5 +194,5 @@ def test_run_that_fails_before_it_has_saved_a_part_leaves_nothing(
     model: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(Stop):
-        run(model, write_examples(tmp_path / "data"), tmp_path / "out", progress=stop)
+        run_predict(model, write_examples(tmp_path / "data"), tmp_path / "out", progress=stop)
     assert not (tmp_path / "out").exists()

@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-def run(program: str) -> str:
+def run_program(program: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True
     ).stdout
@@ -23,7 +23,7 @@ import tensorflow as tf
 print({"keras", "tf_keras", "jax"} & {name.partition(".")[0] for name in sys.modules})
 print(tf.add(1, 2).numpy(), tf.keras.Sequential().name)
 """
-    assert run(program) == "set()\n3 sequential\n"
+    assert run_program(program) == "set()\n3 sequential\n"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="loads Linux's libraries")
@@ -45,4 +45,4 @@ print("tensorflow" in open("/proc/self/maps").read(), beats - before > 10)
 is_done = True
 thread.join()
 """
-    assert run(program) == "True True\n"
+    assert run_program(program) == "True True\n"

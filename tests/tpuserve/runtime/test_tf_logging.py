@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-def imported(tmp_path: Path, tensorflow: str) -> "subprocess.CompletedProcess[str]":
+def import_fake_tensorflow(tmp_path: Path, tensorflow: str) -> "subprocess.CompletedProcess[str]":
     """Import a fake module `tensorflow` with this source in a new process; return the process."""
     (tmp_path / "tensorflow.py").write_text(tensorflow)
     return subprocess.run(
@@ -27,11 +27,11 @@ def imported(tmp_path: Path, tensorflow: str) -> "subprocess.CompletedProcess[st
 
 def test_noise_is_dropped_and_other_lines_are_kept(tmp_path: Path) -> None:
     log = "I0000 cudart_stub.cc:31] Could not find cuda drivers\\nE0000 out of memory\\n"
-    result = imported(tmp_path, f"import os; os.write(2, b'{log}')")
+    result = import_fake_tensorflow(tmp_path, f"import os; os.write(2, b'{log}')")
     assert (result.returncode, result.stderr) == (0, "E0000 out of memory\n")
 
 
 def test_a_failed_import_raises_its_own_error(tmp_path: Path) -> None:
-    result = imported(tmp_path, "raise ImportError('no such library')")
+    result = import_fake_tensorflow(tmp_path, "raise ImportError('no such library')")
     assert result.returncode == 1
     assert result.stderr.endswith("ImportError: no such library\n")

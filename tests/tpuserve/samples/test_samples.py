@@ -127,7 +127,7 @@ def parsed_by(proto: MetaGraphDef) -> Any:
     return tf.io.parse_example(list(array), SPEC)
 
 
-def check(parsed: Any) -> None:
+def check_features(parsed: Any) -> None:
     assert parsed["pixels"].shape == (4, 2, 2)
     assert set(parsed["age"].numpy()) <= {0, 1}
     assert all(parsed["words"].values.numpy())
@@ -141,7 +141,7 @@ def test_parsing_receiver_gets_examples_with_its_features() -> None:
         tf.io.parse_example(tf.identity(x), SPEC)
         return {"x": x}
 
-    check(parsed_by(meta_graph(build)))
+    check_features(parsed_by(meta_graph(build)))
 
 
 def test_features_of_the_first_version_of_the_parsing_op_are_found() -> None:
@@ -200,7 +200,7 @@ def test_search_ends_in_a_graph_with_a_cycle() -> None:
     assert rows_of(proto, 2).shape == (2,)
 
 
-def exported(function: Callable[[Any], Any], directory: Path) -> MetaGraphDef:
+def save_function(function: Callable[[Any], Any], directory: Path) -> MetaGraphDef:
     """Save a function of strings by TensorFlow 2; return its metagraph."""
     module = tf.Module()
     module.f = tf.function(function, input_signature=[tf.TensorSpec([None], tf.string, "x")])
@@ -211,7 +211,9 @@ def exported(function: Callable[[Any], Any], directory: Path) -> MetaGraphDef:
 
 
 def test_features_parsed_in_functions_are_found(tmp_path: Path) -> None:
-    check(parsed_by(exported(lambda x: {"y": tf.io.parse_example(x, SPEC)["pixels"]}, tmp_path)))
+    check_features(
+        parsed_by(save_function(lambda x: {"y": tf.io.parse_example(x, SPEC)["pixels"]}, tmp_path))
+    )
 
 
 def test_features_of_examples_parsed_one_by_one_are_found(tmp_path: Path) -> None:
@@ -221,4 +223,4 @@ def test_features_of_examples_parsed_one_by_one_are_found(tmp_path: Path) -> Non
     def function(x: Any) -> Any:
         return {"y": tf.map_fn(parse, x, fn_output_signature=tf.float32)}
 
-    check(parsed_by(exported(function, tmp_path)))
+    check_features(parsed_by(save_function(function, tmp_path)))

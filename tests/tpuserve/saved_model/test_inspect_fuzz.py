@@ -31,24 +31,24 @@ TEXT = text_format.MessageToString(pb.SavedModel.FromString(GRAPH)).encode()
 WARM_UP = (WORDS / warm_up_file.PATH).read_bytes()
 
 
-def flipped(content: bytes, at: int, bits: int) -> bytes:
+def flip_bits(content: bytes, at: int, bits: int) -> bytes:
     return content[:at] + bytes([content[at] ^ bits]) + content[at + 1 :]
 
 
-def cut(content: bytes, at: int, size: int) -> bytes:
+def remove_bytes(content: bytes, at: int, size: int) -> bytes:
     return content[:at] + content[at + size :]
 
 
-def ended(content: bytes, at: int, size: int) -> bytes:
+def truncate(content: bytes, at: int, size: int) -> bytes:
     return content[:at]
 
 
-def inserted(content: bytes, at: int, size: int) -> bytes:
+def insert_bytes(content: bytes, at: int, size: int) -> bytes:
     # The byte 0xff begins a long varint of protobuf, 0x1b an escape sequence of a terminal.
     return content[:at] + (b"\xff\x1b[2J\x00" * size)[:size] + content[at:]
 
 
-def repeated(content: bytes, at: int, size: int) -> bytes:
+def repeat_bytes(content: bytes, at: int, size: int) -> bytes:
     return content[:at] + content[at : at + size] * 2 + content[at + size :]
 
 
@@ -56,7 +56,7 @@ Mutation = tuple[Callable[[bytes, int, int], bytes], float, int]
 
 MUTATIONS: st.SearchStrategy[list[Mutation]] = st.lists(
     st.tuples(
-        st.sampled_from([flipped, cut, ended, inserted, repeated]),
+        st.sampled_from([flip_bits, remove_bytes, truncate, insert_bytes, repeat_bytes]),
         st.floats(0, 1, exclude_max=True),
         st.integers(1, 255),
     ),
@@ -65,7 +65,7 @@ MUTATIONS: st.SearchStrategy[list[Mutation]] = st.lists(
 )
 
 
-def mutated(content: bytes, mutations: Iterable[Mutation]) -> bytes:
+def mutate_content(content: bytes, mutations: Iterable[Mutation]) -> bytes:
     for mutate, place, amount in mutations:
         if content:
             content = mutate(content, int(place * len(content)), amount)
@@ -135,7 +135,7 @@ def is_map(field: Any) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def fuzzed(examples: int) -> settings:
+def fuzz_settings(examples: int) -> settings:
     return settings(
         max_examples=examples,
         # No deadline in wall time: `inspect` checks the processor time, which does not depend on
@@ -176,16 +176,16 @@ def _inspect(directory: Path) -> metagraph.SavedModel | None:
     return None
 
 
-@fuzzed(500)
+@fuzz_settings(500)
 @given(MUTATIONS)
 def test_a_damaged_graph_is_described_or_refused(
     directory: Path, mutations: list[Mutation]
 ) -> None:
-    (directory / "saved_model.pb").write_bytes(mutated(GRAPH, mutations))
+    (directory / "saved_model.pb").write_bytes(mutate_content(GRAPH, mutations))
     inspect(directory)
 
 
-@fuzzed(150)
+@fuzz_settings(150)
 @given(CHANGES)
 def test_a_graph_of_wrong_values_is_described_or_refused(
     directory: Path, changes: list[Change]
@@ -198,30 +198,30 @@ def test_a_graph_of_wrong_values_is_described_or_refused(
     inspect(directory)
 
 
-@fuzzed(50)
+@fuzz_settings(50)
 @given(MUTATIONS)
 def test_a_damaged_text_file_is_described_or_refused(
     directory: Path, mutations: list[Mutation]
 ) -> None:
     (directory / "saved_model.pb").unlink(missing_ok=True)
-    (directory / "saved_model.pbtxt").write_bytes(mutated(TEXT, mutations))
+    (directory / "saved_model.pbtxt").write_bytes(mutate_content(TEXT, mutations))
     inspect(directory)
 
 
-@fuzzed(100)
+@fuzz_settings(100)
 @given(MUTATIONS)
 def test_a_damaged_warm_up_file_is_a_problem_of_a_described_model(
     directory: Path, mutations: list[Mutation]
 ) -> None:
-    (directory / warm_up_file.PATH).write_bytes(mutated(WARM_UP, mutations))
+    (directory / warm_up_file.PATH).write_bytes(mutate_content(WARM_UP, mutations))
     assert inspect(directory) is not None
 
 
-@fuzzed(100)
+@fuzz_settings(100)
 @given(MUTATIONS)
 def test_damage_within_a_record_is_a_problem_of_a_described_model(
     directory: Path, mutations: list[Mutation]
 ) -> None:
     (record, _) = warm_up_file.read_warm_up_records(WORDS / warm_up_file.PATH)
-    (directory / warm_up_file.PATH).write_bytes(tf_records(mutated(record, mutations)))
+    (directory / warm_up_file.PATH).write_bytes(tf_records(mutate_content(record, mutations)))
     assert inspect(directory) is not None

@@ -15,7 +15,7 @@ def directory(tmp_path: Path) -> Path:
     return saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "half" / "1")
 
 
-def parse(directory: Path) -> pb.SavedModel:
+def parse_file(directory: Path) -> pb.SavedModel:
     return proto_file.parse_saved_model_file(find_saved_model_file(directory))
 
 
@@ -58,7 +58,7 @@ def test_path_that_is_too_long_is_a_damaged_saved_model() -> None:
 def test_damaged_file_is_a_damaged_saved_model(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "saved_model.pb").write_bytes(content)
     with pytest.raises(DamagedSavedModel, match="saved_model.pb"):
-        parse(tmp_path)
+        parse_file(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_damaged_file_is_a_damaged_saved_model(tmp_path: Path, content: bytes) -
 def test_damaged_text_file_is_a_damaged_saved_model(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "saved_model.pbtxt").write_bytes(content)
     with pytest.raises(DamagedSavedModel, match="saved_model.pbtxt is not a SavedModel"):
-        parse(tmp_path)
+        parse_file(tmp_path)
 
 
 def test_unreadable_file_is_a_damaged_saved_model(
@@ -81,7 +81,7 @@ def test_unreadable_file_is_a_damaged_saved_model(
     # Replace read_bytes: the tests may run as root, who can read every file.
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(DamagedSavedModel, match=r"saved_model.pb cannot be read: Permission"):
-        parse(directory)
+        parse_file(directory)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
@@ -123,7 +123,7 @@ def test_types_in_text_format_have_names(directory: Path) -> None:
         }
         """
     )
-    (node,) = parse(directory).meta_graphs[0].graph_def.node
+    (node,) = parse_file(directory).meta_graphs[0].graph_def.node
     assert node.attr["dtype"].type == pb.DT_INT64
 
 

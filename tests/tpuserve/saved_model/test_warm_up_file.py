@@ -12,7 +12,7 @@ from tpuserve.saved_model.signature import TensorSpec
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 
 
-def read(directory: Path, *logs: pb.PredictionLog) -> tuple[WarmUpRecord, ...]:
+def read_logs(directory: Path, *logs: pb.PredictionLog) -> tuple[WarmUpRecord, ...]:
     path = directory / warm_up_file.PATH
     path.parent.mkdir()
     path.write_bytes(tf_records(*(log.SerializeToString() for log in logs)))
@@ -37,7 +37,7 @@ def test_examples_are_one_string_tensor_with_their_count(tmp_path: Path) -> None
     classify.classify_log.request.input.example_list.examples.extend([pb.Example()] * 3)
     examples = regress.regress_log.request.input.example_list_with_context.examples
     examples.extend([pb.Example()] * 2)
-    assert read(tmp_path, classify, regress) == (
+    assert read_logs(tmp_path, classify, regress) == (
         WarmUpRecord("classify", "digits", {"inputs": TensorSpec("inputs", "string", (3,))}),
         WarmUpRecord(
             "regress", "serving_default", {"inputs": TensorSpec("inputs", "string", (2,))}
@@ -49,7 +49,7 @@ def test_all_signatures_of_a_multi_inference_are_named(tmp_path: Path) -> None:
     log = pb.PredictionLog()
     for name in ("classify_it", ""):
         log.multi_inference_log.request.tasks.add().model_spec.signature_name = name
-    (record,) = read(tmp_path, log)
+    (record,) = read_logs(tmp_path, log)
     assert (record.kind, record.signature_name) == (
         "multi_inference",
         "classify_it, serving_default",
@@ -60,13 +60,13 @@ def test_session_run_and_stream_have_their_inputs(tmp_path: Path) -> None:
     run, stream = pb.PredictionLog(), pb.PredictionLog()
     run.session_run_log.request.feed.add(name="x:0").tensor.dtype = saved_model_pb2.DT_FLOAT
     stream.predict_streamed_log.request.add().inputs["x"].dtype = saved_model_pb2.DT_INT32
-    ran, streamed = read(tmp_path, run, stream)
+    ran, streamed = read_logs(tmp_path, run, stream)
     assert ran == WarmUpRecord("session_run", "", {"x:0": TensorSpec("x:0", "float32", ())})
     assert streamed.inputs == {"x": TensorSpec("x", "int32", ())}
 
 
 def test_record_without_a_kind_is_unknown(tmp_path: Path) -> None:
-    assert read(tmp_path, pb.PredictionLog()) == (WarmUpRecord("unknown", "", {}),)
+    assert read_logs(tmp_path, pb.PredictionLog()) == (WarmUpRecord("unknown", "", {}),)
 
 
 def test_damaged_record_is_an_error_that_names_the_file_and_the_record(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def _output(meta_graph: Any) -> str:
 
 @pytest.fixture
 def linear(tmp_path: Path) -> Path:
-    return exports.write(tmp_path, exports.whole(exports.linear), [None, 16])
+    return exports.write_model(tmp_path, exports.whole(exports.linear), [None, 16])
 
 
 def text_of(module: bytes) -> str:
@@ -53,7 +53,7 @@ def test_a_variable_larger_than_the_machine_takes_no_memory(tmp_path: Path) -> N
         table = exports.variable("table", [16, 2**28])
         return exports.whole(lambda batch: (batch @ table)[:, :1])(x)
 
-    directory = exports.write(
+    directory = exports.write_model(
         tmp_path, model, [None, 16], saved=lambda: [exports.variable("small", [])]
     )
     graph, cluster = cluster_of(directory, 1)
@@ -72,7 +72,9 @@ def test_an_op_that_xla_cannot_translate_is_named(tmp_path: Path) -> None:
     def computation(x: Any) -> Any:
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 
-    graph, cluster = cluster_of(exports.write(tmp_path, exports.whole(computation), [None, 16]), 1)
+    graph, cluster = cluster_of(
+        exports.write_model(tmp_path, exports.whole(computation), [None, 16]), 1
+    )
     lines = {f"spelled@{cluster.function}": "model.py:7"}
     with pytest.raises(UnsupportedOnTpu) as refused:
         StableHloTranslator(graph, lines.get).translate(cluster)
@@ -85,7 +87,7 @@ def fingerprint(directory: Path, rows: int = 8) -> str:
 
 
 def test_a_fingerprint_tells_shapes_and_graphs_apart(linear: Path, tmp_path: Path) -> None:
-    other = exports.write(
+    other = exports.write_model(
         tmp_path / "other", exports.whole(lambda x: exports.linear(x) * 2.0), [None, 16]
     )
     assert len({fingerprint(linear), fingerprint(linear, 4), fingerprint(other)}) == 3
@@ -97,7 +99,8 @@ def test_another_export_of_the_same_model_has_the_same_fingerprint(tmp_path: Pat
         return tf.cond(x[0, 0] > 0, lambda: looped[0], lambda: exports.linear(x)[:, :1] + x)
 
     directories = [
-        exports.write(tmp_path / name, exports.whole(computation), [None, 16]) for name in "ab"
+        exports.write_model(tmp_path / name, exports.whole(computation), [None, 16])
+        for name in "ab"
     ]
     names = [cluster_of(directory, 8)[1].function for directory in directories]
     assert names[0] != names[1]

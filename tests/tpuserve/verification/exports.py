@@ -16,7 +16,7 @@ Model = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 X = {"x": tf.TensorSpec([None, 2], tf.float32)}
 
 
-def write(
+def write_export(
     base: Path,
     baseline: Model,
     candidate: Model | None = None,

@@ -35,12 +35,12 @@ def sizes(report: Report, signature: int = 0) -> list[tuple[int | None, str]]:
 
 
 @pytest.fixture(scope="module")
-def doubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return exports.write(tmp_path_factory.mktemp("doubled"), double)
+def doubled_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exports.write_export(tmp_path_factory.mktemp("doubled"), double)
 
 
-def test_equal_metagraphs_pass(doubled: Path) -> None:
-    report = verify(doubled, runs=1)
+def test_equal_metagraphs_pass(doubled_model: Path) -> None:
+    report = verify(doubled_model, runs=1)
     assert report.passed
     assert report.largest_absolute == 0.0
     assert sizes(report) == [(1, "generated"), (8, "generated")]
@@ -53,7 +53,7 @@ def test_equal_metagraphs_pass(doubled: Path) -> None:
 
 @pytest.mark.numeric
 def test_metagraphs_that_differ_fail_with_the_difference(tmp_path: Path) -> None:
-    directory = exports.write(tmp_path / "export", double, off_by_a_thousandth)
+    directory = exports.write_export(tmp_path / "export", double, off_by_a_thousandth)
     np.savez(tmp_path / "x.npz", x=np.array([[1, 4]], np.float32))
     report = verify(directory, inputs=tmp_path / "x.npz", runs=0)
     (output,) = report.signatures[0].runs[0].outputs
@@ -83,7 +83,7 @@ def test_a_failing_signature_does_not_stop_the_others(tmp_path: Path) -> None:
         text = tf.strings.as_string(inputs["x"], name="spelled")
         return {"y": tf.strings.to_number(text, name="read")}
 
-    directory = exports.write(tmp_path, double, signatures={"spelled": spelled})
+    directory = exports.write_export(tmp_path, double, signatures={"spelled": spelled})
     report = verify(directory, batch_sizes=[1], runs=0)
     assert [(signature.name, signature.passed) for signature in report.signatures] == [
         ("serving_default", True),
@@ -104,14 +104,14 @@ def test_a_failure_of_the_baseline_is_reported(tmp_path: Path) -> None:
     def shaped(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": tf.reshape(inputs["x"], [4])}
 
-    report = verify(exports.write(tmp_path, shaped), batch_sizes=[1], runs=0)
+    report = verify(exports.write_export(tmp_path, shaped), batch_sizes=[1], runs=0)
     failure = report.signatures[0].runs[0].failure
     assert failure is not None
     assert failure.startswith("the baseline {serve} failed: ")
 
 
 def test_a_computation_that_cannot_be_lowered_is_reported(tmp_path: Path) -> None:
-    directory = exports.write(
+    directory = exports.write_export(
         tmp_path,
         lambda inputs: {"y": inputs["s"] + inputs["s"]},
         inputs={"s": tf.TensorSpec([None], tf.string)},
@@ -122,16 +122,18 @@ def test_a_computation_that_cannot_be_lowered_is_reported(tmp_path: Path) -> Non
     assert "which a TPU cannot hold" in failure
 
 
-def test_given_inputs_are_repeated_or_cut_to_the_batch_sizes(doubled: Path, tmp_path: Path) -> None:
+def test_given_inputs_are_repeated_or_cut_to_the_batch_sizes(
+    doubled_model: Path, tmp_path: Path
+) -> None:
     np.savez(tmp_path / "x.npz", x=np.ones([3, 2]))
-    report = verify(doubled, inputs=tmp_path / "x.npz", batch_sizes=[2, 7], runs=0)
+    report = verify(doubled_model, inputs=tmp_path / "x.npz", batch_sizes=[2, 7], runs=0)
     assert sizes(report) == [(2, "file"), (7, "file")]
     assert [run.outputs[0].shape for run in report.signatures[0].runs] == [(2, 2), (7, 2)]
     assert report.notes == (f"{tmp_path}/x.npz: input 'x' was converted from float64 to float32",)
 
 
 def test_warm_up_records_are_used(tmp_path: Path) -> None:
-    directory = exports.write(tmp_path, double, warm_up=WarmUp(batch_sizes=[2, 3]))
+    directory = exports.write_export(tmp_path, double, warm_up=WarmUp(batch_sizes=[2, 3]))
     assert sizes(verify(directory, runs=0)) == [(2, "warm-up record"), (3, "warm-up record")]
 
 
@@ -140,7 +142,7 @@ def test_batch_sizes_are_those_that_batch_functions_allow(tmp_path: Path) -> Non
         (y,) = inference_on_tpu(lambda x: 2.0 * x, [inputs["x"]], 1, 4, 100, [2, 4])
         return {"y": y}
 
-    directory = exports.write(tmp_path, double, batched, on_host=True)
+    directory = exports.write_export(tmp_path, double, batched, on_host=True)
     report = verify(directory, runs=0)
     assert report.passed
     assert sizes(report) == [(2, "generated"), (4, "generated")]
@@ -149,7 +151,7 @@ def test_batch_sizes_are_those_that_batch_functions_allow(tmp_path: Path) -> Non
 
 def test_a_fixed_batch_is_run_as_it_is(tmp_path: Path) -> None:
     inputs = {"x": tf.TensorSpec([5, 2], tf.float32)}
-    report = verify(exports.write(tmp_path, double, inputs=inputs), batch_sizes=[1], runs=0)
+    report = verify(exports.write_export(tmp_path, double, inputs=inputs), batch_sizes=[1], runs=0)
     assert report.passed
     assert sizes(report) == [(5, "generated")]
 
@@ -165,21 +167,23 @@ def test_a_parsing_receiver_gets_examples(tmp_path: Path) -> None:
         return {"y": inference_on_tpu(lambda x: 2.0 * x, [x], 1, 8, 100, None)[0]}
 
     inputs = {"examples": tf.TensorSpec([None], tf.string)}
-    report = verify(exports.write(tmp_path, parsed, parsed_before, inputs, on_host=True), runs=0)
+    report = verify(
+        exports.write_export(tmp_path, parsed, parsed_before, inputs, on_host=True), runs=0
+    )
     assert report.passed
     assert [run.outputs[0].shape for run in report.signatures[0].runs] == [(1, 2), (8, 2)]
 
 
 def test_signatures_that_are_not_the_same_fail(tmp_path: Path) -> None:
-    directory = exports.write(tmp_path, double, lambda inputs: {"z": inputs["x"] + 1.0})
+    directory = exports.write_export(tmp_path, double, lambda inputs: {"z": inputs["x"] + 1.0})
     report = verify(directory, runs=0)
     assert report.signatures[0].failure == "the candidate {serve, tpu} has no output 'y'"
     assert not report.passed
 
 
-def test_progress_is_reported(doubled: Path) -> None:
+def test_progress_is_reported(doubled_model: Path) -> None:
     events: list[tuple[int, int, str]] = []
-    verify(doubled, batch_sizes=[3], runs=0, progress=lambda *event: events.append(event))
+    verify(doubled_model, batch_sizes=[3], runs=0, progress=lambda *event: events.append(event))
     assert events == [
         (0, 2, "loading {serve}"),
         (0, 2, "serving_default, batch size 3"),
@@ -189,9 +193,9 @@ def test_progress_is_reported(doubled: Path) -> None:
     ]
 
 
-def test_an_unknown_signature_is_refused_with_the_known_names(doubled: Path) -> None:
+def test_an_unknown_signature_is_refused_with_the_known_names(doubled_model: Path) -> None:
     with pytest.raises(SignatureNotFound, match="no signature 'other' .* found serving_default"):
-        verify(doubled, signatures=["other"])
+        verify(doubled_model, signatures=["other"])
 
 
 def test_a_missing_metagraph_is_named(tmp_path: Path) -> None:
@@ -205,13 +209,13 @@ def test_a_missing_metagraph_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "setting", [{"atol": -1.0}, {"rtol": float("nan")}, {"batch_sizes": [0]}, {"runs": -1}]
 )
-def test_an_impossible_setting_is_refused(doubled: Path, setting: dict[str, Any]) -> None:
+def test_an_impossible_setting_is_refused(doubled_model: Path, setting: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting):
-        verify(doubled, **setting)
+        verify(doubled_model, **setting)
 
 
 def test_incompatible_shapes_of_a_signature_are_named(tmp_path: Path) -> None:
-    directory = exports.write(tmp_path, double, lambda inputs: {"y": inputs["x"][:, :1]})
+    directory = exports.write_export(tmp_path, double, lambda inputs: {"y": inputs["x"][:, :1]})
     (signature,) = verify(directory, runs=0).signatures
     assert signature.failure == (
         "output 'y' is float32 [?, 2] in the baseline, float32 [?, 1] in the candidate"
@@ -234,7 +238,7 @@ def test_incompatible_shapes_of_a_signature_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_an_argument_of_another_type_is_refused(
-    doubled: Path, arguments: dict[str, Any], error: type[Exception], message: str
+    doubled_model: Path, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        verify(**{"directory": doubled, **arguments})
+        verify(**{"directory": doubled_model, **arguments})

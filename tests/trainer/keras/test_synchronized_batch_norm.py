@@ -19,7 +19,7 @@ def reduce(reduce_op: Any) -> list[float]:
         with synchronize_moments(3):
             return tf.distribute.get_replica_context().all_reduce(reduce_op, [x])[0]
 
-    results, _ = replicas.run(computation, [[1.0], [2.0], [6.0]], compiled=False)
+    results, _ = replicas.run_replicas(computation, [[1.0], [2.0], [6.0]], compiled=False)
     return [float(result) for result in results]
 
 

@@ -69,9 +69,9 @@ def _find_name(shape: InputShape, specs: Mapping[str, Any], title: str) -> str:
     if not shape.name and len(specs) == 1:
         return next(iter(specs))
     if shape.name not in specs:
-        asked = f"has no input {shape.name!r}" if shape.name else "has several inputs"
+        problem = f"has no input {shape.name!r}" if shape.name else "has several inputs"
         raise InvalidSetting(
-            f"{title} {asked}; found {', '.join(sorted(specs))}. Give --input_shape NAME=SIZES."
+            f"{title} {problem}; found {', '.join(sorted(specs))}. Give --input_shape NAME=SIZES."
         )
     return shape.name
 

@@ -2,7 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
+from tests.tpuserve.compilation.reports import (
+    V4,
+    V5E,
+    figures,
+    make_compilation,
+    make_failed_compilation,
+    report,
+)
 from tpuserve.compilation.reporting.plot import plot
 from tpuserve.compilation.reporting.report import Compilation
 
@@ -15,11 +22,11 @@ def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
     path = tmp_path / "plot.svg"
     compile_report = report(
         *(
-            compiled(topology, rows, figures(seconds=rows / 1000))
+            make_compilation(topology, rows, figures(seconds=rows / 1000))
             for topology in (V4, V5E)
             for rows in (1, 8)
         ),
-        refused(V5E, 64, "out of memory"),
+        make_failed_compilation(V5E, 64, "out of memory"),
     )
     plot(compile_report, path)
     text = path.read_text()
@@ -30,7 +37,10 @@ def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("found", [refused(V5E, 8, "no HBM"), compiled(V5E, 8, figures(seconds=0))])
-def test_a_plot_without_estimates_says_so(tmp_path: Path, found: Compilation) -> None:
-    plot(report(found), tmp_path / "plot.svg")
+@pytest.mark.parametrize(
+    "compilation",
+    [make_failed_compilation(V5E, 8, "no HBM"), make_compilation(V5E, 8, figures(seconds=0))],
+)
+def test_a_plot_without_estimates_says_so(tmp_path: Path, compilation: Compilation) -> None:
+    plot(report(compilation), tmp_path / "plot.svg")
     assert "<!-- no estimate -->" in (tmp_path / "plot.svg").read_text()

@@ -3,7 +3,14 @@ import io
 import pytest
 from rich.console import Console
 
-from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
+from tests.tpuserve.compilation.reports import (
+    V4,
+    V5E,
+    figures,
+    make_compilation,
+    make_failed_compilation,
+    report,
+)
 from tpuserve.compilation.reporting import report_tables
 from tpuserve.compilation.reporting.advice import BucketPlan
 from tpuserve.compilation.reporting.latency import pick_for_latency
@@ -11,7 +18,7 @@ from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, Co
 from tpuserve.compilation.stats import CompileTarget
 
 
-def printed(compile_report: CompileReport, width: int = 80) -> str:
+def print_to_text(compile_report: CompileReport, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
     report_tables.print_report(compile_report, console)
     assert isinstance(console.file, io.StringIO)
@@ -19,7 +26,7 @@ def printed(compile_report: CompileReport, width: int = 80) -> str:
 
 
 def test_a_row_has_estimates_and_memory_and_fits_80_columns() -> None:
-    text = printed(report(compiled(V4, 8, figures())))
+    text = print_to_text(report(make_compilation(V4, 8, figures())))
     (row,) = (line for line in text.splitlines() if line.startswith("v4:2x2x1"))
     # Each of the two devices of a chip needs 1 MB for arguments, 2 kB for outputs, 30 kB of
     # temporary memory and 400 kB for the program: 2.86 MB for the chip.
@@ -29,32 +36,39 @@ def test_a_row_has_estimates_and_memory_and_fits_80_columns() -> None:
 
 
 def test_no_number_is_truncated_on_a_narrow_terminal() -> None:
-    compile_report = report(compiled(V4, 65536, figures()), refused(V5E, 65536, "no HBM left"))
-    text = " ".join(printed(compile_report, width=40).split())
+    compile_report = report(
+        make_compilation(V4, 65536, figures()), make_failed_compilation(V5E, 65536, "no HBM left")
+    )
+    text = " ".join(print_to_text(compile_report, width=40).split())
     assert "v4:2x2x1 65536 2ms 65.5M memory 1G 10M 1M 2.86M/32G <1%" in text
     assert "v5e:1x1 65536 fails" in text
 
 
 def test_a_time_without_some_operations_is_marked() -> None:
-    text = printed(report(compiled(V5E, 8, figures(untimed=1))))
+    text = print_to_text(report(make_compilation(V5E, 8, figures(untimed=1))))
     assert ">2ms" in text
     assert "has no time estimate" in text
 
 
 def test_an_error_is_printed_once_for_all_topologies_and_sizes() -> None:
-    text = printed(report(refused(V4, 8, "no HBM\nleft"), refused(V5E, 8, "no HBM\nleft")))
+    text = print_to_text(
+        report(
+            make_failed_compilation(V4, 8, "no HBM\nleft"),
+            make_failed_compilation(V5E, 8, "no HBM\nleft"),
+        )
+    )
     assert "v4:2x2x1 at batch size 8, v5e:1x1 at batch size 8: no HBM left" in text
     assert "Nothing has run." not in text
 
 
-def advised(*compilations: Compilation) -> str:
+def print_advice(*compilations: Compilation) -> str:
     """Return the printed text of a report whose advice names no chip."""
     advice = CompileAdvice("serving_default", None, None)
-    return printed(CompileReport("/models/m/1", None, compilations, (advice,)), width=200)
+    return print_to_text(CompileReport("/models/m/1", None, compilations, (advice,)), width=200)
 
 
 def test_a_chip_of_an_unknown_generation_is_not_recommended() -> None:
-    text = advised(compiled(CompileTarget("v9:1x1", "TPU v9", 1), 8, figures()))
+    text = print_advice(make_compilation(CompileTarget("v9:1x1", "TPU v9", 1), 8, figures()))
     assert (
         "no chip recommendation: 'v9:1x1' is not one of the known generations "
         "(v2 v3 v4 v5e v5p v6e tpu7x)\n"
@@ -62,37 +76,37 @@ def test_a_chip_of_an_unknown_generation_is_not_recommended() -> None:
 
 
 def test_a_chip_that_does_not_compile_everything_is_not_recommended() -> None:
-    text = advised(refused(V5E, 8, "no HBM"))
+    text = print_advice(make_failed_compilation(V5E, 8, "no HBM"))
     assert "no chip recommendation: no topology compiles every batch size\n" in text
 
 
-def picked(goal_seconds: float) -> str:
+def print_with_goal(goal_seconds: float) -> str:
     """Return the printed report of a model with a latency goal.
 
     On a v5e, a batch of 8 rows takes 2 ms and a batch of 64 rows 20 ms; on a v4, 64 rows take 2 ms.
     """
     compilations = [
-        compiled(V5E, 8, figures()),
-        compiled(V5E, 64, figures(seconds=0.02)),
-        compiled(V4, 64, figures()),
+        make_compilation(V5E, 8, figures()),
+        make_compilation(V5E, 64, figures(seconds=0.02)),
+        make_compilation(V4, 64, figures()),
     ]
     advice = CompileAdvice(
         "serving_default", None, None, pick_for_latency(compilations, goal_seconds)
     )
-    return printed(CompileReport("/m/1", None, tuple(compilations), (advice,)), width=200)
+    return print_to_text(CompileReport("/m/1", None, tuple(compilations), (advice,)), width=200)
 
 
 def test_pick_for_a_latency_goal_is_called_an_estimate() -> None:
     assert (
         "within 10ms: v5e:1x1 up to batch size 8 (estimated 2ms). This is the compiler's estimate "
         "for a batch on the TPU alone, and no p99"
-    ) in picked(0.01)
-    assert "within 30ms: v5e:1x1 up to batch size 64 (estimated 20ms)" in picked(0.03)
-    assert "within 1ms: no compiled chip and batch size." in picked(0.001)
+    ) in print_with_goal(0.01)
+    assert "within 30ms: v5e:1x1 up to batch size 64 (estimated 20ms)" in print_with_goal(0.03)
+    assert "within 1ms: no compiled chip and batch size." in print_with_goal(0.001)
 
 
 def test_estimate_that_leaves_out_operations_is_not_picked() -> None:
-    pick = pick_for_latency([compiled(V5E, 8, figures(untimed=1))], 1.0)
+    pick = pick_for_latency([make_compilation(V5E, 8, figures(untimed=1))], 1.0)
     assert pick.to_dict() == {
         "goal_seconds": 1.0,
         "topology": None,
@@ -104,14 +118,14 @@ def test_estimate_that_leaves_out_operations_is_not_picked() -> None:
 def test_the_request_mix_is_printed_as_the_option_takes_it() -> None:
     advice = CompileAdvice("serving_default", BucketPlan((1, 8), 0.25), "v5e:1x1")
     mix = {8: 1.0, 1: 2.5}
-    compile_report = CompileReport("/m/1", mix, (compiled(V5E, 8, figures()),), (advice,))
-    assert "[1, 8] (25% padding for the request mix --load 1:2.5 8:1)" in printed(
+    compile_report = CompileReport("/m/1", mix, (make_compilation(V5E, 8, figures()),), (advice,))
+    assert "[1, 8] (25% padding for the request mix --load 1:2.5 8:1)" in print_to_text(
         compile_report, width=200
     )
 
 
 def test_advice_and_notes_are_printed() -> None:
-    text = printed(report(compiled(V5E, 8, figures())))
+    text = print_to_text(report(make_compilation(V5E, 8, figures())))
     assert (
         "smallest chip that fits: v5e:1x1 (1.43M/16G <1% of its memory at batch size 8, the "
         "largest that was compiled; other models on the chip need memory too)"

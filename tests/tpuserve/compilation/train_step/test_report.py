@@ -14,7 +14,7 @@ from tpuserve.compilation.train_step.report_table import print_report
 from tpuserve.compilation.train_step.step import StepResult
 
 
-def printed(*compilations: tuple[CompileTarget, int, StepResult]) -> str:
+def print_to_text(*compilations: tuple[CompileTarget, int, StepResult]) -> str:
     text = StringIO()
     print_report(steps.report(*compilations), Console(file=text, width=80))
     return text.getvalue()
@@ -41,13 +41,13 @@ def test_without_a_time_of_any_operation_there_is_no_estimate() -> None:
     untimed = dataclasses.replace(steps.STATS, seconds=0.0)
     compilation = StepCompilation(steps.V5E, 64, StepResult(untimed))
     assert compilation.estimated_rows_per_second is None
-    assert " none " in printed((steps.V5E, 64, StepResult(untimed)))
+    assert " none " in print_to_text((steps.V5E, 64, StepResult(untimed)))
 
 
 def test_a_row_has_the_figures_of_a_case() -> None:
     (row,) = [
         line.split()
-        for line in printed((steps.V5E, 64, steps.COMPILED)).splitlines()
+        for line in print_to_text((steps.V5E, 64, steps.COMPILED)).splitlines()
         if line.startswith("v5e")
     ]
     assert row == ["v5e:2x2", "4", "64", ">2ms", "32k", "1.6G", "10.00%", "40M", "1"]
@@ -55,7 +55,7 @@ def test_a_row_has_the_figures_of_a_case() -> None:
 
 def test_an_error_is_printed_once_with_its_cases() -> None:
     refused = StepResult(error="XLA refuses Unique")
-    text = printed((steps.V5E, 64, refused), (steps.V5E, 128, refused))
+    text = print_to_text((steps.V5E, 64, refused), (steps.V5E, 128, refused))
     assert text.count("fails") == 2
     assert text.count("XLA refuses Unique") == 1
     assert "v5e:2x2 at batch size 64, v5e:2x2 at batch size 128: " in text

@@ -59,7 +59,7 @@ class Detector(tf.Module):
         return {"scores": tf.gather(boxes[:, 4], indices)}
 
 
-class Checked(tf.Module):
+class CheckedModel(tf.Module):
     """Doubles x, and checks that x is not negative and that the result is finite and below 100."""
 
     def __init__(self) -> None:

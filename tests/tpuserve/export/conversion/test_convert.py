@@ -85,7 +85,7 @@ def test_ops_of_unknown_result_size_stay_behind(tmp_path: Path) -> None:
 def test_a_check_of_the_input_runs_before_the_tpu_and_one_of_a_result_is_left_out(
     tmp_path: Path,
 ) -> None:
-    directory = models.save(models.Checked(), tmp_path / "model")
+    directory = models.save(models.CheckedModel(), tmp_path / "model")
     conversion = convert(directory, tmp_path / "out")
     assert ops(conversion, "in front") == {"Assert"}
     assert ops(conversion, "") == {"Assert", "CheckNumerics"}
@@ -210,7 +210,7 @@ def test_a_variable_is_updated_before_the_tpu_reads_it(tmp_path: Path) -> None:
 
 
 def test_an_op_that_xla_refuses_in_a_trial_stays_on_the_host(tmp_path: Path) -> None:
-    class Folded(tf.Module):
+    class FoldedModel(tf.Module):
         def __init__(self) -> None:
             super().__init__()
             self.w = tf.Variable([[2.0], [3.0]])
@@ -224,7 +224,7 @@ def test_an_op_that_xla_refuses_in_a_trial_stays_on_the_host(tmp_path: Path) -> 
         def serve(self, x: tf.Tensor, columns: tf.Tensor) -> dict[str, tf.Tensor]:
             return {"y": tf.reshape(x @ self.w, [-1, columns])}
 
-    directory = models.save(Folded(), tmp_path / "model")
+    directory = models.save(FoldedModel(), tmp_path / "model")
     conversion = convert(directory, tmp_path / "out")
     (reshape,) = (op for op in only(conversion).host_ops if op.op == "Reshape")
     assert reshape.place == "behind"

@@ -77,29 +77,29 @@ def test_assets_below_other_assets_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def exported(base: Path, second: float) -> int:
+def export_version(base: Path, second: float) -> int:
     with AtomicDirectory(base, clock=lambda: second) as staging:
         pass
     return int(Path(staging.directory).name)
 
 
 def test_an_export_is_the_newest_even_if_the_clock_is_set_back(tmp_path: Path) -> None:
-    assert exported(tmp_path, 1_700_000_005.9) == 1_700_000_005
-    assert exported(tmp_path, 1_700_000_005.9) == 1_700_000_006
-    assert exported(tmp_path, 1_700_000_002) == 1_700_000_007
-    assert exported(tmp_path, 1_700_000_100) == 1_700_000_100
+    assert export_version(tmp_path, 1_700_000_005.9) == 1_700_000_005
+    assert export_version(tmp_path, 1_700_000_005.9) == 1_700_000_006
+    assert export_version(tmp_path, 1_700_000_002) == 1_700_000_007
+    assert export_version(tmp_path, 1_700_000_100) == 1_700_000_100
 
 
 def test_the_version_of_a_removed_export_is_not_reused(tmp_path: Path) -> None:
-    first, _ = (exported(tmp_path, 1_700_000_005) for _ in range(2))
+    first, _ = (export_version(tmp_path, 1_700_000_005) for _ in range(2))
     (tmp_path / str(first)).rmdir()
-    assert exported(tmp_path, 1_700_000_005) == 1_700_000_007
+    assert export_version(tmp_path, 1_700_000_005) == 1_700_000_007
 
 
 def test_directories_that_are_no_export_versions_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "17000000050").mkdir()
     (tmp_path / "3").mkdir()
-    assert exported(tmp_path, 1_700_000_005) == 1_700_000_005
+    assert export_version(tmp_path, 1_700_000_005) == 1_700_000_005
 
 
 def test_an_export_that_runs_is_not_removed_by_another(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def size(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
-def write(base: Path, *metagraphs: MetagraphSpec) -> None:
+def write_metagraphs(base: Path, *metagraphs: MetagraphSpec) -> None:
     with SavedModelWriter(str(base)) as writer:
         for metagraph in metagraphs:
             writer.add(metagraph)
@@ -61,7 +61,7 @@ def test_a_failed_export_leaves_nothing_behind(tmp_path: Path) -> None:
 
     broken = dataclasses.replace(models.metagraph(models.half_plus_two), restore=fail)
     with pytest.raises(RuntimeError, match="no such checkpoint"):
-        write(tmp_path, broken)
+        write_metagraphs(tmp_path, broken)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -81,14 +81,14 @@ def test_two_exports_in_one_second_get_two_versions(tmp_path: Path) -> None:
 
 def test_an_export_of_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="no metagraph was written"):
-        write(tmp_path)
+        write_metagraphs(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_tag_set_cannot_be_written_twice(tmp_path: Path) -> None:
     twice = [models.metagraph(models.half_plus_two)] * 2
     with pytest.raises(ExportError, match="tagged \\['serve'\\]"):
-        write(tmp_path, *twice)
+        write_metagraphs(tmp_path, *twice)
 
 
 def test_extra_assets_are_copied(tmp_path: Path) -> None:

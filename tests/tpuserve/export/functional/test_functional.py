@@ -24,7 +24,7 @@ def half_plus_two(x: Any) -> Any:
     return x * HALF + TWO
 
 
-def described(directory: str) -> dict[tags.TagSet, metagraph.Metagraph]:
+def read_metagraphs(directory: str) -> dict[tags.TagSet, metagraph.Metagraph]:
     return {
         metagraph.tags: metagraph for metagraph in metagraph.read_saved_model(directory).metagraphs
     }
@@ -35,20 +35,20 @@ def size(directory: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> str:
+def export_directory(tmp_path_factory: pytest.TempPathFactory) -> str:
     return export(half_plus_two, {"x": ROWS}, tmp_path_factory.mktemp("half"))
 
 
 @pytest.mark.numeric
-def test_a_function_answers_the_same_from_both_metagraphs(exported: str) -> None:
-    answer = answers.both(exported, x=np.array([1, 2, 5], np.float32))
+def test_a_function_answers_the_same_from_both_metagraphs(export_directory: str) -> None:
+    answer = answers.both(export_directory, x=np.array([1, 2, 5], np.float32))
     np.testing.assert_allclose(answer["output"], [2.5, 3.0, 4.5])
 
 
 def test_the_whole_function_is_on_the_tpu_and_both_have_the_same_signatures(
-    exported: str,
+    export_directory: str,
 ) -> None:
-    metagraphs = described(exported)
+    metagraphs = read_metagraphs(export_directory)
     (computation,) = metagraphs[tags.SERVE_TPU].computations
     assert computation.tpu_ops["Mul"] == 1
     assert metagraphs[tags.SERVE].computations == ()
@@ -65,18 +65,18 @@ def test_the_whole_function_is_on_the_tpu_and_both_have_the_same_signatures(
 
 
 @pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
-def test_the_v1_loader_loads_either_metagraph(exported: str, tag_set: tags.TagSet) -> None:
+def test_the_v1_loader_loads_either_metagraph(export_directory: str, tag_set: tags.TagSet) -> None:
     # Place only the ops that run: without this option, TensorFlow requires a kernel for every op of
     # the graph, and TPU ops have none here.
     config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
     with tf.Graph().as_default(), v1.Session(config=config) as session:
-        loaded = v1.saved_model.loader.load(session, sorted(tag_set), exported)
+        loaded = v1.saved_model.loader.load(session, sorted(tag_set), export_directory)
     assert set(loaded.meta_info_def.tags) == tag_set
 
 
 @pytest.mark.numeric
-def test_the_v2_loader_loads_the_cpu_metagraph(exported: str) -> None:
-    loaded = tf.saved_model.load(exported, tags=["serve"])
+def test_the_v2_loader_loads_the_cpu_metagraph(export_directory: str) -> None:
+    loaded = tf.saved_model.load(export_directory, tags=["serve"])
     answer = loaded.signatures["serving_default"](x=tf.constant([5.0]))
     np.testing.assert_allclose(answer["output"], [4.5])
 
@@ -84,8 +84,8 @@ def test_the_v2_loader_loads_the_cpu_metagraph(exported: str) -> None:
 def test_a_single_metagraph_can_be_exported(tmp_path: Path) -> None:
     cpu = export(half_plus_two, {"x": ROWS}, tmp_path, to_tpu=False)
     tpu = export(half_plus_two, {"x": ROWS}, tmp_path, to_cpu=False)
-    assert list(described(cpu)) == [tags.SERVE]
-    assert list(described(tpu)) == [tags.SERVE_TPU]
+    assert list(read_metagraphs(cpu)) == [tags.SERVE]
+    assert list(read_metagraphs(tpu)) == [tags.SERVE_TPU]
     assert tf.saved_model.load(cpu).signatures["serving_default"](x=tf.constant([0.0]))
     assert Path(cpu).parent == Path(tpu).parent == tmp_path
 
@@ -182,7 +182,7 @@ def test_a_batch_config_puts_a_batch_function_around_the_tpu_part(tmp_path: Path
     directory = export(
         half_plus_two, {"x": ROWS}, tmp_path, batch_config=BatchConfig(1, 4, 0, [2, 4])
     )
-    metagraphs = described(directory)
+    metagraphs = read_metagraphs(directory)
     (batch_function,) = metagraphs[tags.SERVE_TPU].batch_functions
     assert batch_function.allowed_batch_sizes == (2, 4)
     assert metagraphs[tags.SERVE].batch_functions == ()
@@ -228,7 +228,7 @@ def test_a_vocabulary_stays_on_the_host_and_is_filled_in_both_metagraphs(
     vocabulary.unlink()
     answer = answers.both(directory, words=answers.strings("bad", "good", "odd"))
     assert answer["score"].tolist() == [-1, 1, 0]
-    metagraphs = described(directory)
+    metagraphs = read_metagraphs(directory)
     assert any("LookupTableFind" in op for op in metagraphs[tags.SERVE_TPU].host_ops)
     assert [list(metagraph.signatures) for metagraph in metagraphs.values()] == [
         ["serving_default"]
@@ -267,8 +267,8 @@ def test_extra_files_text_and_warm_up_records_are_written(tmp_path: Path) -> Non
     assert len(list(records)) == 2
 
 
-def test_the_export_knows_which_line_a_node_on_the_tpu_comes_from(exported: str) -> None:
-    line = debug_info.load_line_lookup(exported)("mul")
+def test_the_export_knows_which_line_a_node_on_the_tpu_comes_from(export_directory: str) -> None:
+    line = debug_info.load_line_lookup(export_directory)("mul")
     source = Path(__file__).read_text().splitlines()
     assert line
     assert source[int(line.rpartition(":")[2]) - 1].strip() == "return x * HALF + TWO"

@@ -25,7 +25,7 @@ def double(x: Any) -> Any:
     return x * 2.0
 
 
-def placed(x: Any, use_tpu: bool) -> Any:
+def double_where_allowed(x: Any, use_tpu: bool) -> Any:
     return on_tpu(double, x) if use_tpu else double(x)
 
 
@@ -105,7 +105,11 @@ def test_a_model_or_signature_that_cannot_be_exported_is_refused_in_one_line(
             "_errors.py cannot be written: ",
         ),
         ({"batch_config": 8}, InvalidType, "batch_config is 8. Give a BatchConfig"),
-        ({"model": placed, "batch_config": BATCHES}, InvalidSetting, "takes use_tpu and so"),
+        (
+            {"model": double_where_allowed, "batch_config": BATCHES},
+            InvalidSetting,
+            "takes use_tpu and so",
+        ),
         (
             {"signatures": {"x": tf.TensorSpec([3])}, "batch_config": BATCHES},
             *(InvalidSetting, "Let its first dimension be None"),
@@ -129,12 +133,12 @@ def test_an_invalid_setting_is_refused(
 
 
 def test_a_table_without_an_owner_is_refused(tmp_path: Path) -> None:
-    class Hidden:
+    class TableHolder:
         initializer = tf.lookup.KeyValueTensorInitializer(["a"], [1])
         table = tf.lookup.StaticHashTable(initializer, 0)
 
     def find(x: Any, use_tpu: bool) -> Any:
-        return Hidden().table.lookup(x)
+        return TableHolder().table.lookup(x)
 
     with pytest.raises(ExportError, match="attribute of a tf.Module"):
         export(find, TEXT, tmp_path)

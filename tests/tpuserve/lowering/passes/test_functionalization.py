@@ -139,7 +139,7 @@ def test_functional_control_flow_computes_the_same(build: Callable[[Any], Any]) 
     assert not {node.op for node in functional.node} & OPS
     for function in functional.library.function:
         assert not {node.op for node in function.node_def} & OPS
-    np.testing.assert_allclose(run(functional), expected, rtol=1e-6)
+    np.testing.assert_allclose(run_graph(functional), expected, rtol=1e-6)
 
 
 @pytest.mark.numeric
@@ -147,7 +147,7 @@ def test_functional_control_flow_computes_the_same(build: Callable[[Any], Any]) 
 def test_xla_compiles_the_functional_graph(build: Callable[[Any], Any]) -> None:
     graph_def, expected = run_as_built(build)
     compiled = call_through_xla(functional_graph(graph_def))
-    np.testing.assert_allclose(run(compiled), expected, rtol=1e-5)
+    np.testing.assert_allclose(run_graph(compiled), expected, rtol=1e-5)
 
 
 @pytest.mark.numeric
@@ -168,7 +168,7 @@ def test_computation_of_an_old_exporter_is_lowered(
         )
         tf.identity(call[0], "y")
     lowered = lower(graph.as_graph_def(), compiled=is_compiled)
-    np.testing.assert_allclose(run(lowered), expected, rtol=1e-5)
+    np.testing.assert_allclose(run_graph(lowered), expected, rtol=1e-5)
 
 
 def test_graph_without_control_flow_is_returned_as_it_is() -> None:
@@ -197,7 +197,7 @@ def functional_graph(graph_def: Any) -> Any:
     return result
 
 
-def run(graph_def: Any) -> Any:
+def run_graph(graph_def: Any) -> Any:
     with tf.Graph().as_default(), v1.Session() as session:
         tf.import_graph_def(graph_def, name="")
         return session.run("y:0", {"x:0": X})

@@ -63,7 +63,7 @@ def all_reduce(x: Any, merge_op: str = "Add", final_op: str = "Id") -> Any:
 def test_new_collective_reduces_over_all_replicas(
     merge_op: str, final_op: str, result: float, compiled: bool
 ) -> None:
-    results, _ = replicas.run(
+    results, _ = replicas.run_replicas(
         lambda x: all_reduce(x * 1.0, merge_op, final_op) + x * 0.0,
         [[1.0], [2.0], [9.0]],
         compiled=compiled,
@@ -79,7 +79,9 @@ def test_update_by_a_new_collective_is_made_once_on_all_replicas(compiled: bool)
             return v.read_value() * x
 
     # The variable starts at 1, and each replica's part is 1, 2 or 3: 1 + (1 + 2 + 3).
-    results, variables = replicas.run(computation, [[1.0], [2.0], [3.0]], compiled=compiled)
+    results, variables = replicas.run_replicas(
+        computation, [[1.0], [2.0], [3.0]], compiled=compiled
+    )
     assert results == [7.0, 14.0, 21.0]
     assert variables == {"v": 7.0}
 
@@ -94,5 +96,5 @@ def test_replicas_meet_in_a_loop_by_a_new_collective() -> None:
         )[1]
 
     # The values on the replicas are (1, 2, 3), then (6, 6, 6), then (18, 18, 18).
-    results, _ = replicas.run(computation, [[1.0], [2.0], [3.0]])
+    results, _ = replicas.run_replicas(computation, [[1.0], [2.0], [3.0]])
     assert results == [18.0, 18.0, 18.0]

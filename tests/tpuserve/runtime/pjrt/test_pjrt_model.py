@@ -37,19 +37,19 @@ DEVICE = TpuSystem(tpu_cores=1, hosts=1, pjrt_platform="cpu")
 ROWS = np.ones((2, 16), np.float32)
 
 
-def load(directory: Path) -> LoadedModel:
+def load_model(directory: Path) -> LoadedModel:
     return loader.load(directory, tags.SERVE_TPU, DEVICE)
 
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = exports.whole(exports.linear)
-    return exports.write(tmp_path_factory.mktemp("linear"), model, [None, 16])
+    return exports.write_model(tmp_path_factory.mktemp("linear"), model, [None, 16])
 
 
 @pytest.fixture
 def model(linear: Path) -> Iterator[LoadedModel]:
-    model = load(linear)
+    model = load_model(linear)
     yield model
     model.close()
 
@@ -75,7 +75,7 @@ def test_host_ops_around_the_computation_run_in_tensorflow(tmp_path: Path) -> No
         (y,) = on_tpu(lambda inputs: [exports.linear(inputs)], x + 1)
         return tf.strings.as_string(y, precision=1)
 
-    model = load(exports.write(tmp_path, between_host_ops, [None, 16]))
+    model = load_model(exports.write_model(tmp_path, between_host_ops, [None, 16]))
     answer = model.run("serving_default", {"x": ROWS[:1]})
     assert answer["y"].tolist() == [[b"32.0"] * 4]
     with pytest.raises(InvalidTensor):
@@ -101,7 +101,7 @@ def test_function_that_is_one_computation_runs_without_a_session(
 ) -> None:
     directory = export_function(tmp_path, double_in_one_computation)
     monkeypatch.delattr(SignatureRunner, "_make_callable")
-    model = load(directory)
+    model = load_model(directory)
     answer = model.run("serving_default", {"x": np.array([1, 2], np.float32)})
     assert {name: value.tolist() for name, value in answer.items()} == {
         "twice": [2, 4],
@@ -111,7 +111,7 @@ def test_function_that_is_one_computation_runs_without_a_session(
 
 
 def test_check_beside_the_computation_is_not_skipped(tmp_path: Path) -> None:
-    model = load(export_function(tmp_path, double_after_a_check))
+    model = load_model(export_function(tmp_path, double_after_a_check))
     answer = model.run("serving_default", {"x": np.array([1, 2], np.float32)})
     assert answer["twice"].tolist() == [2, 4]
     with pytest.raises(InvalidTensor, match="x is not positive"):
@@ -136,7 +136,7 @@ def test_one_row_is_compiled_before_the_model_is_loaded(
         return translate(self, cluster)  # type: ignore[arg-type]
 
     monkeypatch.setattr(StableHloTranslator, "translate", counting_translate)
-    model = load(linear)
+    model = load_model(linear)
     assert len(translated) == 1
     model.run("serving_default", {"x": ROWS[:1]})
     assert len(translated) == 1
@@ -148,7 +148,7 @@ def test_one_row_is_compiled_before_the_model_is_loaded(
 
 def test_closed_model_holds_no_memory_on_the_device_and_refuses_to_run(linear: Path) -> None:
     before = len(jax.live_arrays())
-    model = load(linear)
+    model = load_model(linear)
     assert len(jax.live_arrays()) == before + 1
     model.close()
     assert len(jax.live_arrays()) == before
@@ -161,7 +161,7 @@ def test_op_that_xla_cannot_compile_fails_the_load_by_its_name(tmp_path: Path) -
         return tf.strings.to_number(tf.strings.as_string(x))
 
     with pytest.raises(UnsupportedOnTpu, match="AsString"):
-        load(exports.write(tmp_path, exports.whole(text), [None, 16]))
+        load_model(exports.write_model(tmp_path, exports.whole(text), [None, 16]))
 
 
 def test_variable_that_the_device_has_no_memory_for_fails_the_load(
@@ -172,7 +172,7 @@ def test_variable_that_the_device_has_no_memory_for_fails_the_load(
     value = np.broadcast_to(np.float32(0), [2**46, 4])
     monkeypatch.setattr(pjrt_model, "_make_variable_reader", lambda *_: lambda name: value)
     with pytest.raises(DeviceMemoryExhausted, match="has no memory left: RESOURCE_EXHAUSTED"):
-        load(linear)
+        load_model(linear)
     assert len(jax.live_arrays()) == before
 
 
@@ -181,7 +181,7 @@ def test_computation_that_assigns_to_a_variable_is_refused(tmp_path: Path) -> No
         return x + exports.variable("count", []).assign_add(1.0)
 
     with pytest.raises(UnsupportedOnTpu, match="assigns to a variable"):
-        load(exports.write(tmp_path, exports.whole(counting), [None, 16]))
+        load_model(exports.write_model(tmp_path, exports.whole(counting), [None, 16]))
 
 
 def test_metagraph_without_the_tpu_tag_is_refused(linear: Path) -> None:
@@ -195,7 +195,7 @@ def test_missing_jax_is_an_error_that_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(ExtraNotInstalled, match=r"tpuserve\[pjrt\]"):
-        load(linear)
+        load_model(linear)
 
 
 _TWO_DEVICES = """

@@ -60,7 +60,7 @@ def model(
     model.close()
 
 
-def run(model: Any, n: Any, token: Token | None = None, *outputs: str) -> dict[str, Any]:
+def run_model(model: Any, n: Any, token: Token | None = None, *outputs: str) -> dict[str, Any]:
     return dict(model.run("serving_default", {"x": X, "n": n}, outputs or None, cancellation=token))
 
 
@@ -84,7 +84,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 def begin(model: Any, pool: ThreadPoolExecutor, token: Token, *outputs: str) -> Future[Any]:
     """Begin an endless run, and wait until its loop runs."""
     before = num_steps(model)
-    endless = pool.submit(run, model, ENDLESS, token, *outputs)
+    endless = pool.submit(run_model, model, ENDLESS, token, *outputs)
     wait_until(lambda: num_steps(model) > before)
     return endless
 
@@ -107,7 +107,7 @@ def test_runs_beside_and_after_a_cancelled_one_are_answered(
 ) -> None:
     for _ in range(3 * run_canceller._SLOTS):
         token = Token()
-        assert run(model, SHORT, token) == {"y": 3, "more": 0}
+        assert run_model(model, SHORT, token) == {"y": 3, "more": 0}
         token.cancel()
     first, second = Token(), Token()
     endless = begin(model, pool, first)
@@ -115,12 +115,12 @@ def test_runs_beside_and_after_a_cancelled_one_are_answered(
     first.cancel()
     with pytest.raises(Cancelled):
         endless.result(30)
-    assert run(model, SHORT, Token()) == {"y": 3, "more": 0}
+    assert run_model(model, SHORT, Token()) == {"y": 3, "more": 0}
     assert not other.done()
     second.cancel()
     with pytest.raises(Cancelled):
         other.result(30)
-    assert run(model, SHORT, Token(), "more") == {"more": 0}
+    assert run_model(model, SHORT, Token(), "more") == {"more": 0}
 
 
 def test_cancellation_just_after_a_run_leaves_nothing_to_the_next(
@@ -138,7 +138,7 @@ def test_cancellation_just_after_a_run_leaves_nothing_to_the_next(
 
     monkeypatch.setattr(model._canceller, "run", cancel_after_run)
     for _ in range(2 * run_canceller._SLOTS):
-        assert run(model, SHORT, Token()) == {"y": 3, "more": 0}
+        assert run_model(model, SHORT, Token()) == {"y": 3, "more": 0}
 
 
 def test_failed_run_leaves_nothing_to_the_next(model: Any) -> None:
@@ -148,7 +148,7 @@ def test_failed_run_leaves_nothing_to_the_next(model: Any) -> None:
                 "serving_default", {"x": X, "n": np.zeros([2], np.float32)}, cancellation=Token()
             )
     for _ in range(2 * run_canceller._SLOTS):
-        assert run(model, SHORT, Token()) == {"y": 3, "more": 0}
+        assert run_model(model, SHORT, Token()) == {"y": 3, "more": 0}
 
 
 def test_runs_beyond_the_slots_are_answered(model: Any, pool: ThreadPoolExecutor) -> None:
@@ -156,6 +156,6 @@ def test_runs_beyond_the_slots_are_answered(model: Any, pool: ThreadPoolExecutor
     slots = list(canceller._free_slots)
     canceller._free_slots.clear()
     try:
-        assert run(model, SHORT, Token()) == {"y": 3, "more": 0}
+        assert run_model(model, SHORT, Token()) == {"y": 3, "more": 0}
     finally:
         canceller._free_slots.extend(slots)

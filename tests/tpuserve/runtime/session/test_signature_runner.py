@@ -68,12 +68,12 @@ def test_only_a_run_of_predictable_duration_stays_in_the_calling_thread(
 ) -> None:
     pooled_shapes = []
 
-    class Recording(SignatureRunner):
+    class RecordingRunner(SignatureRunner):
         def _run_in_deadline_pool(self, outputs: Any, feeds: Any, *args: Any) -> Any:
             pooled_shapes.append(feeds[0].shape)
             return super()._run_in_deadline_pool(outputs, feeds, *args)
 
-    runner = Recording(session, VECTOR, has_static_cost=has_static_cost)
+    runner = RecordingRunner(session, VECTOR, has_static_cost=has_static_cost)
     for values in ([1, 2], [3, 4], [1, 2, 3]):
         array = np.array(values, np.float32)
         answer = runner.run({"x": array}, ["doubled"], 3_600_000)

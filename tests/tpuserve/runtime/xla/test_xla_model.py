@@ -72,13 +72,13 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def load(directory: Path, **arguments: Any) -> LoadedModel:
+def load_model(directory: Path, **arguments: Any) -> LoadedModel:
     return loader.load(directory, tags.SERVE, TpuSystem(), runtime="xla", **arguments)
 
 
 def test_signature_runs_through_xla_without_a_variable_in_the_session(linear: Path) -> None:
     before = len(jax.live_arrays())
-    model = load(linear)
+    model = load_model(linear)
     assert str(model.choice).startswith("{serve} on CPU with the xla runtime")
     assert len(jax.live_arrays()) == before + 1
     np.testing.assert_array_equal(model.run("serving_default", {"x": ROWS})["y"], [[22.0], [44.0]])
@@ -94,14 +94,14 @@ def test_plan_is_made_in_a_subprocess_without_tensorflow(
     linear: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tpuserve.runtime.subprocess_prepare._SMALL_BYTES", 0)
-    model = load(linear, make_plan=make_load_plan_in_subprocess)
+    model = load_model(linear, make_plan=make_load_plan_in_subprocess)
     assert "subprocess failed" not in caplog.text
     assert "xla runtime" in str(model.choice)
     model.close()
 
 
 def test_wrong_inputs_are_refused_as_by_the_session(linear: Path) -> None:
-    model = load(linear)
+    model = load_model(linear)
     with pytest.raises(InvalidTensor, match="to be float but int32 is provided"):
         model.run("serving_default", {"x": ROWS.astype(np.int32)})
     with pytest.raises(InvalidTensor):
@@ -120,7 +120,7 @@ def test_batch_sizes_are_compiled_before_the_model_is_loaded(
         return translate(self, cluster)
 
     monkeypatch.setattr(StableHloTranslator, "translate", counting_translate)
-    model = load(linear, batch_sizes=(2, 4))
+    model = load_model(linear, batch_sizes=(2, 4))
     assert translated == [(2, 2), (4, 2)]
     model.run("serving_default", {"x": ROWS})
     assert len(translated) == 2
@@ -133,13 +133,13 @@ def test_second_load_with_a_cache_translates_nothing(
     linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o700)
-    load(linear, batch_sizes=(1, 2, 4), cache_directory=tmp_path).close()
+    load_model(linear, batch_sizes=(1, 2, 4), cache_directory=tmp_path).close()
 
     def refuse(self: StableHloTranslator, cluster: Any) -> bytes:
         raise AssertionError("translated again")
 
     monkeypatch.setattr(StableHloTranslator, "translate", refuse)
-    model = load(linear, batch_sizes=(1, 2, 4), cache_directory=tmp_path)
+    model = load_model(linear, batch_sizes=(1, 2, 4), cache_directory=tmp_path)
     assert model.run("serving_default", {"x": ROWS})["y"].tolist() == [[22], [44]]
     model.close()
 
@@ -148,7 +148,7 @@ def test_oldest_executable_of_a_request_is_dropped_for_a_new_one(
     linear: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpuserve.pjrt.device_core._MAX_EXECUTABLES", 1)
-    model = load(linear)
+    model = load_model(linear)
     (core,) = model._program._cores  # type: ignore[attr-defined]
     for rows in (2, 3):
         model.run("serving_default", {"x": np.ones((rows, 2), np.float32)})
@@ -206,7 +206,7 @@ def test_tensorflow_serves_what_xla_cannot_and_one_line_says_why(
     reason: str,
 ) -> None:
     caplog.set_level(logging.WARNING, "tpuserve")
-    model = load(save(tmp_path, function, shape, dtype))
+    model = load_model(save(tmp_path, function, shape, dtype))
     (record,) = [record for record in caplog.records if record.name.startswith("tpuserve")]
     assert "TensorFlow runs the model, because XLA cannot" in record.message
     assert "\n" not in record.message
@@ -224,14 +224,14 @@ def test_damaged_checkpoint_is_the_error_of_the_session(linear: Path, tmp_path: 
     shutil.copytree(linear, damaged)
     (damaged / "variables" / "variables.index").write_bytes(b"")
     with pytest.raises(DamagedSavedModel, match="Export the model again"):
-        load(damaged)
+        load_model(damaged)
 
 
 def test_loop_with_a_known_number_of_turns_runs_through_xla(tmp_path: Path) -> None:
     def double_ten_times(x: tf.Tensor) -> tf.Tensor:
         return tf.while_loop(lambda i, y: i < 10, lambda i, y: (i + 1, tf.sin(y)), [0, x])[1]
 
-    model = load(save(tmp_path, double_ten_times, [None], tf.float32))
+    model = load_model(save(tmp_path, double_ten_times, [None], tf.float32))
     assert "xla runtime" in str(model.choice)
     model.close()
 
@@ -240,7 +240,7 @@ def test_other_open_dimensions_are_compiled_for_the_first_size_that_fits(tmp_pat
     def last_four(x: tf.Tensor) -> tf.Tensor:
         return tf.slice(x, [0, 3], [-1, 1])
 
-    model = load(save(tmp_path, last_four, [None, None], tf.float32))
+    model = load_model(save(tmp_path, last_four, [None, None], tf.float32))
     assert "xla runtime" in str(model.choice)
     answer = model.run("serving_default", {"x": np.array([[1, 2, 3, 4, 5]], np.float32)})
     assert answer["y"].tolist() == [[4.0]]
@@ -250,7 +250,7 @@ def test_other_open_dimensions_are_compiled_for_the_first_size_that_fits(tmp_pat
 def test_request_is_not_answered_after_its_deadline(
     linear: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = load(linear)
+    model = load_model(linear)
     assert model.run("serving_default", {"x": ROWS}, timeout_ms=60_000)["y"].tolist() == [
         [22],
         [44],
@@ -280,7 +280,7 @@ def test_run_that_needs_more_memory_than_the_device_has_is_refused(
         product = tf.sort(x[:, None] * x[None, :])
         return product if is_result else product[0, 0]
 
-    model = load(save(tmp_path, outer_product, [None], tf.float32))
+    model = load_model(save(tmp_path, outer_product, [None], tf.float32))
     with pytest.raises(DeviceMemoryExhausted, match="has no memory left"):
         model.run("serving_default", {"x": np.ones(TOO_LARGE, np.float32)})
     model.close()
@@ -291,7 +291,7 @@ def test_missing_jax_is_an_error_and_no_fallback(
 ) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(ExtraNotInstalled, match=r"tpuserve\[pjrt\]"):
-        load(linear)
+        load_model(linear)
 
 
 def test_version_of_jax_that_was_not_tested_is_refused(
@@ -299,4 +299,4 @@ def test_version_of_jax_that_was_not_tested_is_refused(
 ) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.11.0")
     with pytest.raises(ExtraNotInstalled, match=r"from 0.8 to below 0.11; found 0.11.0"):
-        load(linear)
+        load_model(linear)

@@ -20,7 +20,7 @@ def summary_text(directory: Path, encoding: str = "utf-8", **console: object) ->
     return file.read()
 
 
-def written(graph: pb.GraphDef, directory: Path) -> Path:
+def write_graph(graph: pb.GraphDef, directory: Path) -> Path:
     return saved_models.write_saved_model(saved_models.saved_model_with_graph(graph), directory)
 
 
@@ -49,7 +49,7 @@ def test_tpu_graph_without_the_tag_tpu_is_noted(tmp_path: Path) -> None:
     graph = pb.GraphDef()
     graph.node.add(name="metadata", op="TPUReplicateMetadata")
     assert "on the TPU   a computation of tpu.rewrite" in summary_text(
-        written(graph, tmp_path / "2")
+        write_graph(graph, tmp_path / "2")
     )
 
 
@@ -89,7 +89,7 @@ def test_lines_in_a_pipe_are_not_wrapped(
 def test_ascii_console_gets_ascii_alone(tmp_path: Path) -> None:
     graph = pb.GraphDef()
     graph.node.add(op="Größe")
-    text = summary_text(written(graph, tmp_path / "1"), encoding="ascii")
+    text = summary_text(write_graph(graph, tmp_path / "1"), encoding="ascii")
     assert "on the host  1 op: Gr\\xf6\\xdfe 1" in text
 
 
@@ -105,7 +105,7 @@ def test_ascii_console_gets_ascii_alone(tmp_path: Path) -> None:
 def test_control_characters_in_a_name_are_escaped(tmp_path: Path, name: str, expected: str) -> None:
     graph = pb.GraphDef()
     graph.node.add(op=name)
-    assert f"1 op: {expected}" in summary_text(written(graph, tmp_path / "1"))
+    assert f"1 op: {expected}" in summary_text(write_graph(graph, tmp_path / "1"))
 
 
 def test_directory_of_any_name_is_printed(tmp_path: Path) -> None:
@@ -135,5 +135,5 @@ def test_variable_of_unknown_size_is_marked(tmp_path: Path) -> None:
         node = graph.node.add(name=name, op="VarHandleOp")
         node.attr["dtype"].type = pb.DT_FLOAT
         node.attr["shape"].shape.dim.add(size=size)
-    text = summary_text(written(graph, tmp_path / "1"))
+    text = summary_text(write_graph(graph, tmp_path / "1"))
     assert "2, 2.0 MB and 1 of unknown size; v float32 [500000] 2.0 MB, w float32 [?] of" in text

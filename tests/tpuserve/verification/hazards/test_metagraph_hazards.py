@@ -25,7 +25,7 @@ FIXED = {"x": tf.TensorSpec([4], tf.float32)}
 def hazards_of(
     tmp_path: Path, model: exports.Model, inputs: Mapping[str, Any] = FIXED, **options: Any
 ) -> list[Hazard]:
-    directory = exports.write(tmp_path, model, inputs=inputs, **options)
+    directory = exports.write_export(tmp_path, model, inputs=inputs, **options)
     return list(verify(directory, runs=0).hazards)
 
 

@@ -69,7 +69,7 @@ def test_an_array_without_a_name_is_refused(tmp_path: Path) -> None:
         npz_inputs.read_npz(tmp_path / "x.npy")
 
 
-def chosen(*names: str) -> Any:
+def assign_arrays(*names: str) -> Any:
     arrays = {name: np.array([number]) for number, name in enumerate(names)}
     assignment = npz_inputs.assign_to_signatures(arrays, SIGNATURES, "inputs.npz")
     return {
@@ -79,49 +79,49 @@ def chosen(*names: str) -> Any:
 
 
 def test_an_alias_is_for_every_signature_that_is_complete_with_it() -> None:
-    assert chosen("x") == {"a": {"x": "x"}}
-    assert chosen("x", "n") == {"a": {"x": "x"}, "b": {"x": "x", "n": "n"}}
+    assert assign_arrays("x") == {"a": {"x": "x"}}
+    assert assign_arrays("x", "n") == {"a": {"x": "x"}, "b": {"x": "x", "n": "n"}}
 
 
 def test_an_array_for_one_signature_takes_precedence() -> None:
-    assert chosen("x", "b/x", "n") == {"a": {"x": "x"}, "b": {"x": "b/x", "n": "n"}}
+    assert assign_arrays("x", "b/x", "n") == {"a": {"x": "x"}, "b": {"x": "b/x", "n": "n"}}
 
 
 def test_an_array_that_no_signature_uses_is_refused() -> None:
     with pytest.raises(InvalidInputNames, match=r"has 'z', which is not an input.*a: x; b: x, n"):
-        chosen("x", "z")
+        assign_arrays("x", "z")
     with pytest.raises(
         InvalidInputNames, match="has 'n', but not x, which signature 'b' takes too"
     ):
-        chosen("n", "a/x")
+        assign_arrays("n", "a/x")
 
 
-def converted(spec: TensorSpec, array: Any) -> Any:
+def cast_array(spec: TensorSpec, array: Any) -> Any:
     arrays, notes = cast_inputs({"x": np.asarray(array)}, Signature({"x": spec}, {}), "f.npz")
     return arrays["x"], notes
 
 
 def test_a_float_of_another_width_is_converted_with_a_note() -> None:
-    array, notes = converted(X, np.ones([1, 2]))
+    array, notes = cast_array(X, np.ones([1, 2]))
     assert array.dtype == np.float32
     assert notes == ["f.npz: input 'x' was converted from float64 to float32"]
 
 
 def test_whole_numbers_are_converted_if_they_fit() -> None:
-    array, _ = converted(N, np.array([7], np.int64))
+    array, _ = cast_array(N, np.array([7], np.int64))
     assert array.dtype == np.int32
     with pytest.raises(InvalidTensor, match="do not fit into"):
-        converted(N, np.array([2**31], np.int64))
+        cast_array(N, np.array([2**31], np.int64))
 
 
 def test_a_float_that_would_become_infinite_is_refused() -> None:
     with pytest.raises(InvalidTensor, match="do not fit into"):
-        converted(X, np.full([1, 2], 1e39))
+        cast_array(X, np.full([1, 2], 1e39))
 
 
 def test_text_and_bytes_become_bytes() -> None:
     for array in (["ä", "b"], [b"\xc3\xa4", b"b"]):
-        assert converted(WORD, np.array(array))[0].tolist() == [b"\xc3\xa4", b"b"]
+        assert cast_array(WORD, np.array(array))[0].tolist() == [b"\xc3\xa4", b"b"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_text_and_bytes_become_bytes() -> None:
 )
 def test_another_type_or_shape_is_refused(spec: TensorSpec, array: Any, message: str) -> None:
     with pytest.raises(InvalidTensor, match=message):
-        converted(spec, array)
+        cast_array(spec, array)
 
 
 def test_inputs_have_the_same_number_of_rows() -> None:
