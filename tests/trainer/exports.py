@@ -116,7 +116,9 @@ def three_outputs(features: Any, labels: Any, mode: str, params: Any) -> Any:
     return trainer.TPUEstimatorSpec(mode, predictions=spec.predictions, export_outputs=outputs)
 
 
-def wrapped(batches: trainer.BatchConfig | None, model_fn: Any = programs.slope_model_fn) -> Any:
+def wrap_model_fn(
+    batches: trainer.BatchConfig | None, model_fn: Any = programs.slope_model_fn
+) -> Any:
     """Return a model_fn that runs another one on the TPU by `model_fn_inference_on_tpu`."""
 
     def wrapped_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:

@@ -51,7 +51,7 @@ if __name__ == "__main__":
 """
 
 
-def run(program: Path, packages: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+def run_program(program: Path, packages: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     environment = {name: value for name, value in os.environ.items() if "CPP_MIN" not in name}
     paths = [str(Path(__file__).parents[3]), str(packages)]
     return subprocess.run(
@@ -70,7 +70,7 @@ def test_old_packages_and_lines_run_and_the_log_is_short(tmp_path: Path) -> None
     (packages / "named_library.py").write_text(NAMED)
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    process = run(program, packages, "--as_tf1", "named_library")
+    process = run_program(program, packages, "--as_tf1", "named_library")
     assert process.stdout.splitlines() == [
         "[[6.]] [[6.]]",
         "['unused'] True 6 True",
@@ -110,7 +110,7 @@ tpu.TPUEstimator(model_fn, config=tpu.RunConfig(), train_batch_size=2).train(inp
 def test_the_text_for_an_unsupported_op_stands_alone(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(UNSUPPORTED)
-    process = run(program, tmp_path, "--emulate-tpu", "1")
+    process = run_program(program, tmp_path, "--emulate-tpu", "1")
     assert process.returncode == 1
     assert "Traceback" not in process.stderr
     last = process.stderr.splitlines()[-1]

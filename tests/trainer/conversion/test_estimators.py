@@ -26,7 +26,7 @@ def input_fn() -> Any:
     return tf.data.Dataset.from_tensor_slices(({"x": _X}, _CLASSES)).batch(8)
 
 
-def repeated() -> Any:
+def repeated_input_fn() -> Any:
     return input_fn().repeat()
 
 
@@ -70,7 +70,7 @@ def plain(model_dir: Path, **params: Any) -> trainer.Estimator:
     return trainer.Estimator(model_fn, str(model_dir), config=config, params=params)
 
 
-def converted(model_dir: Path, **options: Any) -> trainer.TPUEstimator:
+def convert_estimator(model_dir: Path, **options: Any) -> trainer.TPUEstimator:
     return trainer.to_tpu_estimator(plain(model_dir), train_batch_size=8, **options)
 
 
@@ -82,7 +82,7 @@ def eight_rows() -> Any:
 def test_training_on_four_cores_gives_the_weights_of_the_plain_estimator(tmp_path: Path) -> None:
     plain(tmp_path / "plain").train(eight_rows, steps=6)
     with tpuserve.emulated_tpu(cores=4):
-        converted(tmp_path / "tpu").train(eight_rows, steps=6)
+        convert_estimator(tmp_path / "tpu").train(eight_rows, steps=6)
     for name in ("logits/kernel", "logits/bias", "logits/kernel/Momentum"):
         expected = variable(tmp_path / "plain", name)
         np.testing.assert_allclose(variable(tmp_path / "tpu", name), expected, rtol=1e-5)
@@ -93,8 +93,8 @@ def test_training_on_four_cores_gives_the_weights_of_the_plain_estimator(tmp_pat
 def test_evaluation_and_prediction_on_four_cores_are_those_of_the_plain_estimator(
     tmp_path: Path,
 ) -> None:
-    before = plain(tmp_path).train(repeated, steps=4)
-    after = converted(tmp_path)
+    before = plain(tmp_path).train(repeated_input_fn, steps=4)
+    after = convert_estimator(tmp_path)
     expected = before.evaluate(input_fn)
     classes = [row["class"] for row in before.predict(input_fn)]
     with tpuserve.emulated_tpu(cores=4):
@@ -111,7 +111,7 @@ def test_hparams_are_as_good_as_a_dict(tmp_path: Path) -> None:
         return model_fn(features, labels, mode, params.values())
 
     before = trainer.Estimator(tuned, str(tmp_path), params=HParams(rate=0.5, batch_size=8))
-    expected = before.train(repeated, steps=2).evaluate(input_fn)
+    expected = before.train(repeated_input_fn, steps=2).evaluate(input_fn)
     after = trainer.to_tpu_estimator(before)
     with tpuserve.emulated_tpu(cores=2):
         assert after.evaluate(input_fn)["accuracy"] == expected["accuracy"]
@@ -119,7 +119,7 @@ def test_hparams_are_as_good_as_a_dict(tmp_path: Path) -> None:
 
 def test_batches_are_cut_anew_where_a_size_is_a_dimension(tmp_path: Path) -> None:
     with sizes_as_dimensions(), tpuserve.emulated_tpu(cores=2):
-        estimator = converted(tmp_path).train(repeated, steps=1)
+        estimator = convert_estimator(tmp_path).train(repeated_input_fn, steps=1)
         assert estimator.evaluate(input_fn)["global_step"] == 1
 
 
@@ -131,19 +131,21 @@ def test_batch_size_reaches_an_input_fn_that_takes_params(tmp_path: Path) -> Non
         return input_fn().unbatch().repeat().batch(params["batch_size"], drop_remainder=True)
 
     with tpuserve.emulated_tpu(cores=2):
-        converted(tmp_path).train(sized, steps=1)
+        convert_estimator(tmp_path).train(sized, steps=1)
     assert sizes == [8]
 
 
 def test_the_batch_size_of_params_is_the_global_one(tmp_path: Path) -> None:
     estimator = trainer.to_tpu_estimator(plain(tmp_path, batch_size=4), use_tpu=False)
     assert estimator.params == {"rate": 0.5}
-    estimator.train(lambda params: repeated().unbatch().batch(params["batch_size"]), steps=1)
+    estimator.train(
+        lambda params: repeated_input_fn().unbatch().batch(params["batch_size"]), steps=1
+    )
     assert estimator.get_variable_value("global_step") == 1
 
 
 def test_off_the_tpu_model_fn_and_input_fn_are_as_they_were(tmp_path: Path) -> None:
-    estimator = converted(tmp_path, use_tpu=False).train(input_fn)
+    estimator = convert_estimator(tmp_path, use_tpu=False).train(input_fn)
     assert estimator.get_variable_value("global_step") == 3
     assert set(estimator.evaluate(input_fn)) == {"accuracy", "mean_loss", "loss", "global_step"}
 
@@ -208,17 +210,19 @@ def test_a_metric_with_ops_of_its_own_is_refused_by_name(tmp_path: Path) -> None
 
 
 def test_exports_have_both_metagraphs(tmp_path: Path) -> None:
-    plain(tmp_path / "model").train(repeated, steps=1)
+    plain(tmp_path / "model").train(repeated_input_fn, steps=1)
     features = {"x": tf.constant([1.0], tf.float64)}
     receiver = trainer.export.build_raw_serving_input_receiver_fn(features)
-    exported = converted(tmp_path / "model").export_saved_model(str(tmp_path / "out"), receiver)
+    exported = convert_estimator(tmp_path / "model").export_saved_model(
+        str(tmp_path / "out"), receiver
+    )
     tags = [graph.tags for graph in metagraph.read_metagraphs(exported.decode())]
     assert sorted(map(sorted, tags)) == [["serve"], ["serve", "tpu"]]
 
 
 @pytest.mark.parametrize("what", ["a TPUEstimator", "no estimator"])
 def test_other_things_than_a_plain_estimator_are_refused(what: str, tmp_path: Path) -> None:
-    estimator: Any = converted(tmp_path) if what == "a TPUEstimator" else model_fn
+    estimator: Any = convert_estimator(tmp_path) if what == "a TPUEstimator" else model_fn
     with pytest.raises(InvalidType):
         trainer.to_tpu_estimator(estimator, 8)
 

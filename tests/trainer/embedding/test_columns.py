@@ -31,7 +31,7 @@ class Run:
     predictions: list[Any]
 
 
-def run(model_dir: Path, *, use_tpu: bool) -> Run:
+def run_modes(model_dir: Path, *, use_tpu: bool) -> Run:
     model = columns.estimator(model_dir, use_tpu=use_tpu)
     model.train(columns.input_fn, steps=2)
     return Run(
@@ -44,13 +44,13 @@ def run(model_dir: Path, *, use_tpu: bool) -> Run:
 
 @pytest.fixture(scope="module")
 def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return run(tmp_path_factory.mktemp("cpu"), use_tpu=False)
+    return run_modes(tmp_path_factory.mktemp("cpu"), use_tpu=False)
 
 
 @pytest.fixture(scope="module")
 def on_tpu(tmp_path_factory: pytest.TempPathFactory) -> Run:
     with slope.tpu(2):
-        return run(tmp_path_factory.mktemp("tpu"), use_tpu=True)
+        return run_modes(tmp_path_factory.mktemp("tpu"), use_tpu=True)
 
 
 def test_variables_have_the_names_that_columns_give_them(on_tpu: Run) -> None:

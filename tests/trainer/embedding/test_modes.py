@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 Y = [(0.5 + 0.9) / 2, 1.3, (1.7 + 2.5 + 1.3) / 3, (0.5 + 1.3 + 0.5) / 3]
 
 
-def unlabelled(*batches: Any) -> Any:
+def unlabelled_input_fn(*batches: Any) -> Any:
     def input_fn(params: Any) -> Any:
         return (
             sums.batches(*batches)(params).map(lambda features, labels: features).take(len(batches))
@@ -31,7 +31,7 @@ def unlabelled(*batches: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model directory with a checkpoint of the initial table: the rate is 0."""
     directory = tmp_path_factory.mktemp("trained")
     estimator(directory, use_tpu=False).train(sums.batches(sums.IDS), steps=1)
@@ -44,11 +44,13 @@ def estimator(model_dir: Path, **options: Any) -> trainer.TPUEstimator:
 
 @pytest.mark.parametrize("cores", [None, 2, 4])
 def test_evaluation_and_predictions_are_those_of_the_table(
-    cores: int | None, trained: Path
+    cores: int | None, trained_model_dir: Path
 ) -> None:
     with slope.tpu(cores or 2):
-        model = estimator(trained, use_tpu=cores is not None)
-        predictions = [row["y"][0] for row in model.predict(unlabelled(sums.IDS, sums.IDS[::-1]))]
+        model = estimator(trained_model_dir, use_tpu=cores is not None)
+        predictions = [
+            row["y"][0] for row in model.predict(unlabelled_input_fn(sums.IDS, sums.IDS[::-1]))
+        ]
         loss = model.evaluate(sums.batches(sums.IDS), steps=1)["loss"]
     np.testing.assert_allclose(predictions, [*Y, *Y[::-1]], rtol=1e-6)
     assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in Y]), rel=1e-6)
@@ -61,19 +63,19 @@ def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(
     with slope.tpu(2):
         model = estimator(tmp_path, use_tpu=use_tpu, model=sums.model_fn_with_train_op)
         model.train(sums.batches(sums.IDS), steps=1)
-        predictions = [row["y"][0] for row in model.predict(unlabelled(sums.IDS))]
+        predictions = [row["y"][0] for row in model.predict(unlabelled_input_fn(sums.IDS))]
         loss = model.evaluate(sums.batches(sums.IDS), steps=1)["loss"]
     np.testing.assert_allclose(predictions, Y, rtol=1e-6)
     assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in Y]), rel=1e-6)
 
 
-def test_a_smaller_last_batch_is_predicted(trained: Path) -> None:
+def test_a_smaller_last_batch_is_predicted(trained_model_dir: Path) -> None:
     def input_fn(params: Any) -> Any:
         dataset = tf.data.Dataset.from_tensor_slices({"x": sums.sparse(sums.IDS + sums.IDS[:2])})
         return dataset.batch(params["batch_size"])
 
     with slope.tpu(2):
-        predictions = [row["y"][0] for row in estimator(trained).predict(input_fn)]
+        predictions = [row["y"][0] for row in estimator(trained_model_dir).predict(input_fn)]
     np.testing.assert_allclose(predictions, [*Y, *Y[:2]], rtol=1e-6)
 
 
@@ -122,10 +124,10 @@ def test_an_id_that_the_table_does_not_have_ends_the_training(
 
 
 @pytest.mark.numeric
-def test_both_metagraphs_of_an_export_look_ids_up(trained: Path, tmp_path: Path) -> None:
+def test_both_metagraphs_of_an_export_look_ids_up(trained_model_dir: Path, tmp_path: Path) -> None:
     parsed = {"x": tf.io.VarLenFeature(tf.int64)}
     receiver = trainer.export.build_parsing_serving_input_receiver_fn(parsed)
-    written = estimator(trained).export_saved_model(str(tmp_path), receiver)
+    written = estimator(trained_model_dir).export_saved_model(str(tmp_path), receiver)
     examples = exports.strings([_example(row) for row in sums.IDS])
     for tag_set, hardware in exports.HARDWARE.items():
         model = loader.load(Path(written.decode()), tag_set, hardware)
@@ -154,7 +156,7 @@ def test_sequences_have_a_row_for_each_of_their_ids(tmp_path: Path) -> None:
     with slope.tpu(2):
         model = sums.estimator(tmp_path, spec, model=_train_or(model_fn))
         model.train(sums.batches(sums.IDS), steps=1)
-        rows = list(model.predict(unlabelled(sums.IDS)))
+        rows = list(model.predict(unlabelled_input_fn(sums.IDS)))
     assert shapes == [([2, 2, 2], [2])]
     np.testing.assert_allclose([row["n"] for row in rows], [2, 1, 2, 2])
     # The third id of a row is cut.

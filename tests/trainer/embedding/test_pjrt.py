@@ -151,9 +151,9 @@ def test_no_device_ever_has_memory_for_all_rows(
 def test_columns_train_evaluate_and_predict_as_on_the_cpu(
     tmp_path: Path, shapes_on_devices: dict[str, Any]
 ) -> None:
-    cpu = test_columns.run(tmp_path / "cpu", use_tpu=False)
+    cpu = test_columns.run_modes(tmp_path / "cpu", use_tpu=False)
     with slope.tpu(2, kind="pjrt"):
-        pjrt = test_columns.run(tmp_path / "pjrt", use_tpu=True)
+        pjrt = test_columns.run_modes(tmp_path / "pjrt", use_tpu=True)
     assert shapes_on_devices
     assert pjrt.variables.keys() == cpu.variables.keys()
     for name, value in cpu.variables.items():

@@ -40,7 +40,7 @@ def config(combiner: str | None, length: int, weights: str | None) -> EmbeddingC
     )
 
 
-def run(features: Callable[[], Any], look_up: Callable[[Any], Any]) -> Any:
+def run_lookups(features: Callable[[], Any], look_up: Callable[[Any], Any]) -> Any:
     """Return the results of some lookups, from a graph of their own."""
     with tf.Graph().as_default(), v1.Session() as session:
         results = look_up(features())
@@ -93,8 +93,8 @@ def test_results_are_those_of_padded_lookups(
         padded = ids.pad_features(features, settings)
         return {**padded, **StepTables(settings, 1).look_up(padded)}
 
-    expected = run(features, look_up_padded)
-    actual = run(features, lambda features: sparse_lookup.look_up(features, settings))
+    expected = run_lookups(features, look_up_padded)
+    actual = run_lookups(features, lambda features: sparse_lookup.look_up(features, settings))
     assert actual.keys() == expected.keys()
     np.testing.assert_allclose(actual["x"], expected["x"], rtol=1e-6)
     if length:
@@ -110,7 +110,7 @@ def test_an_id_that_the_table_does_not_have_is_named(features: Callable[[], Any]
         table_to_config_dict={"words": table},
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="its rows are 0 to 4. Raise vocab"):
-        run(features, lambda features: sparse_lookup.look_up(features, build_config(spec)))
+        run_lookups(features, lambda features: sparse_lookup.look_up(features, build_config(spec)))
 
 
 def test_an_export_has_the_sparse_lookup_and_no_padding(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_cpu_and_emulated_cores_train_the_same_variables(name: str, tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def undivided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def undivided_variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Train a table on the CPU, where its rows are not divided; return the variables."""
     directory = tmp_path_factory.mktemp("undivided")
     spec = sums.spec(OPTIMIZERS["adam of all rows"])
@@ -92,7 +92,7 @@ def undivided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 )
 @pytest.mark.numeric
 def test_division_of_the_rows_does_not_change_the_numbers(
-    cores: int, strategy: str, undivided: dict[str, Any], tmp_path: Path
+    cores: int, strategy: str, undivided_variables: dict[str, Any], tmp_path: Path
 ) -> None:
     # The 7 rows are divided among 4 replicas, but not among 8: one replica would have no row.
     spec = sums.spec(OPTIMIZERS["adam of all rows"], partition_strategy=strategy)
@@ -100,7 +100,9 @@ def test_division_of_the_rows_does_not_change_the_numbers(
         tpu = sums.estimator(tmp_path, spec, batch_size=8)
         tpu.train(sums.batches(sums.IDS + sums.IDS[::-1]), steps=2)
     for variable, value in sums.variables(tmp_path).items():
-        np.testing.assert_allclose(undivided[variable], value, atol=1e-5, err_msg=variable)
+        np.testing.assert_allclose(
+            undivided_variables[variable], value, atol=1e-5, err_msg=variable
+        )
 
 
 @pytest.mark.numeric

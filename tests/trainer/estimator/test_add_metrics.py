@@ -25,7 +25,7 @@ def predicting_model_fn(features: Any, labels: Any, mode: str, params: Any) -> A
     return dataclasses.replace(spec, predictions={"y": y}, eval_metrics=metrics)
 
 
-def evaluated(estimator: Any) -> dict[str, Any]:
+def train_and_evaluate(estimator: Any) -> dict[str, Any]:
     return estimator.train(programs.ones(), max_steps=1).evaluate(programs.ones(), steps=1)
 
 
@@ -36,7 +36,7 @@ def test_metrics_join_those_of_the_model(model_fn: Any, tmp_path: Path) -> None:
         return {"double": v1.metrics.mean(labels + features["x"])}
 
     estimator = add_metrics(programs.estimator(tmp_path, model_fn=model_fn), metric_fn)
-    assert evaluated(estimator) == {
+    assert train_and_evaluate(estimator) == {
         "mean_y": 0.5,
         "double": 2.0,
         "loss": 0.125,
@@ -49,13 +49,13 @@ def test_predictions_of_evaluation_can_be_used(tmp_path: Path) -> None:
         return {"mean_y": v1.metrics.mean(predictions["y"] * 10.0)}
 
     estimator = programs.estimator(tmp_path, model_fn=predicting_model_fn)
-    assert evaluated(add_metrics(estimator, metric_fn))["mean_y"] == 5.0
+    assert train_and_evaluate(add_metrics(estimator, metric_fn))["mean_y"] == 5.0
 
 
 def test_the_given_estimator_stays_as_it_is(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path)
     add_metrics(estimator, lambda labels: {"mean_label": v1.metrics.mean(labels)})
-    assert "mean_label" not in evaluated(estimator)
+    assert "mean_label" not in train_and_evaluate(estimator)
 
 
 def test_metrics_can_be_added_twice_and_to_a_bound_model_fn(tmp_path: Path) -> None:
@@ -63,14 +63,14 @@ def test_metrics_can_be_added_twice_and_to_a_bound_model_fn(tmp_path: Path) -> N
     estimator = programs.estimator(tmp_path, model_fn=bound)
     once = add_metrics(estimator, lambda labels: {"a": v1.metrics.mean(labels)})
     twice = add_metrics(once, lambda labels: {"b": v1.metrics.mean(labels * 2.0)})
-    results = evaluated(twice)
+    results = train_and_evaluate(twice)
     assert (results["mean_y"], results["a"], results["b"]) == (0.5, 1.0, 2.0)
 
 
 def test_predictions_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     estimator = add_metrics(programs.estimator(tmp_path), lambda predictions: {})
     with pytest.raises(InvalidSetting, match="metric_fn takes predictions, and model_fn returns"):
-        evaluated(estimator)
+        train_and_evaluate(estimator)
 
 
 def test_unknown_arguments_are_refused(tmp_path: Path) -> None:
@@ -90,5 +90,5 @@ def test_metrics_are_added_to_an_estimator_with_metric_ops(tmp_path: Path) -> No
     added = add_metrics(
         estimator, lambda labels, predictions: {"sum": v1.metrics.mean(labels + predictions["y"])}
     )
-    results = evaluated(added)
+    results = train_and_evaluate(added)
     assert (results["mean_y"], results["sum"]) == (0.5, 1.5)

@@ -40,7 +40,9 @@ def last_step(estimator: trainer.TPUEstimator, hook: Any) -> int:
     return int(programs.variable(Path(estimator.model_dir), "global_step"))
 
 
-def written(estimator: trainer.TPUEstimator, values: dict[int, float], name: str = "eval") -> str:
+def write_scalars(
+    estimator: trainer.TPUEstimator, values: dict[int, float], name: str = "eval"
+) -> str:
     directory = f"{estimator.model_dir}/{name}"
     for step, value in values.items():
         summaries.write_scalars(directory, {"auc": value}, step)
@@ -149,13 +151,13 @@ STEPS = {10: 0.5, 20: 0.7, 30: 0.6, 40: 0.65}
 def test_metrics_decide(
     make: Any, argument: float, options: Any, stops: bool, estimator: trainer.TPUEstimator
 ) -> None:
-    written(estimator, STEPS)
+    write_scalars(estimator, STEPS)
     hook = make(estimator, "auc", argument, run_every_secs=None, run_every_steps=1, **options)
     assert hook._should_stop_fn() is stops
 
 
 def test_another_evaluation_can_decide(estimator: trainer.TPUEstimator) -> None:
-    directory = written(estimator, STEPS, name="eval_other")
+    directory = write_scalars(estimator, STEPS, name="eval_other")
     hook = early_stopping.stop_if_higher_hook(
         estimator, "auc", 0.6, eval_dir=directory, run_every_secs=None, run_every_steps=1
     )
@@ -168,14 +170,14 @@ def test_without_an_evaluation_training_goes_on(estimator: trainer.TPUEstimator)
 
 
 def test_a_metric_that_no_evaluation_has_is_an_error(estimator: trainer.TPUEstimator) -> None:
-    written(estimator, STEPS)
+    write_scalars(estimator, STEPS)
     hook = early_stopping.stop_if_higher_hook(estimator, "acu", 1)
     with pytest.raises(InvalidSetting, match="no metric 'acu' in .*eval; found auc"):
         last_step(estimator, hook)
 
 
 def test_results_are_read_by_step(estimator: trainer.TPUEstimator) -> None:
-    directory = written(estimator, {20: 0.5, 10: 0.25})
+    directory = write_scalars(estimator, {20: 0.5, 10: 0.25})
     metrics = early_stopping.read_eval_metrics(directory)
     assert list(metrics.items()) == [(10, {"auc": 0.25}), (20, {"auc": 0.5})]
 

@@ -96,12 +96,12 @@ def test_a_subclass_cannot_override_members(tmp_path: Path) -> None:
         def train(self, *arguments: Any, **named: Any) -> Any:
             return None
 
-    class Added(trainer.Estimator):
+    class EstimatorWithMethod(trainer.Estimator):
         def train_twice(self) -> None: ...
 
     with pytest.raises(InvalidSetting, match="Other overrides train"):
         Other(model_fn, str(tmp_path), params={"rate": 0.5})
-    assert Added(model_fn, str(tmp_path), params={"rate": 0.5})
+    assert EstimatorWithMethod(model_fn, str(tmp_path), params={"rate": 0.5})
 
 
 def test_arguments_of_wrong_kinds_are_refused(tmp_path: Path) -> None:

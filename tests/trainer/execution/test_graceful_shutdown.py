@@ -17,7 +17,7 @@ from trainer.execution import graceful_shutdown
 pytestmark = pytest.mark.slow
 
 
-def started(model_dir: Path, max_steps: int, *loops: int) -> "subprocess.Popen[str]":
+def start_training(model_dir: Path, max_steps: int, *loops: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tests.trainer.execution.endless", str(model_dir)]
     command += map(str, (max_steps, *loops))
     return PreloadedProcess(
@@ -40,7 +40,7 @@ def after_loops(process: "subprocess.Popen[str]", loops: int, number: signal.Sig
 
 
 def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
-    process = started(tmp_path, 10**9)
+    process = start_training(tmp_path, 10**9)
     output = after_loops(process, 3, signal.SIGTERM)
     assert process.returncode == 0
     assert "after train" not in output
@@ -50,12 +50,12 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
 
 def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Path) -> None:
     # The process is killed in a loop after the 10th, or while it waits after the 40th.
-    process = started(tmp_path, 200, 40)
+    process = start_training(tmp_path, 200, 40)
     after_loops(process, 10, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     killed_at = int(programs.variable(tmp_path, "global_step"))
     assert 0 < killed_at < 200
-    again = started(tmp_path, 200)
+    again = start_training(tmp_path, 200)
     output, _ = again.communicate(timeout=120)
     assert again.returncode == 0
     assert output.count("loop") == (200 - killed_at) // 4

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import trainer
 from tests.trainer import exports, programs
-from tests.trainer.exports import wrapped
+from tests.trainer.exports import wrap_model_fn
 from tpuserve.saved_model import metagraph
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def logits_of(features: Any) -> Any:
     return tf.concat([y, -y, 2.0 - y], axis=1)
 
 
-def documented(features: Any, labels: Any, mode: str, params: Any) -> Any:
+def documented_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
     """Build the example of TPUEstimator's docstring: a host function adds an export output."""
     if mode != trainer.ModeKeys.PREDICT:
         return programs.slope_model_fn(features, labels, mode, params)
@@ -63,8 +63,8 @@ def there_and_back(features: Any, labels: Any, mode: str, params: Any) -> Any:
 
 VARIANTS = {
     "V1": lambda model_fn: (model_fn, 1),
-    "V2": lambda model_fn: (wrapped(None, model_fn), 2),
-    "V2 batched": lambda model_fn: (wrapped(BATCHES, model_fn), 2),
+    "V2": lambda model_fn: (wrap_model_fn(None, model_fn), 2),
+    "V2 batched": lambda model_fn: (wrap_model_fn(BATCHES, model_fn), 2),
 }
 
 
@@ -79,7 +79,7 @@ def export(tmp_path: Path, variant: str, model_fn: Any) -> Path:
 def test_the_documented_example_answers_with_classes_from_the_host(
     tmp_path: Path, variant: str
 ) -> None:
-    directory = export(tmp_path, variant, documented)
+    directory = export(tmp_path, variant, documented_model_fn)
     assert exports.same_signatures(directory) == {"serving_default", "classes"}
     (computation,) = metagraph.read_saved_model(directory).metagraphs[1].computations
     assert {"ArgMax", "AsString"} <= set(computation.host_ops)

@@ -20,7 +20,7 @@ def serving() -> Any:
     return trainer.ServingInputReceiver({"x": x}, {"x": x})
 
 
-def supervised() -> Any:
+def supervised_receiver() -> Any:
     shape = tf.zeros([1, 1])
     return trainer.build_raw_supervised_input_receiver_fn({"x": shape}, {"y": shape})()
 
@@ -31,16 +31,18 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> trainer.TPUEstimator:
+def trained_estimator(tmp_path: Path) -> trainer.TPUEstimator:
     estimator = programs.estimator(tmp_path / "model", model_fn=model_fn)
     return estimator.train(programs.ones(), max_steps=1)
 
 
 def test_all_modes_are_exported_with_tags_and_signatures_of_their_own(
-    tmp_path: Path, trained: trainer.TPUEstimator
+    tmp_path: Path, trained_estimator: trainer.TPUEstimator
 ) -> None:
-    functions = {PREDICT: serving, EVAL: supervised, TRAIN: supervised}
-    path = trained.experimental_export_all_saved_models(str(tmp_path / "export"), functions)
+    functions = {PREDICT: serving, EVAL: supervised_receiver, TRAIN: supervised_receiver}
+    path = trained_estimator.experimental_export_all_saved_models(
+        str(tmp_path / "export"), functions
+    )
     metagraphs = metagraph.read_saved_model(Path(path.decode())).metagraphs
     assert [sorted(graph.tags) for graph in metagraphs] == [
         ["train"],
@@ -56,10 +58,12 @@ def test_all_modes_are_exported_with_tags_and_signatures_of_their_own(
 
 
 def test_a_step_can_be_run_from_what_training_exports(
-    tmp_path: Path, trained: trainer.TPUEstimator
+    tmp_path: Path, trained_estimator: trainer.TPUEstimator
 ) -> None:
-    functions = {TRAIN: supervised}
-    path = trained.experimental_export_all_saved_models(str(tmp_path / "export"), functions)
+    functions = {TRAIN: supervised_receiver}
+    path = trained_estimator.experimental_export_all_saved_models(
+        str(tmp_path / "export"), functions
+    )
     with tf.Graph().as_default(), v1.Session() as session:
         loaded = v1.saved_model.load(session, ["train"], path.decode())
         (train_op,) = v1.get_collection("saved_model_train_op")
@@ -69,22 +73,26 @@ def test_a_step_can_be_run_from_what_training_exports(
 
 
 def test_a_mode_without_a_tpu_metagraph_needs_the_other(
-    tmp_path: Path, trained: trainer.TPUEstimator
+    tmp_path: Path, trained_estimator: trainer.TPUEstimator
 ) -> None:
-    estimator = programs.estimator(Path(trained.model_dir), model_fn=model_fn, export_to_cpu=False)
+    estimator = programs.estimator(
+        Path(trained_estimator.model_dir), model_fn=model_fn, export_to_cpu=False
+    )
     with pytest.raises(ExportError, match="export_to_cpu is False, .* for mode 'infer' alone"):
-        estimator.export_saved_model(str(tmp_path / "e"), supervised, experimental_mode=EVAL)
+        estimator.export_saved_model(
+            str(tmp_path / "e"), supervised_receiver, experimental_mode=EVAL
+        )
 
 
 def test_the_modes_go_with_a_tpu_metagraph_of_version_2(
-    tmp_path: Path, trained: trainer.TPUEstimator
+    tmp_path: Path, trained_estimator: trainer.TPUEstimator
 ) -> None:
     estimator = programs.estimator(
-        Path(trained.model_dir),
-        model_fn=exports.wrapped(None, model_fn),
+        Path(trained_estimator.model_dir),
+        model_fn=exports.wrap_model_fn(None, model_fn),
         export_saved_model_api_version=2,
     )
-    functions = {PREDICT: serving, TRAIN: supervised}
+    functions = {PREDICT: serving, TRAIN: supervised_receiver}
     path = estimator.experimental_export_all_saved_models(str(tmp_path / "export"), functions)
     metagraphs = metagraph.read_saved_model(Path(path.decode())).metagraphs
     assert [sorted(graph.tags) for graph in metagraphs] == [["train"], ["serve"], ["serve", "tpu"]]
@@ -92,9 +100,11 @@ def test_the_modes_go_with_a_tpu_metagraph_of_version_2(
 
 
 def test_one_mode_can_be_exported_and_evaluates_what_it_is_fed(
-    tmp_path: Path, trained: trainer.TPUEstimator
+    tmp_path: Path, trained_estimator: trainer.TPUEstimator
 ) -> None:
-    path = trained.export_saved_model(str(tmp_path), supervised, experimental_mode=EVAL)
+    path = trained_estimator.export_saved_model(
+        str(tmp_path), supervised_receiver, experimental_mode=EVAL
+    )
     with tf.Graph().as_default(), v1.Session() as session:
         loaded = v1.saved_model.load(session, ["eval"], path.decode())
         signature = loaded.signature_def["eval"]
@@ -116,31 +126,35 @@ def test_a_plain_estimator_exports_no_tpu_metagraph(tmp_path: Path) -> None:
 
 
 def test_default_attributes_are_left_out_where_asked(
-    tmp_path: Path, trained: trainer.TPUEstimator
+    tmp_path: Path, trained_estimator: trainer.TPUEstimator
 ) -> None:
     sizes = [
         (Path(path.decode()) / "saved_model.pb").stat().st_size
         for path in (
-            trained.export_savedmodel(str(tmp_path / "a"), serving),
-            trained.export_savedmodel(str(tmp_path / "b"), serving, strip_default_attrs=True),
+            trained_estimator.export_savedmodel(str(tmp_path / "a"), serving),
+            trained_estimator.export_savedmodel(
+                str(tmp_path / "b"), serving, strip_default_attrs=True
+            ),
         )
     ]
     assert sizes[0] > sizes[1]
 
 
-def test_modes_that_are_none_are_refused(tmp_path: Path, trained: trainer.TPUEstimator) -> None:
+def test_modes_that_are_none_are_refused(
+    tmp_path: Path, trained_estimator: trainer.TPUEstimator
+) -> None:
     for functions in ({}, {"fit": serving}):
         with pytest.raises(InvalidSetting, match="no valid modes for export found"):
-            trained.experimental_export_all_saved_models(str(tmp_path), functions)
+            trained_estimator.experimental_export_all_saved_models(str(tmp_path), functions)
 
 
 def test_variables_that_the_checkpoint_lacks_are_named(
-    tmp_path: Path, trained: trainer.TPUEstimator
+    tmp_path: Path, trained_estimator: trainer.TPUEstimator
 ) -> None:
     def larger(features: Any, labels: Any, mode: str, params: Any) -> Any:
         v1.get_variable("later", [2])
         return model_fn(features, labels, mode, params)
 
-    estimator = programs.estimator(Path(trained.model_dir), model_fn=larger)
+    estimator = programs.estimator(Path(trained_estimator.model_dir), model_fn=larger)
     with pytest.raises(ExportError, match="missing variables later"):
         estimator.export_saved_model(str(tmp_path / "export"), serving)

@@ -12,7 +12,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 import trainer
 from tests.trainer import exports, programs
-from tests.trainer.exports import wrapped
+from tests.trainer.exports import wrap_model_fn
 from tpuserve import tags
 from tpuserve.errors import ExportError
 from tpuserve.saved_model import metagraph
@@ -42,7 +42,7 @@ def ops(directory: Path) -> set[str]:
 def test_a_whole_model_is_put_on_the_tpu_in_one_line(
     tmp_path: Path, batches: trainer.BatchConfig | None
 ) -> None:
-    directory = export(tmp_path, wrapped(batches))
+    directory = export(tmp_path, wrap_model_fn(batches))
     assert ("BatchFunction" in ops(directory)) == (batches is not None)
     assert exports.answers(directory, X)["y"].tolist() == [[1.5], [2.0], [2.5]]
 
@@ -51,7 +51,7 @@ def test_a_whole_model_is_put_on_the_tpu_in_one_line(
 def test_all_export_outputs_and_parsing_receivers_work(
     tmp_path: Path, batches: trainer.BatchConfig | None
 ) -> None:
-    directory = export(tmp_path, wrapped(batches, exports.three_outputs), exports.parsing)
+    directory = export(tmp_path, wrap_model_fn(batches, exports.three_outputs), exports.parsing)
     exports.check_three_outputs(directory)
 
 
@@ -61,7 +61,7 @@ def test_model_fn_hears_of_the_tpu_in_the_tpu_metagraph_alone(tmp_path: Path) ->
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
         if mode == trainer.ModeKeys.PREDICT:
             all_params.append(params)
-        return wrapped(None)(features, labels, mode, params)
+        return wrap_model_fn(None)(features, labels, mode, params)
 
     export(tmp_path, model_fn)
     assert all_params == [{"rate": 0.5, "use_tpu": False}, {"rate": 0.5, "use_tpu": True}]
@@ -276,11 +276,11 @@ def test_sparse_features_cannot_be_batched(tmp_path: Path) -> None:
         return programs.slope_model_fn(features, labels, mode, params)
 
     with pytest.raises(ExportError, match="is a SparseTensor, .* leave the batch config out"):
-        export(tmp_path, wrapped(BATCHES, model_fn), sparse)
+        export(tmp_path, wrap_model_fn(BATCHES, model_fn), sparse)
 
 
 def test_tensorflows_own_loader_takes_each_metagraph_by_its_exact_tags(tmp_path: Path) -> None:
-    directory = export(tmp_path, wrapped(BATCHES))
+    directory = export(tmp_path, wrap_model_fn(BATCHES))
     for tag_set in (tags.SERVE, tags.SERVE_TPU):
         exports.load_by_tensorflow(directory, sorted(tag_set))
     for wrong in (["tpu"], ["serve", "tpu", "x"]):

@@ -7,7 +7,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 import trainer
 from tests.trainer import exports, programs
-from tests.trainer.exports import wrapped
+from tests.trainer.exports import wrap_model_fn
 from tpuserve.errors import ExportError, InvalidType
 from tpuserve.export import warm_up
 from tpuserve.runtime import loader
@@ -20,7 +20,7 @@ def records(directory: Path) -> list[Any]:
     return [prediction_log_pb2.PredictionLog.FromString(record) for record in logs]
 
 
-def requested(record: Any) -> tuple[str, dict[str, Any]]:
+def read_request(record: Any) -> tuple[str, dict[str, Any]]:
     """Return the signature name of a warm-up record, and its inputs: alias → array."""
     kind = record.WhichOneof("log_type")
     request = getattr(record, kind).request
@@ -37,10 +37,10 @@ def test_every_record_runs_on_both_metagraphs(tmp_path: Path) -> None:
         tmp_path,
         exports.parsing,
         warm_up=True,
-        model_fn=wrapped(batches, exports.three_outputs),
+        model_fn=wrap_model_fn(batches, exports.three_outputs),
         export_saved_model_api_version=2,
     )
-    requests = [requested(record) for record in records(directory)]
+    requests = [read_request(record) for record in records(directory)]
     assert [(name, len(*inputs.values())) for name, inputs in requests] == [
         (name, rows) for name in ("scores", "serving_default", "value") for rows in (2, 4)
     ]
@@ -55,7 +55,7 @@ def test_every_record_runs_on_both_metagraphs(tmp_path: Path) -> None:
 def test_a_whole_model_on_the_tpu_warms_up_for_the_sizes_that_are_given(tmp_path: Path) -> None:
     settings = trainer.WarmUp(batch_sizes=[1, 3], inputs={"x": [[7.0]]})
     logs = records(exports.export(tmp_path, warm_up=settings))
-    requests = [requested(record)[1]["x"].tolist() for record in logs]
+    requests = [read_request(record)[1]["x"].tolist() for record in logs]
     assert requests == [[[7.0]], [[7.0]] * 3]
 
 

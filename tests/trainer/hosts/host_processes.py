@@ -90,10 +90,10 @@ def results(process: "subprocess.Popen[str]") -> dict[str, Any]:
     """Wait until a process ends with status 0; return all values that it has reported."""
     output, errors = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == 0, errors
-    return reported(output)
+    return read_report(output)
 
 
-def reported(output: str) -> dict[str, Any]:
+def read_report(output: str) -> dict[str, Any]:
     """Return the values in the JSON lines of an output; later values replace earlier ones."""
     lines = (line for line in output.splitlines() if line.startswith("{"))
     return {name: value for line in lines for name, value in json.loads(line).items()}
@@ -104,8 +104,8 @@ def wait_for_steps(process: "subprocess.Popen[str]", loops: int) -> int:
     assert process.stdout is not None
     step = 0
     for line in process.stdout:
-        step = reported(line).get("step", step)
-        loops -= "step" in reported(line)
+        step = read_report(line).get("step", step)
+        loops -= "step" in read_report(line)
         if not loops:
             return step
     raise AssertionError(f"it ended with {process.wait()}: {process.communicate()[1]}")

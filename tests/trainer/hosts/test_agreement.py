@@ -13,11 +13,11 @@ from trainer.hosts.group import HostGroup
 pytestmark = pytest.mark.slow
 
 
-Find = Callable[..., list[Any]]
+FindOnHosts = Callable[..., list[Any]]
 
 
 @pytest.fixture
-def find(monkeypatch: pytest.MonkeyPatch) -> Find:
+def find_on_hosts(monkeypatch: pytest.MonkeyPatch) -> FindOnHosts:
     """Return a function that calls `find_same_checkpoint` on two hosts.
 
     The function takes, for each host, the checkpoint paths that its attempts find in turn, and
@@ -41,13 +41,15 @@ def find(monkeypatch: pytest.MonkeyPatch) -> Find:
     return find
 
 
-def test_a_host_that_sees_the_checkpoint_later_waits_for_it(find: Find) -> None:
+def test_a_host_that_sees_the_checkpoint_later_waits_for_it(find_on_hosts: FindOnHosts) -> None:
     late = [None, "/b/model.ckpt-5", "/b/model.ckpt-10"]
-    assert find(["/a/model.ckpt-10"], late) == ["/a/model.ckpt-10", "/b/model.ckpt-10"]
+    assert find_on_hosts(["/a/model.ckpt-10"], late) == ["/a/model.ckpt-10", "/b/model.ckpt-10"]
 
 
-def test_hosts_without_common_storage_are_told_their_directories(find: Find) -> None:
-    for error in find(["/a/model.ckpt-10"], [None]):
+def test_hosts_without_common_storage_are_told_their_directories(
+    find_on_hosts: FindOnHosts,
+) -> None:
+    for error in find_on_hosts(["/a/model.ckpt-10"], [None]):
         assert isinstance(error, HostsDiffer)
         assert "has model.ckpt-10 in /model_0, and host 1 (host-1) has no checkpoint in" in str(
             error

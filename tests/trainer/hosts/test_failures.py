@@ -51,5 +51,5 @@ def test_lost_hosts_are_named_and_the_next_start_resumes_from_the_last_checkpoin
         os.kill(processes[1].pid, signal.SIGTERM)
         outputs = [process.communicate(timeout=host_processes.LIMIT_SECS) for process in processes]
         assert [process.returncode for process in processes] == [0, 0], outputs
-    last_steps = [host_processes.reported(output).get("step") for output, _ in outputs]
+    last_steps = [host_processes.read_report(output).get("step") for output, _ in outputs]
     assert last_steps[1] == newest_step(tmp_path)

@@ -29,25 +29,26 @@ class Member:
     """A host of a group, all of whose hosts run in this process.
 
     Attributes:
-      lost: the message with which the group would have ended the host's process; "" if none.
+      lost_message: the message with which the group would have ended the host's process; "" if
+        none.
       has_ended: event that is set when the group would have ended the process.
       group: the HostGroup of the host.
     """
 
     def __init__(self, index: int, count: int, port: int, **options: Any) -> None:
-        self.lost = ""
+        self.lost_message = ""
         self.has_ended = threading.Event()
         hosts = addresses(index, count, port)
         options = {"end_process": self._end, "others_end_secs": 0.1, **options}
         self.group = joining.connect_hosts(hosts, LIMIT, **options)
 
     def _end(self, message: str) -> None:
-        self.lost = message
+        self.lost_message = message
         self.has_ended.set()
 
     def wait_for_end(self) -> str:
         assert self.has_ended.wait(LIMIT)
-        return self.lost
+        return self.lost_message
 
     def drop(self) -> None:
         """Shut the connections down, as the operating system does when a process ends."""
@@ -83,7 +84,7 @@ def on_all(
 def test_host_0_calls_a_method_of_the_others_while_they_wait_for_an_exchange() -> None:
     called: list[tuple[int, int]] = []
 
-    class Served:
+    class CallRecorder:
         def __init__(self, group: HostGroup) -> None:
             self.index, self.number = group.index, group.serve_calls(self.note)
 
@@ -91,11 +92,11 @@ def test_host_0_calls_a_method_of_the_others_while_they_wait_for_an_exchange() -
             called.append((self.index, value))
 
     def meet(group: HostGroup) -> Any:
-        served = Served(group)
+        recorder = CallRecorder(group)
         if group.is_first:
-            group.call_others(served.number, 7)
+            group.call_others(recorder.number, 7)
         group.wait_for_all("the end")
-        return served.number
+        return recorder.number
 
     with members(3) as (hosts, pool):
         assert on_all(hosts, pool, meet) == [0, 0, 0]
@@ -191,7 +192,7 @@ def test_the_first_host_leaves_last_and_an_orderly_end_is_no_loss() -> None:
         assert not leaving.done()
         hosts[1].drop()
         leaving.result(LIMIT)
-        assert not hosts[0].lost
+        assert not hosts[0].lost_message
 
 
 def test_a_single_host_has_no_one_to_wait_for() -> None:
@@ -229,7 +230,7 @@ def test_hosts_with_other_settings_are_refused(index: int, count: int, text: str
     hello = {"kind": "hello", "index": index, "count": count, "version": __version__}
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(joining.connect_hosts, addresses(0, 2, port), LIMIT)
-        with contextlib.closing(connected(port)) as other:
+        with contextlib.closing(connect(port)) as other:
             other.send(**hello)
             with pytest.raises(HostsDiffer, match=text):
                 first.result(LIMIT)
@@ -243,7 +244,7 @@ def test_a_stranger_on_the_port_is_ignored(line: bytes) -> None:
     (port,) = processes.free_ports(1)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(Member, 0, 2, port)
-        with contextlib.closing(connected(port)) as stranger:
+        with contextlib.closing(connect(port)) as stranger:
             stranger._socket.sendall(line)
             assert stranger.receive(LIMIT) is None
         for member in (pool.submit(Member, 1, 2, port), first):
@@ -251,7 +252,7 @@ def test_a_stranger_on_the_port_is_ignored(line: bytes) -> None:
                 assert group.size == 2
 
 
-def connected(port: int) -> Connection:
+def connect(port: int) -> Connection:
     while True:
         try:
             return Connection(socket.create_connection((processes.LOOPBACK, port), LIMIT))

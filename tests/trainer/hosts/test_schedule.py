@@ -22,7 +22,10 @@ def results(model_dir: Path) -> list[dict[str, Any]]:
     finished = processes.run("run", "--processes", "2", "--cores", "1", *program)
     assert finished.returncode == 0, finished.stderr
     marked = (line[4:] for line in finished.stderr.splitlines() if line.startswith("[1] "))
-    return [host_processes.reported(finished.stdout), host_processes.reported("\n".join(marked))]
+    return [
+        host_processes.read_report(finished.stdout),
+        host_processes.read_report("\n".join(marked)),
+    ]
 
 
 def test_hosts_train_evaluate_and_export_together(

@@ -59,11 +59,12 @@ def dequeue_batches(
         for iterations in runs or (1,):
             run.run(built.enqueue.name, {built.iterations.name: iterations})
         return [
-            [infeed.ReplicaBatch(*_run(run, name)) for _ in range(sum(runs) or 1)] for name in names
+            [infeed.ReplicaBatch(*_run_tensors(run, name)) for _ in range(sum(runs) or 1)]
+            for name in names
         ]
 
 
-def _run(run: Any, names: Any) -> Any:
+def _run_tensors(run: Any, names: Any) -> Any:
     values = iter(run.run([name for name in tf.nest.flatten(names) if name is not None]))
     flat = [None if name is None else next(values).tolist() for name in tf.nest.flatten(names)]
     return tf.nest.pack_sequence_as(names, flat)

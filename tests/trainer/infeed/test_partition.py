@@ -22,7 +22,7 @@ def _graph() -> Iterator[None]:
         yield
 
 
-def _build(element: Any, dims: Any, **options: Any) -> infeed.Infeed:
+def _build_infeed(element: Any, dims: Any, **options: Any) -> infeed.Infeed:
     """Build an infeed for one replica with two rows and two cores.
 
     Args:
@@ -39,7 +39,7 @@ def _system() -> Any:
     return topology(1, 2, mode, batch_size=2, cores_per_replica=2)
 
 
-def _queued(built: infeed.Infeed, *cores: list[tuple[Any, list[int]]]) -> list[Any]:
+def _feed_batch(built: infeed.Infeed, *cores: list[tuple[Any, list[int]]]) -> list[Any]:
     """Feed one batch; return the tensors in the queue of each core.
 
     Args:
@@ -63,36 +63,36 @@ def _image() -> Any:
 
 
 def test_a_tensor_is_split_over_the_cores_and_another_is_given_to_each() -> None:
-    result = _build(({"image": _image()}, tf.constant([9, 10])), [{"image": [1, 2]}, None])
+    result = _build_infeed(({"image": _image()}, tf.constant([9, 10])), [{"image": [1, 2]}, None])
     specs = [(tf.int32, [2, 2]), (tf.int32, [2])]
-    assert _queued(result, specs, specs) == [
+    assert _feed_batch(result, specs, specs) == [
         [[[1, 2], [5, 6]], [9, 10]],
         [[[3, 4], [7, 8]], [9, 10]],
     ]
 
 
 def test_a_dimension_that_does_not_divide_gives_the_first_core_more() -> None:
-    result = _build(_image()[:, :3], [[1, 2]])
+    result = _build_infeed(_image()[:, :3], [[1, 2]])
     first, second = [(tf.int32, [2, 2])], [(tf.int32, [2, 1])]
-    assert _queued(result, first, second) == [[[[1, 2], [5, 6]]], [[[3], [7]]]]
+    assert _feed_batch(result, first, second) == [[[[1, 2], [5, 6]]], [[[3], [7]]]]
 
 
 def test_a_tensor_in_one_part_is_the_first_cores() -> None:
-    result = _build((_image(), tf.constant([9, 10])), [[2, 1], [1]])
-    assert _queued(result, [(tf.int32, [1, 4]), (tf.int32, [2])], [(tf.int32, [1, 4])]) == [
+    result = _build_infeed((_image(), tf.constant([9, 10])), [[2, 1], [1]])
+    assert _feed_batch(result, [(tf.int32, [1, 4]), (tf.int32, [2])], [(tf.int32, [1, 4])]) == [
         [[[1, 2, 3, 4]], [9, 10]],
         [[[5, 6, 7, 8]]],
     ]
 
 
 def test_the_mask_goes_to_every_core() -> None:
-    result = _build(_image(), [[1, 2]], padding=SpreadFinalBatch())
+    result = _build_infeed(_image(), [[1, 2]], padding=SpreadFinalBatch())
     specs = [(tf.int32, [2, 2]), (tf.int32, [2])]
-    assert [core[1] for core in _queued(result, specs, specs)] == [[1, 1], [1, 1]]
+    assert [core[1] for core in _feed_batch(result, specs, specs)] == [[1, 1], [1, 1]]
 
 
 def test_the_dequeued_tensors_are_whole_and_say_how_they_are_spread() -> None:
-    result = _build((_image(), tf.constant([9, 10])), [[1, 2], None])
+    result = _build_infeed((_image(), tf.constant([9, 10])), [[1, 2], None])
     batch = result.dequeue()
     assert batch.features.shape == [2, 4]
     sharding = xla_data_pb2.OpSharding.FromString(batch.features.op.get_attr("_XlaSharding"))
@@ -103,8 +103,8 @@ def test_the_dequeued_tensors_are_whole_and_say_how_they_are_spread() -> None:
 
 
 def test_the_first_core_can_be_fed_whole_tensors() -> None:
-    result = _build(_image(), [[1, 2]], only_first_core_computes=True)
-    assert _queued(result, [(tf.int32, [2, 4])]) == [[[[1, 2, 3, 4], [5, 6, 7, 8]]]]
+    result = _build_infeed(_image(), [[1, 2]], only_first_core_computes=True)
+    assert _feed_batch(result, [(tf.int32, [2, 4])]) == [[[[1, 2, 3, 4], [5, 6, 7, 8]]]]
 
 
 def test_cores_of_one_replica_may_be_on_several_hosts() -> None:
@@ -146,9 +146,9 @@ def test_cores_of_one_replica_may_be_on_several_hosts() -> None:
 )
 def test_dims_must_fit_the_input(dims: Any, expected: str) -> None:
     with pytest.raises(InvalidSetting, match=expected):
-        _build(({"image": _image()}, tf.constant([9, 10])), dims)
+        _build_infeed(({"image": _image()}, tf.constant([9, 10])), dims)
 
 
 def test_dims_are_checked_where_only_one_core_computes() -> None:
     with pytest.raises(InvalidSetting, match="3 parts"):
-        _build(_image(), [[1, 3]], only_first_core_computes=True)
+        _build_infeed(_image(), [[1, 3]], only_first_core_computes=True)

@@ -37,7 +37,7 @@ def _graph() -> Iterator[None]:
         yield
 
 
-def _build(element: Any, mode: int = Mode.PER_HOST_V1, **options: Any) -> infeed.Infeed:
+def _build_infeed(element: Any, mode: int = Mode.PER_HOST_V1, **options: Any) -> infeed.Infeed:
     """Build an infeed for two replicas and 4 rows from a Dataset with one element."""
     dataset = tf.data.Dataset.from_tensors(element)
     return infeed.build_infeed(lambda _: dataset, topology(1, 2, mode, batch_size=4), **options)
@@ -50,17 +50,17 @@ def _build(element: Any, mode: int = Mode.PER_HOST_V1, **options: Any) -> infeed
 def test_a_type_that_no_tpu_has_is_refused_with_the_cast(name: str, cast: str) -> None:
     expected = rf"features\['age'\] \({name}\[4, 1\]\).*tf.cast\(x, {cast}\)"
     with pytest.raises(InvalidType, match=expected):
-        _build({"age": tf.ones([4, 1], name)})
+        _build_infeed({"age": tf.ones([4, 1], name)})
 
 
 def test_labels_are_checked_as_well() -> None:
     with pytest.raises(InvalidType, match=r"labels \(float64\[4\]\)"):
-        _build((tf.ones([4]), tf.ones([4], tf.float64)))
+        _build_infeed((tf.ones([4]), tf.ones([4], tf.float64)))
 
 
 def test_strings_are_refused() -> None:
     with pytest.raises(InvalidType, match=r"features\['id'\]\[1\] \(string\[4\]\).*hash_bucket"):
-        _build({"id": (tf.ones([4]), tf.constant(["a"] * 4))})
+        _build_infeed({"id": (tf.ones([4]), tf.constant(["a"] * 4))})
 
 
 def test_tensors_are_checked_for_the_same_dtypes() -> None:
@@ -73,14 +73,14 @@ def test_tensors_are_checked_for_the_same_dtypes() -> None:
 
 @pytest.mark.parametrize("name", ["bfloat16", "int32", "uint32", "bool", "int8", "uint8"])
 def test_the_dtypes_of_a_tpu_are_accepted(name: str) -> None:
-    assert _build(tf.ones([4], name)).dequeue().features.dtype == name
+    assert _build_infeed(tf.ones([4], name)).dequeue().features.dtype == name
 
 
 def test_sparse_and_ragged_tensors_are_refused() -> None:
     with pytest.raises(InvalidType, match=r"features\['x'\] .* sparse .*tf.sparse.to_dense"):
-        _build({"x": tf.sparse.from_dense(tf.ones([4, 2]))})
+        _build_infeed({"x": tf.sparse.from_dense(tf.ones([4, 2]))})
     with pytest.raises(InvalidType, match=r"features\['x'\] .* ragged .*to_tensor"):
-        _build({"x": tf.ragged.constant([[1.0], [], [1.0], [2.0, 3.0]])})
+        _build_infeed({"x": tf.ragged.constant([[1.0], [], [1.0], [2.0, 3.0]])})
 
 
 def test_an_unknown_number_of_rows_is_refused_with_drop_remainder() -> None:
@@ -111,22 +111,24 @@ def test_any_other_unknown_dimension_is_refused(padding: FinalBatchPadding) -> N
 @pytest.mark.parametrize("padding", [RefusePartialBatches(), SpreadFinalBatch(), PadFinalBatch()])
 def test_rows_that_do_not_divide_are_refused(padding: FinalBatchPadding) -> None:
     with pytest.raises(InvalidSetting, match=r"features\['x'\].* 3 rows.* 2 replicas.* = 4 rows"):
-        _build({"x": tf.ones([3, 2])}, padding=padding)
+        _build_infeed({"x": tf.ones([3, 2])}, padding=padding)
 
 
 def test_a_divisible_batch_of_another_size_is_accepted() -> None:
-    assert _build(tf.ones([6])).dequeue().features.shape == [3]
+    assert _build_infeed(tf.ones([6])).dequeue().features.shape == [3]
 
 
 def test_a_scalar_cannot_be_split_but_can_be_broadcast() -> None:
     with pytest.raises(InvalidSetting, match=r"features\['s'\] \(float32\[\]\).*scalar"):
-        _build({"s": tf.constant(1.0)})
-    assert _build({"s": tf.constant(1.0)}, Mode.BROADCAST).dequeue().features["s"].shape == []
+        _build_infeed({"s": tf.constant(1.0)})
+    assert (
+        _build_infeed({"s": tf.constant(1.0)}, Mode.BROADCAST).dequeue().features["s"].shape == []
+    )
 
 
 def test_rows_must_agree_where_they_are_counted() -> None:
     with pytest.raises(InvalidSetting, match=r"different numbers of rows: .*\[4\].*\[2\]"):
-        _build((tf.ones([4]), tf.ones([2])), padding=SpreadFinalBatch())
+        _build_infeed((tf.ones([4]), tf.ones([2])), padding=SpreadFinalBatch())
 
 
 @pytest.mark.parametrize("nothing", [{}, ({}, None), (), None])
@@ -143,7 +145,7 @@ def test_what_is_neither_a_dataset_nor_tensors_is_refused(returned: Any) -> None
 
 def test_an_element_of_three_parts_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="elements of 3 parts"):
-        _build((tf.ones([4]), tf.ones([4]), tf.ones([4])))
+        _build_infeed((tf.ones([4]), tf.ones([4]), tf.ones([4])))
 
 
 def test_per_host_v2_needs_a_dataset() -> None:
@@ -198,10 +200,10 @@ def test_labels_on_one_host_only_are_refused() -> None:
 )
 def test_batch_axis_must_fit_the_input(axes: Any, expected: str) -> None:
     with pytest.raises(InvalidSetting, match=expected):
-        _build((tf.ones([4, 2]), tf.ones([4])), batch_axis=axes)
+        _build_infeed((tf.ones([4, 2]), tf.ones([4])), batch_axis=axes)
 
 
 def test_batch_axis_is_ignored_in_other_input_modes(caplog: Any) -> None:
-    result = _build(tf.ones([4, 2]), Mode.SLICED, batch_axis=[1])
+    result = _build_infeed(tf.ones([4, 2]), Mode.SLICED, batch_axis=[1])
     assert result.dequeue().features.shape == [2, 2]
     assert "batch_axis=[1] is ignored" in caplog.text

@@ -76,7 +76,7 @@ def test_an_estimator_trains_and_evaluates_on_arrays(tmp_path: Path) -> None:
     assert estimator.evaluate(evaluation)["mean_y"] == 0.75
 
 
-def _run(element: Any, times: int) -> list[Any]:
+def _run_times(element: Any, times: int) -> list[Any]:
     with tf.compat.v1.Session() as session:
         return [session.run(element) for _ in range(times)]
 
@@ -85,13 +85,13 @@ def test_a_program_of_tensorflow_1_gets_tensors_that_a_session_runs() -> None:
     with tf.Graph().as_default():
         features, labels = numpy_input_fn({"a": X}, Y, batch_size=2, shuffle=True)()
         sums = tf.reduce_sum(features["a"] - tf.cast(labels, tf.float32))
-        assert _run(sums, 3) == [20.0, 20.0, 10.0]
+        assert _run_times(sums, 3) == [20.0, 20.0, 10.0]
         with pytest.raises(tf.errors.OutOfRangeError):
-            _run(sums, 4)
+            _run_times(sums, 4)
         features, labels = pandas_input_fn(
             pandas.DataFrame({"a": X}), pandas.Series(Y), shuffle=False, queue_capacity=None
         )()
-        assert _run(features["a"][0] + tf.cast(labels[1], tf.float32), 1) == [11.0]
+        assert _run_times(features["a"][0] + tf.cast(labels[1], tf.float32), 1) == [11.0]
 
 
 def test_no_epochs_at_all_is_without_end_as_in_tensorflow_1() -> None:

@@ -91,7 +91,7 @@ def test_class_weights_count_as_in_fit(package: Any, tmp_path: Path) -> None:
 
 @_both_kerases
 def test_sums_functions_and_added_losses_are_those_of_fit(package: Any, tmp_path: Path) -> None:
-    class Added(package.layers.Layer):
+    class AddedLossLayer(package.layers.Layer):
         def call(self, x: Any) -> Any:
             self.add_loss(0.1 * tf.reduce_mean(x**2))
             return x
@@ -101,7 +101,9 @@ def test_sums_functions_and_added_losses_are_those_of_fit(package: Any, tmp_path
 
     def build_model() -> Any:
         x = package.layers.Input((4,))
-        hidden = Added()(package.layers.Dense(3, name="hidden", activity_regularizer="l2")(x))
+        hidden = AddedLossLayer()(
+            package.layers.Dense(3, name="hidden", activity_regularizer="l2")(x)
+        )
         outputs = [package.layers.Dense(1, name=name)(hidden) for name in ("sum", "function")]
         model = package.Model(x, outputs)
         loss = [package.losses.MeanSquaredError(reduction="sum"), squares]

@@ -109,7 +109,7 @@ BROKEN_V2 = """
 """
 
 
-def write(directory: Path, name: str, source: str) -> Path:
+def write_file(directory: Path, name: str, source: str) -> Path:
     path = directory / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(textwrap.dedent(source))
@@ -117,7 +117,7 @@ def write(directory: Path, name: str, source: str) -> Path:
 
 
 def report_of(directory: Path, source: str) -> ProgramReport:
-    return report.analyze_program(write(directory, "program.py", source))
+    return report.analyze_program(write_file(directory, "program.py", source))
 
 
 def findings_of(directory: Path, source: str) -> dict[str, NameFinding]:

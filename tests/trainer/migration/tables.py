@@ -24,7 +24,7 @@ REFUSALS = Path(__file__).parents[3] / "trainer/keras/model/unsupported_options.
 
 def tables() -> dict[str, str]:
     """Return the text of each table, by the name in the comment that precedes it."""
-    return {"keras": _keras(), "supplied": _supplied(), "refused": _refused()}
+    return {"keras": _keras(), "supplied": _supplied_table(), "refused": _refused_table()}
 
 
 def read_tables(text: str) -> dict[str, str]:
@@ -47,7 +47,7 @@ def _keras() -> str:
     return _table(("Option", "Why", "Instead"), rows)
 
 
-def _supplied() -> str:
+def _supplied_table() -> str:
     rows = [(f"`tf.contrib.{path}`", _names(f"{_CONTRIB}.{path}")) for path in _contrib()]
     forms = ", ".join(f"`{alias}`" for alias in sorted(MODULE_ALIASES))
     rows.append(("modules of `tensorflow.contrib`", forms))
@@ -59,19 +59,19 @@ def _supplied() -> str:
     }
     together: dict[str, list[str]] = {}
     for module, names in modules.items():
-        together.setdefault(_joined(names), []).append(f"`{module}`")
+        together.setdefault(_join_names(names), []).append(f"`{module}`")
     rows += [(", ".join(paths), shown_names) for shown_names, paths in together.items()]
     tpu_modules = [alias.removeprefix(_TPU) for alias in MODULE_ALIASES if alias.startswith(_TPU)]
-    rows.append((f"modules of `{_ESTIMATOR}.tpu`", _joined(tpu_modules)))
+    rows.append((f"modules of `{_ESTIMATOR}.tpu`", _join_names(tpu_modules)))
     rows.append(("`tf.keras.estimator`", _names("trainer.compat.keras_estimator")))
     embedding = "trainer.embedding.optimization_parameters"
     rows.append(("`tf.compat.v1.tpu.experimental`", _names(embedding)))
     tpu_embedding = f"`{estimator_aliases.TPU_EMBEDDING_MODULE}`"
-    rows.append((tpu_embedding, _joined(estimator_aliases.TPU_EMBEDDING_NAMES)))
+    rows.append((tpu_embedding, _join_names(estimator_aliases.TPU_EMBEDDING_NAMES)))
     return _table(("Module", "Names"), rows)
 
 
-def _refused() -> str:
+def _refused_table() -> str:
     rows = [(f"`{name}`", says) for name, says in REPLACEMENTS.items()]
     rows += [(f"`tf.estimator.{name}`", says) for name, says in estimator_names.UNSUPPORTED.items()]
     together: dict[str, list[str]] = {}
@@ -89,10 +89,10 @@ def _contrib() -> list[str]:
 
 
 def _names(module: str) -> str:
-    return _joined(static_index.public_names(module) or ())
+    return _join_names(static_index.public_names(module) or ())
 
 
-def _joined(names: Iterable[str] | Mapping[str, str]) -> str:
+def _join_names(names: Iterable[str] | Mapping[str, str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names))
 
 
@@ -101,7 +101,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _write() -> None:
+def _write_tables() -> None:
     text = DOCUMENT.read_text()
     for name, table in tables().items():
         start, end = f"<!-- {name} -->\n", "<!-- end -->"
@@ -111,4 +111,4 @@ def _write() -> None:
 
 
 if __name__ == "__main__":
-    _write()
+    _write_tables()

@@ -11,13 +11,13 @@ RUNS = "import tensorflow as tf\ntf.Session()\n"
 GONE = "import tensorflow as tf\ntf.estimator.DNNClassifier()\n"
 
 
-def run(*arguments: str | Path) -> Result:
+def run_migrate(*arguments: str | Path) -> Result:
     return CliRunner().invoke(migrate, list(map(str, arguments)), standalone_mode=False)
 
 
 def test_the_last_line_is_the_command(tmp_path: Path) -> None:
-    script = samples.write(tmp_path, "a.py", RUNS)
-    result = run(script)
+    script = samples.write_file(tmp_path, "a.py", RUNS)
+    result = run_migrate(script)
     assert result.return_value == 0
     assert result.output.splitlines()[-1] == f"  tpuserve run {script}"
 
@@ -28,7 +28,7 @@ def test_lines_are_neither_broken_nor_cut_where_they_are_piped(
     monkeypatch.setenv("COLUMNS", "40")
     (line,) = [
         line
-        for line in run(samples.write(tmp_path, "a.py", GONE)).output.splitlines()
+        for line in run_migrate(samples.write_file(tmp_path, "a.py", GONE)).output.splitlines()
         if "DNN" in line
     ]
     assert line.endswith("builds its layers.")
@@ -37,15 +37,15 @@ def test_lines_are_neither_broken_nor_cut_where_they_are_piped(
 
 @pytest.mark.parametrize("source", [GONE, "import nobody_has_this", "print 'x'"])
 def test_the_status_is_1_where_something_stops_the_program(tmp_path: Path, source: str) -> None:
-    script = samples.write(tmp_path, "a.py", source)
-    assert run(script).return_value == 1
-    assert run("--json", script).return_value == 1
+    script = samples.write_file(tmp_path, "a.py", source)
+    assert run_migrate(script).return_value == 1
+    assert run_migrate("--json", script).return_value == 1
 
 
 def test_as_json_all_programs_are_one_object(tmp_path: Path) -> None:
-    samples.write(tmp_path, "a.py", RUNS)
-    samples.write(tmp_path, "b.py", GONE)
-    report = json.loads(run("--json", tmp_path).output)
+    samples.write_file(tmp_path, "a.py", RUNS)
+    samples.write_file(tmp_path, "b.py", GONE)
+    report = json.loads(run_migrate("--json", tmp_path).output)
     assert (report["version"], report["runs"]) == (1, False)
     first, second = report["programs"]
     assert first["command"] == f"tpuserve run {tmp_path / 'a.py'}"
@@ -62,11 +62,11 @@ def test_as_json_all_programs_are_one_object(tmp_path: Path) -> None:
 
 
 def test_only_this_file_leaves_out_what_it_imports(tmp_path: Path) -> None:
-    script = samples.write(tmp_path, "a.py", "import model")
-    samples.write(tmp_path, "model.py", GONE)
-    assert run(script).return_value == 1
-    assert run("--only-this-file", script).return_value == 0
+    script = samples.write_file(tmp_path, "a.py", "import model")
+    samples.write_file(tmp_path, "model.py", GONE)
+    assert run_migrate(script).return_value == 1
+    assert run_migrate("--only-this-file", script).return_value == 0
 
 
 def test_a_script_that_is_not_there_is_not_understood() -> None:
-    assert "does not exist" in str(run("gone.py").exception)
+    assert "does not exist" in str(run_migrate("gone.py").exception)

@@ -37,7 +37,7 @@ MODULES = (
 
 
 @dataclass(frozen=True)
-class Said:
+class ReportAndErrors:
     """The report on programs, and the result of resolving their names in a process.
 
     Attributes:
@@ -91,17 +91,19 @@ def contrib() -> Iterator[str]:
 
 def scripts(version: Version, directory: Path) -> Iterator[Path]:
     if version == "v1":
-        yield samples.write(directory, "broken.py", samples.BROKEN)
-        yield samples.write(directory, "bert_like.py", samples.BERT_LIKE)
+        yield samples.write_file(directory, "broken.py", samples.BROKEN)
+        yield samples.write_file(directory, "bert_like.py", samples.BERT_LIKE)
         yield from PROGRAMS.rglob("*.py")
     else:
-        yield samples.write(directory, "broken.py", samples.BROKEN_V2)
+        yield samples.write_file(directory, "broken.py", samples.BROKEN_V2)
     # Yield this script last, because modules that it imports would exist for later scripts too.
-    yield samples.write(directory, "everything.py", everything(version))
+    yield samples.write_file(directory, "everything.py", everything(version))
 
 
 @pytest.fixture(scope="module", params=["v1", "v2"])
-def resolution(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
+def resolution(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ReportAndErrors:
     directory = tmp_path_factory.mktemp(request.param)
     reports = [
         report.analyze_program(script, follow_imports=False)
@@ -122,10 +124,10 @@ def resolution(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     probe = [HERE / "name_resolution.py", directory / "names.json"]
     result = preloaded_process.run(["-m", "tpuserve.run", flag, *map(str, probe)])
     assert result.returncode == 0, result.stderr
-    return Said(findings, json.loads(result.stdout))
+    return ReportAndErrors(findings, json.loads(result.stdout))
 
 
-def test_what_works_or_is_supplied_resolves(resolution: Said) -> None:
+def test_what_works_or_is_supplied_resolves(resolution: ReportAndErrors) -> None:
     promised = [finding for finding in resolution.findings if finding.kind.runs]
     assert len(promised) > 500
     assert not {
@@ -135,7 +137,7 @@ def test_what_works_or_is_supplied_resolves(resolution: Said) -> None:
     }
 
 
-def test_what_is_gone_or_not_known_raises(resolution: Said) -> None:
+def test_what_is_gone_or_not_known_raises(resolution: ReportAndErrors) -> None:
     refused = [finding for finding in resolution.findings if not finding.kind.runs]
     assert len(refused) >= 5
     assert not [finding.written for finding in refused if resolution.error(finding) is None]

@@ -22,17 +22,17 @@ OLD = """
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "site-packages"
-    samples.write(directory, "old_package/__init__.py", "")
-    samples.write(directory, "old_package/models.py", OLD)
-    samples.write(directory, "old_package/unused.py", "import tensorflow as tf\ntf.gone_too\n")
-    samples.write(directory, "new_package.py", "import tensorflow as tf\ntf.nn.relu\n")
+    samples.write_file(directory, "old_package/__init__.py", "")
+    samples.write_file(directory, "old_package/models.py", OLD)
+    samples.write_file(directory, "old_package/unused.py", "import tensorflow as tf\ntf.gone_too\n")
+    samples.write_file(directory, "new_package.py", "import tensorflow as tf\ntf.nn.relu\n")
     monkeypatch.syspath_prepend(str(directory))
     return directory
 
 
 def test_what_an_installed_package_breaks_is_said(packages: Path, tmp_path: Path) -> None:
     source = "import new_package\nfrom old_package import models\n"
-    program_report = report.analyze_program(samples.write(tmp_path, "program.py", source))
+    program_report = report.analyze_program(samples.write_file(tmp_path, "program.py", source))
     [package] = program_report.packages
     assert (package.name, package.tf1) == (
         "old_package",
@@ -56,4 +56,4 @@ def test_a_package_that_an_optional_import_names_stops_nothing(
     packages: Path, tmp_path: Path
 ) -> None:
     source = "try:\n    from old_package import models\nexcept ImportError:\n    models = None\n"
-    assert report.analyze_program(samples.write(tmp_path, "program.py", source)).runs
+    assert report.analyze_program(samples.write_file(tmp_path, "program.py", source)).runs

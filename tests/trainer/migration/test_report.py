@@ -44,8 +44,8 @@ def test_the_flags_that_a_program_defines_are_no_names_of_tensorflow(tmp_path: P
 
 
 def test_what_is_found_in_modules_beside_the_script_says_their_file(tmp_path: Path) -> None:
-    script = samples.write(tmp_path, "main.py", "import model")
-    samples.write(tmp_path, "model.py", "import tensorflow as tf\ntf.get_variable\n")
+    script = samples.write_file(tmp_path, "main.py", "import model")
+    samples.write_file(tmp_path, "model.py", "import tensorflow as tf\ntf.get_variable\n")
     program_report = report.analyze_program(script)
     assert program_report.tf1 is not None
     assert {Path(finding.file).name for finding in program_report.findings} == {"model.py"}
@@ -53,8 +53,8 @@ def test_what_is_found_in_modules_beside_the_script_says_their_file(tmp_path: Pa
 
 
 def test_a_program_with_a_module_that_does_not_parse_does_not_run(tmp_path: Path) -> None:
-    script = samples.write(tmp_path, "main.py", "import model")
-    samples.write(tmp_path, "model.py", "print 'x'")
+    script = samples.write_file(tmp_path, "main.py", "import model")
+    samples.write_file(tmp_path, "model.py", "print 'x'")
     program_report = report.analyze_program(script)
     assert not program_report.runs
     assert [problem.line for problem in program_report.problems] == [1]

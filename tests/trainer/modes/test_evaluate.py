@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> trainer.TPUEstimator:
+def trained_estimator(tmp_path: Path) -> trainer.TPUEstimator:
     """Return an estimator that has trained the slope model for two steps: w = 0.75."""
     return programs.write_trained(tmp_path, steps=2)
 
@@ -35,37 +35,39 @@ def trained_with(model_dir: Path, metric_fn: Callable[..., Any]) -> trainer.TPUE
 
 
 def test_metrics_loss_and_global_step_are_those_of_the_checkpoint(
-    trained: trainer.TPUEstimator,
+    trained_estimator: trainer.TPUEstimator,
 ) -> None:
-    results = trained.evaluate(programs.ones(), steps=3)
+    results = trained_estimator.evaluate(programs.ones(), steps=3)
     assert results == {"mean_y": 0.75, "loss": 0.25**2 / 2, "global_step": 2}
 
 
-def test_evaluation_ends_with_its_input(trained: trainer.TPUEstimator) -> None:
-    assert trained.evaluate(programs.ones(batches=5))["mean_y"] == 0.75
+def test_evaluation_ends_with_its_input(trained_estimator: trainer.TPUEstimator) -> None:
+    assert trained_estimator.evaluate(programs.ones(batches=5))["mean_y"] == 0.75
 
 
 @pytest.mark.numeric
 def test_a_metric_weights_a_partial_batch_by_its_rows(
-    trained: trainer.TPUEstimator,
+    trained_estimator: trainer.TPUEstimator,
 ) -> None:
     def input_fn() -> Any:
         x = tf.constant([[1.0], [1.0], [4.0]])
         return tf.data.Dataset.from_tensor_slices(({"x": x}, x)).batch(2)
 
-    assert trained.evaluate(input_fn)["mean_y"] == pytest.approx(0.75 * 6 / 3)
+    assert trained_estimator.evaluate(input_fn)["mean_y"] == pytest.approx(0.75 * 6 / 3)
 
 
-def test_an_older_checkpoint_can_be_evaluated(trained: trainer.TPUEstimator) -> None:
-    older = f"{trained.model_dir}/model.ckpt-0"
-    assert trained.evaluate(programs.ones(), steps=1, checkpoint_path=older)["mean_y"] == 0.0
+def test_an_older_checkpoint_can_be_evaluated(trained_estimator: trainer.TPUEstimator) -> None:
+    older = f"{trained_estimator.model_dir}/model.ckpt-0"
+    assert (
+        trained_estimator.evaluate(programs.ones(), steps=1, checkpoint_path=older)["mean_y"] == 0.0
+    )
 
 
 def test_results_reach_tensorboard_under_the_evaluations_name(
-    trained: trainer.TPUEstimator,
+    trained_estimator: trainer.TPUEstimator,
 ) -> None:
-    trained.evaluate(programs.ones(), steps=1, name="test")
-    written = programs.scalars(Path(trained.model_dir) / "eval_test")
+    trained_estimator.evaluate(programs.ones(), steps=1, name="test")
+    written = programs.scalars(Path(trained_estimator.model_dir) / "eval_test")
     assert written.pop("checkpoint_path").keys() == {2}
     assert written == {"mean_y": {2: 0.75}, "loss": {2: 0.25**2 / 2}}
 
@@ -84,14 +86,14 @@ def test_an_untrained_model_is_evaluated_with_initial_values(
     assert f"Could not find trained model in {tmp_path}" in caplog.text
 
 
-def test_a_missing_checkpoint_is_an_error(trained: trainer.TPUEstimator) -> None:
+def test_a_missing_checkpoint_is_an_error(trained_estimator: trainer.TPUEstimator) -> None:
     with pytest.raises(CheckpointNotFound, match="no checkpoint nowhere"):
-        trained.evaluate(programs.ones(), steps=1, checkpoint_path="nowhere")
+        trained_estimator.evaluate(programs.ones(), steps=1, checkpoint_path="nowhere")
 
 
 @pytest.mark.numeric
 def test_the_loss_weights_a_partial_batch_by_its_rows(
-    trained: trainer.TPUEstimator,
+    trained_estimator: trainer.TPUEstimator,
 ) -> None:
     def input_fn() -> Any:
         x = tf.constant([[1.0], [1.0], [4.0]])
@@ -99,7 +101,7 @@ def test_the_loss_weights_a_partial_batch_by_its_rows(
 
     # The error of each row is x / 4, so the loss is the mean over three rows of (1 + 1 + 16) / 16 /
     # 2.
-    assert trained.evaluate(input_fn)["loss"] == pytest.approx(18 / 16 / 2 / 3)
+    assert trained_estimator.evaluate(input_fn)["loss"] == pytest.approx(18 / 16 / 2 / 3)
 
 
 def test_a_metric_can_be_a_keras_metric(tmp_path: Path) -> None:
@@ -131,17 +133,17 @@ def test_a_metric_can_be_a_vector(tmp_path: Path) -> None:
 
 
 def test_a_warm_start_gives_the_values_that_are_evaluated_and_predicted_with(
-    trained: trainer.TPUEstimator, tmp_path: Path
+    trained_estimator: trainer.TPUEstimator, tmp_path: Path
 ) -> None:
-    other = programs.estimator(tmp_path / "other", warm_start_from=trained.model_dir)
+    other = programs.estimator(tmp_path / "other", warm_start_from=trained_estimator.model_dir)
     assert other.evaluate(programs.ones(), steps=1)["mean_y"] == 0.75
     assert next(other.predict(programs.ones(1)))["y"] == 0.75
 
 
 def test_scripts_find_the_results_in_the_log_as_tf_estimator_wrote_them(
-    trained: trainer.TPUEstimator, caplog: pytest.LogCaptureFixture
+    trained_estimator: trainer.TPUEstimator, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tensorflow")
-    trained.evaluate(programs.ones(), steps=1)
+    trained_estimator.evaluate(programs.ones(), steps=1)
     line = "Saving dict for global step 2: global_step = 2, loss = 0.03125, mean_y = 0.75"
     assert line in caplog.messages

@@ -11,63 +11,63 @@ from tpuserve.errors import CheckpointNotFound, InvalidSetting
 pytestmark = pytest.mark.slow
 
 
-def counted() -> Any:
+def count_input_fn() -> Any:
     x = tf.constant([[1.0], [2.0], [3.0], [4.0], [5.0]])
     return tf.data.Dataset.from_tensor_slices({"x": x}).batch(2)
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> trainer.TPUEstimator:
+def trained_estimator(tmp_path: Path) -> trainer.TPUEstimator:
     """Return an estimator that has trained the slope model for one step: w = 0.5."""
     return programs.write_trained(tmp_path, steps=1)
 
 
 def test_predictions_come_row_by_row_in_order_up_to_the_last_batch(
-    trained: trainer.TPUEstimator,
+    trained_estimator: trainer.TPUEstimator,
 ) -> None:
-    rows = [row["y"].item() for row in trained.predict(counted)]
+    rows = [row["y"].item() for row in trained_estimator.predict(count_input_fn)]
     assert rows == [0.5, 1.0, 1.5, 2.0, 2.5]
 
 
-def test_whole_batches_can_be_yielded(trained: trainer.TPUEstimator) -> None:
-    batches = trained.predict(counted, yield_single_examples=False)
+def test_whole_batches_can_be_yielded(trained_estimator: trainer.TPUEstimator) -> None:
+    batches = trained_estimator.predict(count_input_fn, yield_single_examples=False)
     assert [len(batch["y"]) for batch in batches] == [2, 2, 1]
 
 
 def test_two_predictions_can_be_read_alternately(
-    trained: trainer.TPUEstimator,
+    trained_estimator: trainer.TPUEstimator,
 ) -> None:
-    first = trained.predict(counted)
+    first = trained_estimator.predict(count_input_fn)
     assert next(first)["y"].item() == 0.5
-    assert len(list(trained.predict(counted))) == 5
+    assert len(list(trained_estimator.predict(count_input_fn))) == 5
     assert tf.executing_eagerly()
     assert len(list(first)) == 4
 
 
-def test_an_unfinished_generator_can_be_closed(trained: trainer.TPUEstimator) -> None:
-    predictions = trained.predict(counted)
+def test_an_unfinished_generator_can_be_closed(trained_estimator: trainer.TPUEstimator) -> None:
+    predictions = trained_estimator.predict(count_input_fn)
     next(predictions)
     predictions.close()
 
 
-def test_keys_select_predictions(trained: trainer.TPUEstimator) -> None:
-    assert next(trained.predict(counted, predict_keys=["y"])).keys() == {"y"}
-    assert next(trained.predict(counted, predict_keys=[])).keys() == {"y"}
+def test_keys_select_predictions(trained_estimator: trainer.TPUEstimator) -> None:
+    assert next(trained_estimator.predict(count_input_fn, predict_keys=["y"])).keys() == {"y"}
+    assert next(trained_estimator.predict(count_input_fn, predict_keys=[])).keys() == {"y"}
     with pytest.raises(InvalidSetting, match=r"predict_keys \['z'\] name none of .*\['y'\]"):
-        next(trained.predict(counted, predict_keys="z"))
+        next(trained_estimator.predict(count_input_fn, predict_keys="z"))
 
 
 def test_an_untrained_model_predicts_with_initial_values(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    predictions = programs.estimator(tmp_path).predict(counted)
+    predictions = programs.estimator(tmp_path).predict(count_input_fn)
     assert [row["y"].item() for row in predictions] == [0.0] * 5
     assert f"Could not find trained model in {tmp_path}" in caplog.text
 
 
-def test_a_missing_checkpoint_is_an_error(trained: trainer.TPUEstimator) -> None:
+def test_a_missing_checkpoint_is_an_error(trained_estimator: trainer.TPUEstimator) -> None:
     with pytest.raises(CheckpointNotFound, match="no checkpoint nowhere"):
-        next(trained.predict(counted, checkpoint_path="nowhere"))
+        next(trained_estimator.predict(count_input_fn, checkpoint_path="nowhere"))
 
 
 class StepAtEnd(tf.compat.v1.train.SessionRunHook):
@@ -81,8 +81,8 @@ class StepAtEnd(tf.compat.v1.train.SessionRunHook):
 
 
 def test_hooks_have_their_graph_as_the_default_graph_until_the_end(
-    trained: trainer.TPUEstimator,
+    trained_estimator: trainer.TPUEstimator,
 ) -> None:
     hook = StepAtEnd()
-    assert len(list(trained.predict(counted, hooks=[hook]))) == 5
+    assert len(list(trained_estimator.predict(count_input_fn, hooks=[hook]))) == 5
     assert hook.step == 1

@@ -360,7 +360,7 @@ class Newest(tf.compat.v1.train.SessionRunHook):
 
     def __init__(self, model_dir: Path) -> None:
         self._model_dir = model_dir
-        self.seen: list[str] = []
+        self.checkpoint_names: list[str] = []
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Notes it."""
@@ -368,11 +368,11 @@ class Newest(tf.compat.v1.train.SessionRunHook):
 
     def end(self, session: Any) -> None:
         """Notes it."""
-        self.seen.append(Path(tf.train.latest_checkpoint(str(self._model_dir))).name)
+        self.checkpoint_names.append(Path(tf.train.latest_checkpoint(str(self._model_dir))).name)
 
 
 def test_a_hook_finds_the_checkpoint_of_the_step_it_is_called_for(tmp_path: Path) -> None:
     hook = Newest(tmp_path)
     estimator = programs.estimator(tmp_path, iterations_per_loop=2, save_checkpoints_steps=2)
     estimator.train(programs.ones(), hooks=[hook], max_steps=4)
-    assert hook.seen == ["model.ckpt-2", "model.ckpt-4", "model.ckpt-4"]
+    assert hook.checkpoint_names == ["model.ckpt-2", "model.ckpt-4", "model.ckpt-4"]

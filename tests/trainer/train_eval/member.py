@@ -15,7 +15,7 @@ import trainer
 from tests.trainer import programs
 
 
-class Meeting(tf.compat.v1.train.SessionRunHook):
+class MeetingHook(tf.compat.v1.train.SessionRunHook):
     """Prints "trains" after the first loop; the chief first waits for the worker's first loop."""
 
     def __init__(self, part: str, is_chief: bool, model_dir: Path) -> None:
@@ -61,7 +61,7 @@ def main(model_dir: Path, max_steps: int) -> None:
         spec = trainer.TrainSpec(
             programs.ones(),
             max_steps=max_steps,
-            hooks=[*hooks, Meeting(part, config.is_chief, model_dir)],
+            hooks=[*hooks, MeetingHook(part, config.is_chief, model_dir)],
         )
         eval_spec = trainer.EvalSpec(programs.ones(), 1, start_delay_secs=0, throttle_secs=0)
         trainer.train_and_evaluate(estimator, spec, eval_spec)

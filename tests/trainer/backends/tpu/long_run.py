@@ -23,15 +23,15 @@ from tests.trainer.execution.endless import Ready
 def input_fn() -> Any:
     """Return the Dataset of `programs.ones`; it prints "fed" when its ninth batch is read."""
 
-    def say(count: Any) -> Any:
+    def report_batch(count: Any) -> Any:
         if count == 8:
             print("fed\n", end="", flush=True)
         return count
 
     ones = tf.data.Dataset.zip((programs.ones()(), tf.data.Dataset.range(10**12)))
-    return ones.map(lambda batch, count: (batch, tf.py_function(say, [count], tf.int64))).map(
-        lambda batch, count: batch
-    )
+    return ones.map(
+        lambda batch, count: (batch, tf.py_function(report_batch, [count], tf.int64))
+    ).map(lambda batch, count: batch)
 
 
 def main() -> None:

@@ -37,14 +37,14 @@ def _metrics(mode: str, y: Any, **_: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model_dir = tmp_path_factory.mktemp("model")
     with slope.tpu():
         slope.estimator(model_dir).train(slope.ones(), steps=1)  # w becomes 0.5.
     return model_dir
 
 
-_WAYS: list[dict[str, Any]] = [
+_TPU_CONFIGS: list[dict[str, Any]] = [
     {},
     {"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2},
     {"per_host_input_for_training": InputPipelineConfig.BROADCAST},
@@ -53,12 +53,16 @@ _WAYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("way", _WAYS, ids=str)
+@pytest.mark.parametrize("tpu_config", _TPU_CONFIGS, ids=str)
 @pytest.mark.parametrize("count", [1, 8, 11])
 @pytest.mark.numeric
-def test_every_row_counts_once(way: dict[str, Any], count: int, trained: Path) -> None:
+def test_every_row_counts_once(
+    tpu_config: dict[str, Any], count: int, trained_model_dir: Path
+) -> None:
     with slope.tpu(4):
-        result = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(count))
+        result = slope.estimator(trained_model_dir, _metrics, tpu_config=tpu_config).evaluate(
+            _squares(count)
+        )
     x = np.arange(1, count + 1)
     assert result["mean"] == pytest.approx(np.mean(x) / 2)
     assert result["loss"] == pytest.approx(np.mean(x**2) / 8)
@@ -66,17 +70,19 @@ def test_every_row_counts_once(way: dict[str, Any], count: int, trained: Path) -
 
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
-def test_more_steps_than_batches_evaluate_the_whole_input(trained: Path) -> None:
+def test_more_steps_than_batches_evaluate_the_whole_input(trained_model_dir: Path) -> None:
     with slope.tpu():
-        result = slope.estimator(trained, _metrics).evaluate(_squares(6), steps=100)
+        result = slope.estimator(trained_model_dir, _metrics).evaluate(_squares(6), steps=100)
     assert result["mean"] == pytest.approx(3.5 / 2)
 
 
 @pytest.mark.numeric
-def test_hosts_evaluate_together(trained: Path) -> None:
-    way = {"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2}
+def test_hosts_evaluate_together(trained_model_dir: Path) -> None:
+    tpu_config = {"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2}
     with tpuserve.emulated_tpu(4, 2, compiled=False):
-        result = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(6))
+        result = slope.estimator(trained_model_dir, _metrics, tpu_config=tpu_config).evaluate(
+            _squares(6)
+        )
     # Each of the hosts reads the whole input, so every row is evaluated once per host.
     assert result["mean"] == pytest.approx(3.5 / 2)
 
@@ -105,23 +111,31 @@ class _EvalStepHook(tf.compat.v1.train.SessionRunHook):
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
-def test_the_eval_step_counts_and_hooks_run_once_a_step(use_tpu: bool, trained: Path) -> None:
+def test_the_eval_step_counts_and_hooks_run_once_a_step(
+    use_tpu: bool, trained_model_dir: Path
+) -> None:
     hook = _EvalStepHook()
     with slope.tpu():
-        slope.estimator(trained, use_tpu=use_tpu).evaluate(slope.ones(), steps=3, hooks=[hook])
+        slope.estimator(trained_model_dir, use_tpu=use_tpu).evaluate(
+            slope.ones(), steps=3, hooks=[hook]
+        )
     assert hook.counts == [1, 2, 3]
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
-def test_a_hook_of_tensorflow_stops_after_its_number_of_steps(use_tpu: bool, trained: Path) -> None:
+def test_a_hook_of_tensorflow_stops_after_its_number_of_steps(
+    use_tpu: bool, trained_model_dir: Path
+) -> None:
     mine, stop = _EvalStepHook(), StopAfterNEvalsHook(2)
     with slope.tpu():
-        slope.estimator(trained, use_tpu=use_tpu).evaluate(slope.ones(9), hooks=[mine, stop])
+        slope.estimator(trained_model_dir, use_tpu=use_tpu).evaluate(
+            slope.ones(9), hooks=[mine, stop]
+        )
     assert mine.counts == [1, 2]
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
-def test_a_metric_may_have_a_tuple_of_values(use_tpu: bool, trained: Path) -> None:
+def test_a_metric_may_have_a_tuple_of_values(use_tpu: bool, trained_model_dir: Path) -> None:
     def metric_fn(y: Any) -> Any:
         (mean, mean_update), (total, update) = v1.metrics.mean(y), v1.metrics.mean(2 * y)
         return {"pair": ((mean, total), tf.group(mean_update, update))}
@@ -130,13 +144,13 @@ def test_a_metric_may_have_a_tuple_of_values(use_tpu: bool, trained: Path) -> No
         return {"eval_metrics": (metric_fn, {"y": y})} if mode == "eval" else {}
 
     with slope.tpu():
-        results = slope.estimator(trained, more, use_tpu=use_tpu).evaluate(slope.ones(1))
+        results = slope.estimator(trained_model_dir, more, use_tpu=use_tpu).evaluate(slope.ones(1))
     assert results["pair"] == (0.5, 1.0)
 
 
 @pytest.mark.parametrize("drops", [True, False])
 def test_metric_fn_has_static_shapes_where_the_input_drops_the_remainder(
-    drops: bool, trained: Path
+    drops: bool, trained_model_dir: Path
 ) -> None:
     rows: list[Any] = []
 
@@ -156,7 +170,7 @@ def test_metric_fn_has_static_shapes_where_the_input_drops_the_remainder(
         return dataset.batch(params["batch_size"], drop_remainder=drops)
 
     with slope.tpu():
-        results = slope.estimator(trained, more).evaluate(input_fn)
+        results = slope.estimator(trained_model_dir, more).evaluate(input_fn)
     assert rows == ([4, 4] if drops else [None, None])
     assert results["mean"] == 0.5
 
@@ -169,7 +183,7 @@ def _nine_batches(params: Any) -> Any:
     return dataset.batch(size, drop_remainder=True)
 
 
-def _evaluate_nine_batches(metric_fn: Any, trained: Path, replicas: int = 2) -> Any:
+def _evaluate_nine_batches(metric_fn: Any, trained_model_dir: Path, replicas: int = 2) -> Any:
     """Evaluate where each replica takes its own batches, so that the last step is not full."""
 
     def more(mode: str, features: Any, **_: Any) -> dict[str, Any]:
@@ -177,7 +191,7 @@ def _evaluate_nine_batches(metric_fn: Any, trained: Path, replicas: int = 2) -> 
 
     with slope.tpu(replicas):
         estimator = slope.estimator(
-            trained,
+            trained_model_dir,
             more,
             tpu_config={"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2},
         )
@@ -185,7 +199,7 @@ def _evaluate_nine_batches(metric_fn: Any, trained: Path, replicas: int = 2) -> 
 
 
 def test_metric_fn_has_static_shapes_where_each_replica_takes_its_own_batches(
-    trained: Path,
+    trained_model_dir: Path,
 ) -> None:
     rows: list[Any] = []
 
@@ -201,21 +215,21 @@ def test_metric_fn_has_static_shapes_where_each_replica_takes_its_own_batches(
         update = largest.assign(tf.maximum(largest, tf.reduce_max(x)))
         return {"mean": v1.metrics.mean(x), "largest": (largest.read_value(), update)}
 
-    results = _evaluate_nine_batches(metric_fn, trained)
+    results = _evaluate_nine_batches(metric_fn, trained_model_dir)
     # The second call is for the last step, in which one of the replicas has a batch.
     assert rows == [4, None]
     assert (results["mean"], results["largest"]) == (8.5, 17)
 
 
 def test_a_metric_fn_that_needs_static_shapes_is_told_that_the_last_step_is_not_full(
-    trained: Path,
+    trained_model_dir: Path,
 ) -> None:
     def metric_fn(x: Any) -> Any:
         return {"mean": v1.metrics.mean(tf.reshape(x, [x.shape[0] // 2, 2]))}
 
     with pytest.raises(InvalidSetting, match="1 of 2 replicas had a batch, and metric_fn"):
-        _evaluate_nine_batches(metric_fn, trained)
-    assert _evaluate_nine_batches(metric_fn, trained, replicas=1)["mean"] == 17.5
+        _evaluate_nine_batches(metric_fn, trained_model_dir)
+    assert _evaluate_nine_batches(metric_fn, trained_model_dir, replicas=1)["mean"] == 17.5
 
 
 def _flattened_images(batches: int) -> Any:
@@ -260,11 +274,11 @@ def _flattened_model_fn(features: Any, labels: Any, mode: str, params: Any) -> A
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_a_flattened_batch_is_trained_on_and_evaluated(use_tpu: bool, tmp_path: Path) -> None:
     # With another input mode, the host would split the flattened images of several rows.
-    way = trainer.TPUConfig(2, per_host_input_for_training=InputPipelineConfig.PER_HOST_V2)
+    tpu_config = trainer.TPUConfig(2, per_host_input_for_training=InputPipelineConfig.PER_HOST_V2)
     with slope.tpu(2):
         estimator = trainer.TPUEstimator(
             _flattened_model_fn,
-            config=trainer.RunConfig(way, model_dir=str(tmp_path)),
+            config=trainer.RunConfig(tpu_config, model_dir=str(tmp_path)),
             use_tpu=use_tpu,
             train_batch_size=4,
             eval_batch_size=4,

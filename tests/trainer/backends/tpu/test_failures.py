@@ -45,7 +45,9 @@ def estimator(model_dir: Path, device: str, **options: Any) -> trainer.TPUEstima
     return programs.estimator(model_dir, use_tpu=device != "cpu", **{**sizes, **options})
 
 
-def run(estimator: trainer.TPUEstimator, mode: str, input_fn: Any, steps: int | None = 8) -> Any:
+def run_mode(
+    estimator: trainer.TPUEstimator, mode: str, input_fn: Any, steps: int | None = 8
+) -> Any:
     if mode == "train":
         return estimator.train(input_fn, steps=steps)
     if mode == "evaluate":
@@ -61,7 +63,7 @@ class Outcome:
       threads_left: the threads that the call has started and that still run.
     """
 
-    def __init__(self, call: Callable[[], Any], failing: "Failing | None" = None) -> None:
+    def __init__(self, call: Callable[[], Any], failing: "FailingFunction | None" = None) -> None:
         before = set(threading.enumerate())
         self.error: Any = None
         thread = threading.Thread(target=self._run, args=(call,), daemon=True)
@@ -83,7 +85,7 @@ class Outcome:
             self.error = error
 
 
-class Failing:
+class FailingFunction:
     """A function that raises a ValueError at its n-th call and at all later calls."""
 
     def __init__(self, at_call: int) -> None:
@@ -121,14 +123,14 @@ def test_a_failing_input_pipeline_raises_its_own_error(
     tmp_path: Path, device: str, mode: str, at_call: int
 ) -> None:
     programs.write_trained(tmp_path, steps=1)
-    failing = Failing(at_call)
+    failing = FailingFunction(at_call)
     model = estimator(tmp_path, device, iterations_per_loop=100)
     outcome = Outcome(
-        lambda: run(model, mode, failing.input_fn, None if mode != "train" else 100), failing
+        lambda: run_mode(model, mode, failing.input_fn, None if mode != "train" else 100), failing
     )
     assert_says(outcome)
     assert "in __call__" in str(outcome.error), "its own traceback"
-    run(model, mode, programs.ones(4), 2)
+    run_mode(model, mode, programs.ones(4), 2)
 
 
 @pytest.mark.parametrize("device", ["pjrt"], indirect=True)
@@ -142,8 +144,10 @@ def test_a_failing_input_pipeline_raises_its_own_error_on_pjrt_devices(
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failing_input_fn_raises_its_own_error(tmp_path: Path, device: str, mode: str) -> None:
     programs.write_trained(tmp_path, steps=1)
-    failing = Failing(1)
-    outcome = Outcome(lambda: run(estimator(tmp_path, device), mode, lambda: failing()), failing)
+    failing = FailingFunction(1)
+    outcome = Outcome(
+        lambda: run_mode(estimator(tmp_path, device), mode, lambda: failing()), failing
+    )
     assert_says(outcome)
     assert outcome.error.__traceback__ is not None
 
@@ -169,9 +173,9 @@ def slope_with(
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failing_model_fn_raises_its_own_error(tmp_path: Path, device: str, mode: str) -> None:
     programs.write_trained(tmp_path, steps=1)
-    failing = Failing(1)
+    failing = FailingFunction(1)
     model = estimator(tmp_path, device, model_fn=slope_with(failing))
-    outcome = Outcome(lambda: run(model, mode, programs.ones()), failing)
+    outcome = Outcome(lambda: run_mode(model, mode, programs.ones()), failing)
     assert_says(outcome)
     assert type(outcome.error) is ValueError
     assert "in model_fn" in "".join(traceback.format_tb(outcome.error.__traceback__))
@@ -198,9 +202,9 @@ def test_an_op_that_fails_in_the_step_raises_its_own_error(
     programs.write_trained(tmp_path, steps=1)
     model = estimator(tmp_path, device, model_fn=slope_with(change), iterations_per_loop=100)
     steps = 100 if mode == "train" else None
-    outcome = Outcome(lambda: run(model, mode, programs.ones(20), steps))
+    outcome = Outcome(lambda: run_mode(model, mode, programs.ones(20), steps))
     assert_says(outcome, text)
-    run(estimator(tmp_path, device), mode, programs.ones(4), 2)
+    run_mode(estimator(tmp_path, device), mode, programs.ones(4), 2)
 
 
 def test_a_nan_loss_stops_training(tmp_path: Path, device: str) -> None:
@@ -214,7 +218,7 @@ def test_a_nan_loss_stops_training(tmp_path: Path, device: str) -> None:
 def test_a_failing_host_call_raises_its_own_error(
     tmp_path: Path, device: str, at_call: int
 ) -> None:
-    failing = Failing(at_call)
+    failing = FailingFunction(at_call)
 
     def host_call(x: Any, labels: Any) -> Any:
         return lambda x: tf.py_function(failing, [x], tf.float32), [x]
@@ -229,7 +233,7 @@ def test_a_failing_host_call_raises_its_own_error(
 
 
 def test_a_metric_fn_that_fails_when_run_raises_its_own_error(tmp_path: Path, device: str) -> None:
-    failing = Failing(3)
+    failing = FailingFunction(3)
 
     def metrics(x: Any, labels: Any) -> Any:
         return (
@@ -245,7 +249,7 @@ def test_a_metric_fn_that_fails_when_run_raises_its_own_error(tmp_path: Path, de
 def test_a_metric_fn_that_fails_when_built_raises_its_own_error(
     tmp_path: Path, device: str
 ) -> None:
-    failing = Failing(1)
+    failing = FailingFunction(1)
     model_fn = slope_with(eval_metrics=lambda x, labels: (lambda x: {"m": failing()}, [x]))
     model = estimator(tmp_path, device, model_fn=model_fn)
     outcome = Outcome(lambda: model.evaluate(programs.ones(), steps=8), failing)
@@ -266,7 +270,7 @@ def test_a_failing_hook_raises_its_own_error(
     tmp_path: Path, device: str, mode: str, method: str
 ) -> None:
     programs.write_trained(tmp_path, steps=1)
-    failing = Failing(2 if method.endswith("run") else 1)
+    failing = FailingFunction(2 if method.endswith("run") else 1)
     hooks = [FailingHook(method, failing)]
     model = estimator(tmp_path, device)
     calls = {
@@ -338,7 +342,7 @@ def test_an_op_that_xla_refuses_is_named_with_the_line_that_made_it(
     model_fn = slope_with(refused_by_xla)
     with tpuserve.emulated_tpu(cores=2):
         model = estimator(tmp_path, "emulated", model_fn=model_fn)
-        outcome = Outcome(lambda: run(model, mode, programs.ones(4), 2))
+        outcome = Outcome(lambda: run_mode(model, mode, programs.ones(4), 2))
     assert isinstance(outcome.error, UnsupportedOnTpu)
     # TensorFlow's error, whose text does not name the line, is not shown before the explanation.
     assert isinstance(outcome.error.__context__, tf.errors.InvalidArgumentError)

@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 _BATCH = 64
 
 
-class Seen:
+class RecordingModel:
     """Runs an estimator, and records what its input_fn, model_fn and host_call have received.
 
     Each row of the input is one number: 1000 times the number of the call of input_fn, plus the
@@ -180,7 +180,7 @@ def test_the_batch_size_table_on_pjrt_devices(row: Row, tmp_path: Path) -> None:
 
 def _check_row(row: Row, tmp_path: Path) -> None:
     """Check a row of the table in the `slope.tpu` context that the caller has entered."""
-    recorder = Seen(tmp_path, **row.settings)
+    recorder = RecordingModel(tmp_path, **row.settings)
     assert recorder.train() == row.train
     assert len(recorder.deployments) == row.calls
     for call, (_, index, calls, replicas) in enumerate(recorder.deployments):
@@ -193,9 +193,9 @@ def _check_row(row: Row, tmp_path: Path) -> None:
             assert run() == expected
 
 
-def _steps(settings: dict[str, Any], model_dir: Path) -> Seen:
+def _steps(settings: dict[str, Any], model_dir: Path) -> RecordingModel:
     with tpuserve.emulated_tpu(4, 2, compiled=False):
-        recorder = Seen(model_dir, **settings)
+        recorder = RecordingModel(model_dir, **settings)
         recorder.train()
     return recorder
 
@@ -238,7 +238,7 @@ def test_broadcast_gives_all_rows_to_all(tmp_path: Path) -> None:
 
 def test_sliced_splits_one_batch_for_all_hosts(tmp_path: Path) -> None:
     with tpuserve.emulated_tpu(4, 2, compiled=False):
-        recorder = Seen(tmp_path, eval_training_input_configuration=Input.SLICED)
+        recorder = RecordingModel(tmp_path, eval_training_input_configuration=Input.SLICED)
         recorder.evaluate()
     assert recorder.hosts == [0]
     assert recorder.rows_of_steps == [_rows(0, 0, 64)]

@@ -25,7 +25,7 @@ def _numbers(count: int) -> Any:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model_dir = tmp_path_factory.mktemp("model")
     with slope.tpu():
         slope.estimator(model_dir).train(slope.ones(), steps=1)  # w becomes 0.5.
@@ -38,17 +38,19 @@ def _x(rows: Any) -> list[float]:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("count", [1, 4, 10, 12])
-def test_every_row_is_predicted_once_in_order(compiled: bool, count: int, trained: Path) -> None:
+def test_every_row_is_predicted_once_in_order(
+    compiled: bool, count: int, trained_model_dir: Path
+) -> None:
     with slope.tpu(4, compiled=compiled):
-        rows = list(slope.estimator(trained).predict(_numbers(count)))
+        rows = list(slope.estimator(trained_model_dir).predict(_numbers(count)))
     assert _x(rows) == list(range(1, count + 1))
     assert [float(row["y"][0]) for row in rows] == [number / 2 for number in range(1, count + 1)]
 
 
 @pytest.mark.on_pjrt_too
-def test_predict_twice_on_one_estimator_and_leave_one_unfinished(trained: Path) -> None:
+def test_predict_twice_on_one_estimator_and_leave_one_unfinished(trained_model_dir: Path) -> None:
     with slope.tpu():
-        estimator_on_tpu = slope.estimator(trained)
+        estimator_on_tpu = slope.estimator(trained_model_dir)
         unfinished: Any = estimator_on_tpu.predict(_numbers(40))
         assert _x([next(unfinished)]) == [1]
         unfinished.close()
@@ -56,10 +58,10 @@ def test_predict_twice_on_one_estimator_and_leave_one_unfinished(trained: Path) 
             assert _x(estimator_on_tpu.predict(_numbers(5))) == [1, 2, 3, 4, 5]
 
 
-def test_batches_and_chosen_predictions(trained: Path) -> None:
+def test_batches_and_chosen_predictions(trained_model_dir: Path) -> None:
     with slope.tpu():
         result = list(
-            slope.estimator(trained).predict(
+            slope.estimator(trained_model_dir).predict(
                 _numbers(6), predict_keys=["y"], yield_single_examples=False
             )
         )
@@ -68,7 +70,7 @@ def test_batches_and_chosen_predictions(trained: Path) -> None:
 
 
 @pytest.mark.on_pjrt_too
-def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
+def test_the_model_is_told_which_rows_are_padding(trained_model_dir: Path) -> None:
     def more(features: Any, **_: Any) -> dict[str, Any]:
         is_padding = features["is_padding"]
         of_batch = trainer.cross_replica_sum(tf.reduce_sum(is_padding))
@@ -80,18 +82,18 @@ def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
         }
 
     with slope.tpu():
-        rows = list(slope.estimator(trained, more).predict(_numbers(6)))
+        rows = list(slope.estimator(trained_model_dir, more).predict(_numbers(6)))
     # The input is a batch of 4 rows and one of 2, which 2 rows of padding fill up. Rows of padding
     # are not yielded.
     assert [row["is_padding"] for row in rows] == [0] * 6
     assert [row["padded_rows"] for row in rows] == [0, 0, 0, 0, 2, 2]
 
 
-def test_predict_needs_no_train_batch_size(trained: Path) -> None:
+def test_predict_needs_no_train_batch_size(trained_model_dir: Path) -> None:
     with slope.tpu():
         estimator_on_tpu = trainer.TPUEstimator(
             slope.model_fn(),
-            config=trainer.RunConfig(model_dir=str(trained)),
+            config=trainer.RunConfig(model_dir=str(trained_model_dir)),
             predict_batch_size=4,
         )
         assert _x(estimator_on_tpu.predict(_numbers(3))) == [1, 2, 3]
@@ -101,16 +103,16 @@ def test_predict_needs_no_train_batch_size(trained: Path) -> None:
 @pytest.mark.parametrize(
     "per_host", [InputPipelineConfig.BROADCAST, InputPipelineConfig.PER_HOST_V2]
 )
-def test_every_input_mode_predicts_every_row(per_host: int, trained: Path) -> None:
+def test_every_input_mode_predicts_every_row(per_host: int, trained_model_dir: Path) -> None:
     with slope.tpu():
         estimator_on_tpu = slope.estimator(
-            trained, tpu_config={"per_host_input_for_training": per_host}
+            trained_model_dir, tpu_config={"per_host_input_for_training": per_host}
         )
         assert _x(estimator_on_tpu.predict(_numbers(7))) == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.on_pjrt_too
-def test_a_host_call_of_prediction_gets_the_real_rows(trained: Path) -> None:
+def test_a_host_call_of_prediction_gets_the_real_rows(trained_model_dir: Path) -> None:
     calls: list[Any] = []
 
     def more(mode: str, y: Any, **_: Any) -> dict[str, Any]:
@@ -119,5 +121,5 @@ def test_a_host_call_of_prediction_gets_the_real_rows(trained: Path) -> None:
         return {"host_call": (lambda y: tf.numpy_function(note, [y], []), [y])}
 
     with slope.tpu():
-        list(slope.estimator(trained, more).predict(_numbers(6)))
+        list(slope.estimator(trained_model_dir, more).predict(_numbers(6)))
     assert calls == [[0.5, 1, 1.5, 2], [2.5, 3]]

@@ -34,7 +34,7 @@ def input_fn(params: dict[str, Any]) -> Any:
     return tf.data.Dataset.from_tensors(({"x": batch}, batch))
 
 
-def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
+def build_nodes(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
     """Yield the nodes of a mode's graph and functions, for a real TPU with 4 cores per host."""
     settings = trainer.TPUConfig(
         per_host_input_for_training=trainer.InputPipelineConfig.PER_HOST_V2
@@ -77,7 +77,7 @@ def nodes(
     model_dir = tmp_path_factory.mktemp("model")
     programs.estimator(model_dir).train(programs.ones(), steps=1)
     result: dict[str, list[Any]] = {}
-    for node in built(request.param, model_dir):
+    for node in build_nodes(request.param, model_dir):
         result.setdefault(node.op, []).append(node)
     return result
 

@@ -16,7 +16,9 @@ def receiver() -> trainer.ServingInputReceiver:
     return trainer.ServingInputReceiver({"x": x}, {"x": x})
 
 
-def run(tmp_path: Path, *, max_steps: int = 6, train_hooks: Any = (), **options: Any) -> Any:
+def run_schedule(
+    tmp_path: Path, *, max_steps: int = 6, train_hooks: Any = (), **options: Any
+) -> Any:
     estimator = programs.estimator(
         tmp_path,
         use_tpu=True,
@@ -41,7 +43,7 @@ def run(tmp_path: Path, *, max_steps: int = 6, train_hooks: Any = (), **options:
 @pytest.mark.on_pjrt_too
 def test_training_evaluation_and_export_take_turns_on_a_tpu(tmp_path: Path) -> None:
     with slope.tpu():
-        estimator, (metrics, _) = run(tmp_path)
+        estimator, (metrics, _) = run_schedule(tmp_path)
     assert metrics["mean_y"] == 1 - 0.5**6
     assert metrics["global_step"] == 6
     assert sorted(programs.scalars(tmp_path / "eval")["mean_y"]) == [2, 4, 6]
@@ -55,5 +57,5 @@ def test_early_stopping_ends_a_training_on_a_tpu(tmp_path: Path) -> None:
     stop = trainer.stop_if_higher_hook(estimator, "mean_y", threshold=0.9, run_every_secs=None,
                                        run_every_steps=1)  # fmt: skip
     with slope.tpu():
-        run(tmp_path, max_steps=100, train_hooks=[stop])
+        run_schedule(tmp_path, max_steps=100, train_hooks=[stop])
     assert programs.variable(tmp_path, "global_step") < 20

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 LIMIT_SECS = 60
 
 
-def started(
+def start_program(
     mode: str,
     model_dir: Path,
     iterations: int,
@@ -46,7 +46,7 @@ def read_until(process: "subprocess.Popen[str]", line: str, times: int = 1) -> N
     pytest.fail(f"it ended without saying {line!r}")
 
 
-def ended(process: "subprocess.Popen[str]", secs: int = LIMIT_SECS) -> tuple[str, str]:
+def wait_for_end(process: "subprocess.Popen[str]", secs: int = LIMIT_SECS) -> tuple[str, str]:
     """Wait until a process ends; return its standard output and standard error."""
     try:
         return process.communicate(timeout=secs)
@@ -66,10 +66,10 @@ def ended(process: "subprocess.Popen[str]", secs: int = LIMIT_SECS) -> tuple[str
 )
 def test_ctrl_c_ends_a_long_loop_at_once(tmp_path: Path, mode: str, device: str) -> None:
     programs.estimator(tmp_path).train(programs.ones(), steps=1)
-    process = started(mode, tmp_path, iterations=10**9, device=device)
+    process = start_program(mode, tmp_path, iterations=10**9, device=device)
     read_until(process, "fed")
     process.send_signal(signal.SIGINT)
-    output, complaints = ended(process)
+    output, complaints = wait_for_end(process)
     assert process.returncode == -signal.SIGINT
     assert "after" not in output
     assert complaints.count("Traceback") == 1
@@ -78,10 +78,10 @@ def test_ctrl_c_ends_a_long_loop_at_once(tmp_path: Path, mode: str, device: str)
 
 @pytest.mark.parametrize("device", ["emulated", "pjrt"])
 def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path, device: str) -> None:
-    process = started("train", tmp_path, iterations=4, device=device)
+    process = start_program("train", tmp_path, iterations=4, device=device)
     read_until(process, "loop", times=3)
     process.send_signal(signal.SIGTERM)
-    output, _ = ended(process)
+    output, _ = wait_for_end(process)
     assert process.returncode == 0
     assert "after" not in output
     assert programs.variable(tmp_path, "global_step") == 4 * (3 + output.count("loop"))
@@ -89,14 +89,14 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path, device: str
 
 def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Path) -> None:
     # The process is killed in a loop after the 6th, or while it waits after the 15th.
-    process = started("train", tmp_path, iterations=4, max_steps=80, loops=15)
+    process = start_program("train", tmp_path, iterations=4, max_steps=80, loops=15)
     read_until(process, "loop", times=6)
     process.kill()
     process.communicate()
     killed_at = int(programs.variable(tmp_path, "global_step"))
     assert 0 < killed_at < 80
-    again = started("train", tmp_path, iterations=4, max_steps=80)
-    output, _ = ended(again, secs=120)
+    again = start_program("train", tmp_path, iterations=4, max_steps=80)
+    output, _ = wait_for_end(again, secs=120)
     assert again.returncode == 0
     assert output.count("loop") == (80 - killed_at) // 4
     assert programs.variable(tmp_path, "global_step") == 80
@@ -104,8 +104,8 @@ def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Pat
 
 def test_a_process_ends_with_a_generator_half_read(tmp_path: Path) -> None:
     programs.estimator(tmp_path).train(programs.ones(), steps=1)
-    process = started("leave", tmp_path, iterations=4)
+    process = start_program("leave", tmp_path, iterations=4)
     read_until(process, "after leave trainer")
-    _, complaints = ended(process)
+    _, complaints = wait_for_end(process)
     assert process.returncode == 0
     assert "Traceback" not in complaints

@@ -98,27 +98,27 @@ def test_batch_axis_names_the_axis_of_the_rows(tmp_path: Path) -> None:
     assert rows[0].tolist() == [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11]]
 
 
-class _Counting(tf.compat.v1.train.SessionRunHook):
+class _CountingHook(tf.compat.v1.train.SessionRunHook):
     def __init__(self) -> None:
-        self.begun, self.runs, self.ended = 0, 0, 0
+        self.begins, self.runs, self.ends = 0, 0, 0
 
     def begin(self) -> None:
-        self.begun += 1
+        self.begins += 1
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.runs += 1
 
     def end(self, session: Any) -> None:
-        self.ended += 1
+        self.ends += 1
 
 
 @pytest.mark.on_pjrt_too
 def test_hooks_of_every_kind_are_called(tmp_path: Path) -> None:
-    mine = {name: _Counting() for name in ("train", "eval", "predict")}
+    mine = {name: _CountingHook() for name in ("train", "eval", "predict")}
     models = {
-        ModeKeys.TRAIN: _Counting(),
-        ModeKeys.EVAL: _Counting(),
-        ModeKeys.PREDICT: _Counting(),
+        ModeKeys.TRAIN: _CountingHook(),
+        ModeKeys.EVAL: _CountingHook(),
+        ModeKeys.PREDICT: _CountingHook(),
     }
     names = {
         ModeKeys.TRAIN: "training_hooks",
@@ -131,7 +131,7 @@ def test_hooks_of_every_kind_are_called(tmp_path: Path) -> None:
         model.evaluate(slope.ones(3), hooks=[mine["eval"]])
         list(model.predict(slope.ones(3), hooks=[mine["predict"]]))
     for hook in (*mine.values(), *models.values()):
-        assert (hook.begun, hook.ended) == (1, 1)
+        assert (hook.begins, hook.ends) == (1, 1)
         assert hook.runs >= 1
     assert mine["train"].runs == models[ModeKeys.TRAIN].runs == 2
 
@@ -140,7 +140,7 @@ class _OnHost(tf.compat.v1.train.SessionRunHook):
     """Adds ops on the CPU to the graph, as the documentation of SessionRunHook shows."""
 
     def __init__(self) -> None:
-        self.seen: list[Any] = []
+        self.loop_results: list[Any] = []
 
     def begin(self) -> None:
         with tf.device("/device:CPU:0"):
@@ -151,7 +151,7 @@ class _OnHost(tf.compat.v1.train.SessionRunHook):
         return v1.train.SessionRunArgs(self._word)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.seen.append(run_values.results)
+        self.loop_results.append(run_values.results)
 
 
 @pytest.mark.parametrize("use_tpu", [True, False])
@@ -163,7 +163,7 @@ def test_a_hook_adds_cpu_ops_in_begin(use_tpu: bool, compiled: bool, tmp_path: P
         model.train(slope.ones(), steps=4, hooks=[hook])
         model.evaluate(slope.ones(1), hooks=[hook])
         list(model.predict(slope.ones(1), hooks=[hook]))
-    assert hook.seen[-1] == b"8"
+    assert hook.loop_results[-1] == b"8"
 
 
 def _logging(tensors: Any, lines: list[Any]) -> Any:

@@ -19,7 +19,7 @@ def _graph() -> Iterator[None]:
         yield
 
 
-def _run(fetches: Any) -> Any:
+def _run_fetches(fetches: Any) -> Any:
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
         return session.run(fetches)
@@ -38,7 +38,7 @@ def test_fully_connected_multiplies_the_last_dimension() -> None:
         weights_initializer=v1.constant_initializer([[1, 2], [3, 4]]),
         biases_initializer=v1.constant_initializer(0.5),
     )
-    np.testing.assert_allclose(_run(outputs), [[[0.0, 0.0]], [[6.5, 10.5]]])
+    np.testing.assert_allclose(_run_fetches(outputs), [[[0.0, 0.0]], [[6.5, 10.5]]])
     assert _names() == ["fully_connected/weights", "fully_connected/biases"]
     assert framework.get_model_variables() == v1.global_variables()
 
@@ -91,7 +91,7 @@ def test_variables_have_the_names_and_shapes_of_checkpoints(
     outputs = layer(tf.ones([1, 6, 6, 2]))
     shapes = {variable.op.name: tuple(variable.shape) for variable in v1.global_variables()}
     assert shapes == {f"{scope}/{name}": shape for name, shape in variables.items()}
-    assert _run(outputs).shape == tuple(outputs.shape)
+    assert _run_fetches(outputs).shape == tuple(outputs.shape)
 
 
 def test_convolutions_of_ones_count_the_pixels() -> None:
@@ -103,7 +103,7 @@ def test_convolutions_of_ones_count_the_pixels() -> None:
     transposed = layers.conv2d_transpose(x[:, :1, :1], 1, 2, 2, weights_initializer=ones)
     outputs = [
         output.tolist()
-        for output in _run([same[0, :, :, 0], valid, depthwise, transposed[0, :, :, 0]])
+        for output in _run_fetches([same[0, :, :, 0], valid, depthwise, transposed[0, :, :, 0]])
     ]
     assert outputs[0] == [[4, 6, 4], [6, 9, 6], [4, 6, 4]]
     assert outputs[1] == [[[[9]]]]
@@ -114,7 +114,7 @@ def test_convolutions_of_ones_count_the_pixels() -> None:
 @pytest.mark.numeric
 def test_pooling_flattening_and_scaling() -> None:
     x = tf.reshape(tf.range(16.0), [1, 4, 4, 1])
-    outputs = _run(
+    outputs = _run_fetches(
         [
             layers.max_pool2d(x, 2)[0, :, :, 0],
             layers.avg_pool2d(x, [2, 2], stride=1)[0, 0, :, 0],
@@ -133,7 +133,7 @@ def test_pooling_flattening_and_scaling() -> None:
 
 
 def test_dropout_drops_half_and_doubles_the_rest() -> None:
-    outputs = _run(layers.dropout(tf.ones([4000]), keep_prob=0.5, seed=1))
+    outputs = _run_fetches(layers.dropout(tf.ones([4000]), keep_prob=0.5, seed=1))
     assert set(outputs) == {0.0, 2.0}
     assert abs(outputs.mean() - 1.0) < 0.1
 
@@ -144,14 +144,14 @@ def test_normalization_is_over_the_expected_axes() -> None:
     x = tf.constant([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
     one = math.sqrt(3 / 2)
     expected = [[-one, 0.0, one], [one, 0.0, -one]]
-    np.testing.assert_allclose(_run(layers.layer_norm(x)), expected, 1e-5)
+    np.testing.assert_allclose(_run_fetches(layers.layer_norm(x)), expected, 1e-5)
     # The input has two pixels and two channels; each channel is a group.
     y = tf.constant([[[[0.0, 10.0]], [[2.0, 30.0]]]])
     for outputs in (layers.group_norm(y, 2), layers.instance_norm(y)):
-        np.testing.assert_allclose(_run(outputs)[0, :, 0], [[-1, -1], [1, 1]], atol=1e-4)
+        np.testing.assert_allclose(_run_fetches(outputs)[0, :, 0], [[-1, -1], [1, 1]], atol=1e-4)
     # Both channels form one group: 0, 10, 2, 30 have the mean 10.5 and the variance 140.75.
     np.testing.assert_allclose(
-        _run(layers.group_norm(y, 1))[0, :, 0],
+        _run_fetches(layers.group_norm(y, 1))[0, :, 0],
         (np.array([[0, 10], [2, 30]]) - 10.5) / math.sqrt(140.75),
         rtol=1e-4,
     )
@@ -196,16 +196,16 @@ def test_batch_norm_updates_in_place_if_a_tensor_says_training() -> None:
 def test_batch_norm_weights_the_examples() -> None:
     x = tf.constant([[1.0], [3.0], [100.0]])
     outputs = layers.batch_norm(x, batch_weights=tf.constant([1.0, 1.0, 0.0]), epsilon=1e-9)
-    np.testing.assert_allclose(_run(outputs)[:2], [[-1], [1]], rtol=1e-5)
+    np.testing.assert_allclose(_run_fetches(outputs)[:2], [[-1], [1]], rtol=1e-5)
 
 
 @pytest.mark.numeric
 def test_initializers_have_the_variance_of_their_papers() -> None:
     shape = [3, 3, 20, 30]
-    glorot = _run(layers.xavier_initializer(seed=1)(shape))
+    glorot = _run_fetches(layers.xavier_initializer(seed=1)(shape))
     limit = math.sqrt(6 / (9 * 20 + 9 * 30))
     assert limit * 0.99 < abs(glorot).max() <= limit
-    he = _run(layers.variance_scaling_initializer(seed=1)(shape))
+    he = _run_fetches(layers.variance_scaling_initializer(seed=1)(shape))
     assert he.std() == pytest.approx(math.sqrt(2 / (9 * 20)), rel=0.05)
     with pytest.raises(InvalidSetting, match="FAN_IN, FAN_OUT, FAN_AVG"):
         layers.variance_scaling_initializer(mode="FAN")
@@ -216,9 +216,13 @@ def test_regularizers_add_up() -> None:
     w = tf.constant([1.0, -2.0])
     both = layers.l1_l2_regularizer(0.1, 0.5)
     assert layers.l2_regularizer(0.0)(w) is None
-    regularization = _run([layers.l1_regularizer(0.1)(w), layers.l2_regularizer(0.5)(w), both(w)])
+    regularization = _run_fetches(
+        [layers.l1_regularizer(0.1)(w), layers.l2_regularizer(0.5)(w), both(w)]
+    )
     np.testing.assert_allclose(regularization, [0.3, 1.25, 1.55], rtol=1e-6)
-    np.testing.assert_allclose(_run(layers.apply_regularization(both, [w, w])), 3.1, rtol=1e-6)
+    np.testing.assert_allclose(
+        _run_fetches(layers.apply_regularization(both, [w, w])), 3.1, rtol=1e-6
+    )
     layers.fully_connected(tf.ones([1, 2]), 2, weights_regularizer=both)
     assert len(v1.get_collection(v1.GraphKeys.REGULARIZATION_LOSSES)) == 2
     with pytest.raises(InvalidSetting, match="Pass a float of at least 0"):
@@ -233,8 +237,10 @@ def test_scopes_set_defaults_and_the_innermost_counts() -> None:
         assert slim.conv2d(tf.ones([1, 5, 5, 1]), 1, 3).shape == [1, 5, 5, 1]
     assert slim.arg_scoped_arguments(slim.conv2d)[:2] == ("stride", "padding")
     with slim.arg_scope(outer):
-        assert _run(slim.fully_connected(-tf.ones([1, 2]), 1, weights_initializer=_ones)) == -2
-    assert _run(outputs).min() == -9
+        assert (
+            _run_fetches(slim.fully_connected(-tf.ones([1, 2]), 1, weights_initializer=_ones)) == -2
+        )
+    assert _run_fetches(outputs).min() == -9
     with (
         pytest.raises(InvalidSetting, match="Decorate it with @add_arg_scope"),
         slim.arg_scope([len], x=1),
@@ -264,7 +270,7 @@ def test_repeated_layers_are_collected_by_scope() -> None:
 def test_sequences_are_embedded(unique: bool) -> None:
     table = v1.constant_initializer([[1, 2], [3, 4]])
     embedded = layers.embed_sequence([[1, 0, 1]], 2, 2, unique=unique, initializer=table)
-    assert _run(embedded).tolist() == [[[3, 4], [1, 2], [3, 4]]]
+    assert _run_fetches(embedded).tolist() == [[[3, 4], [1, 2], [3, 4]]]
 
 
 def _loss() -> tuple[Any, Any]:
@@ -302,7 +308,7 @@ def test_update_ops_precede_the_loss_and_summaries_are_written() -> None:
     w, loss = _loss()
     v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, w.assign([1.0, 0.0]))
     train = layers.optimize_loss(loss, v1.train.create_global_step(), 0.1, "SGD")
-    _run(train)
+    _run_fetches(train)
     names = {summary.op.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
     assert names == {
         "OptimizeLoss/loss",

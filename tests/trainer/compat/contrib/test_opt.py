@@ -64,7 +64,7 @@ def _lars(nesterov: bool) -> list[Any]:
     return changes
 
 
-def _decayed(*moves: Any) -> list[Any]:
+def _list_decayed_changes(*moves: Any) -> list[Any]:
     """Return how far w is from its start (3, 4) after each step: w ← 0.9 w + move."""
     w = np.array([3.0, 4.0])
     changes = []
@@ -105,9 +105,15 @@ RULES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
         lambda: opt.LARSOptimizer(0.1, 0.9, 0.1, 0.5, skip_list=["w"]),
         [-0.1 * G, -0.29 * G],
     ),
-    "SGDW": (lambda: _SGDW(0.1, 0.1), _decayed(-0.1 * G, -0.1 * G)),
-    "MomentumW": (lambda: opt.MomentumWOptimizer(0.1, 0.1, 0.9), _decayed(-0.1 * G, -0.19 * G)),
-    "AdamW": (lambda: opt.AdamWOptimizer(0.1, 0.1), _decayed(-0.1 * _SIGN, -0.1 * _SIGN)),
+    "SGDW": (lambda: _SGDW(0.1, 0.1), _list_decayed_changes(-0.1 * G, -0.1 * G)),
+    "MomentumW": (
+        lambda: opt.MomentumWOptimizer(0.1, 0.1, 0.9),
+        _list_decayed_changes(-0.1 * G, -0.19 * G),
+    ),
+    "AdamW": (
+        lambda: opt.AdamWOptimizer(0.1, 0.1),
+        _list_decayed_changes(-0.1 * _SIGN, -0.1 * _SIGN),
+    ),
 }
 
 

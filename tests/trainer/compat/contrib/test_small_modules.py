@@ -35,7 +35,7 @@ def _graph() -> Iterator[None]:
         yield
 
 
-def _run(fetches: Any) -> Any:
+def _run_fetches(fetches: Any) -> Any:
     with v1.Session() as session:
         session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
         return session.run(fetches)
@@ -137,23 +137,25 @@ def test_correlation_accumulates_over_batches() -> None:
 def test_weights_of_a_covariance_broadcast_to_the_predictions(weights: list[list[float]]) -> None:
     x, y = tf.constant([[1.0, 3.0], [5.0, 7.0]]), tf.constant([[2.0, 8.0], [0.0, 0.0]])
     # The weights leave only the first row: (1 - 2)(2 - 5) + (3 - 2)(8 - 5) = 6.
-    assert _run(metrics.streaming_covariance(x, y, weights)[1]) == 6
+    assert _run_fetches(metrics.streaming_covariance(x, y, weights)[1]) == 6
 
 
 @pytest.mark.numeric
 def test_metrics_and_losses_take_predictions_first() -> None:
     value, update = metrics.streaming_precision(tf.constant([1, 1]), tf.constant([1, 0]))
     values, updates = metrics.aggregate_metric_map({"precision": (value, update)})
-    assert _run(updates) == {"precision": 0.5}
+    assert _run_fetches(updates) == {"precision": 0.5}
     assert list(values) == ["precision"]
-    assert _run(metrics.accuracy(tf.constant([1, 2]), tf.constant([1, 0]))) == 0.5
+    assert _run_fetches(metrics.accuracy(tf.constant([1, 2]), tf.constant([1, 0]))) == 0.5
     even = tf.zeros([1, 2])
     values_of_losses = [
         losses.softmax_cross_entropy(even, tf.constant([[0.0, 1.0]])),
         losses.sparse_softmax_cross_entropy(even, tf.constant([1])),
         losses.mean_squared_error(tf.constant([3.0]), tf.constant([1.0])),
     ]
-    np.testing.assert_allclose(_run(values_of_losses), [math.log(2), math.log(2), 4.0], rtol=1e-6)
+    np.testing.assert_allclose(
+        _run_fetches(values_of_losses), [math.log(2), math.log(2), 4.0], rtol=1e-6
+    )
 
 
 @pytest.mark.numeric
@@ -163,7 +165,7 @@ def test_the_loss_of_a_sequence_leaves_padding_out() -> None:
     targets = tf.ones([2, 2], tf.int32)
     mean_loss = seq2seq.sequence_loss(logits, targets, weights)
     by_step = seq2seq.sequence_loss(logits, targets, weights, average_across_timesteps=False)
-    whole, steps = _run([mean_loss, by_step])
+    whole, steps = _run_fetches([mean_loss, by_step])
     np.testing.assert_allclose([whole, *steps], [math.log(2)] * 3, rtol=1e-5)
 
 
@@ -171,7 +173,7 @@ def test_images_are_rotated_and_translated() -> None:
     picture = tf.constant([[1.0, 2.0], [3.0, 4.0]])
     rotation = image.angles_to_projective_transforms(math.pi / 2, 2, 2)
     half_turn = image.compose_transforms(rotation, rotation)
-    images = _run(
+    images = _run_fetches(
         [
             image.rotate(picture, math.pi / 2),
             image.translate(picture[None, :, :, None], [1, 0])[0, :, :, 0],

@@ -23,7 +23,7 @@ def _graph() -> Iterator[None]:
         yield
 
 
-def _run(fetches: Any, feed: Any = None) -> Any:
+def _run_fetches(fetches: Any, feed: Any = None) -> Any:
     with v1.Session() as session:
         session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
         return session.run(fetches, feed)
@@ -63,12 +63,12 @@ def test_losses_of_sequences_are_averaged_or_summed(options: Any, expected: Any)
     weights = tf.constant([[1.0, 1.0, 0.0], [1.0, 0.5, 1.0]])
     targets = tf.ones([2, 3], tf.int32)
     loss = seq2seq.sequence_loss(tf.zeros([2, 3, 2]), targets, weights, **options)
-    np.testing.assert_allclose(_run(loss), np.multiply(expected, math.log(2)), rtol=1e-6)
+    np.testing.assert_allclose(_run_fetches(loss), np.multiply(expected, math.log(2)), rtol=1e-6)
 
 
 def test_a_sequence_without_weights_has_no_loss_and_mixed_reductions_are_refused() -> None:
     logits, targets = tf.zeros([1, 2, 2]), tf.ones([1, 2], tf.int32)
-    assert _run(seq2seq.sequence_loss(logits, targets, tf.zeros([1, 2]))) == 0.0
+    assert _run_fetches(seq2seq.sequence_loss(logits, targets, tf.zeros([1, 2]))) == 0.0
     with pytest.raises(InvalidSetting, match="got both average_across"):
         seq2seq.sequence_loss(logits, targets, tf.ones([1, 2]), sum_over_batch=True)
 
@@ -85,14 +85,14 @@ def test_losses_accept_weights_of_examples() -> None:
     ]
     # The weighted sums are (0.09 + 0.16) + 2 (0.01 + 0.64), divided by 4 weights that are not 0;
     # 0.3 + 0.4, divided by 2; and 0.9 + 2 * 1.1, divided by 4.
-    np.testing.assert_allclose(_run(values), [0.3875, 0.35, 0.6803637, 0.775], rtol=1e-6)
+    np.testing.assert_allclose(_run_fetches(values), [0.3875, 0.35, 0.6803637, 0.775], rtol=1e-6)
 
 
 @pytest.mark.numeric
 def test_hinge_losses_are_neither_reduced_nor_collected() -> None:
     x, y = tf.constant([[0.3, 0.6], [0.9, 0.2]]), tf.constant([[0.0, 1.0], [1.0, 1.0]])
     hinge_losses = losses.hinge_loss(x, y)
-    np.testing.assert_allclose(_run(hinge_losses), [[1.3, 0.4], [0.1, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(_run_fetches(hinge_losses), [[1.3, 0.4], [0.1, 0.8]], rtol=1e-6)
     assert losses.get_losses() == []
 
 
@@ -142,7 +142,7 @@ def test_streaming_metrics_take_predictions_first() -> None:
             tf.constant([[0.1, 0.9]]), tf.constant([[1]], tf.int64), 1
         )[1],
     ]
-    values = [np.ravel(value)[0] for value in _run(updates)]
+    values = [np.ravel(value)[0] for value in _run_fetches(updates)]
     np.testing.assert_allclose(values, [1, 1, 0.5, 1 / 3, 1], rtol=1e-5)
 
 
@@ -167,7 +167,7 @@ def test_checkpoint_functions_accept_the_arguments_of_contrib(tmp_path: Path) ->
     assert framework.load_checkpoint(filepattern=directory).has_tensor("w")
     other = v1.get_variable("other", [2])
     framework.init_from_checkpoint(checkpoint_dir=directory, assignment_map={"w": other})
-    assert _run(other).tolist() == [1, 2]
+    assert _run_fetches(other).tolist() == [1, 2]
     cleared = framework.zero_initializer(w)
     with v1.Session() as session:
         session.run(cleared)
@@ -176,7 +176,7 @@ def test_checkpoint_functions_accept_the_arguments_of_contrib(tmp_path: Path) ->
 
 def test_predictions_precede_labels_and_scalars_are_checked() -> None:
     predictions, labels = framework.remove_squeezable_dimensions(tf.ones([2, 1]), tf.zeros([2]))
-    assert _run([predictions, labels])[0].tolist() == [1, 1]
+    assert _run_fetches([predictions, labels])[0].tolist() == [1, 1]
     with pytest.raises(InvalidSetting, match=r"rate Const\S* has shape \(2,\)"):
         framework.assert_scalar(tf.constant([1, 2]), message="rate")
 
@@ -212,7 +212,7 @@ def test_a_table_is_filled_by_its_init() -> None:
 def test_a_sequence_of_no_steps_is_decoded_as_its_first_step() -> None:
     potentials = tf.constant([[[1.0, 2.0], [9.0, 0.0]]])
     tags, score = crf.crf_decode(potentials, tf.zeros([2, 2]), tf.constant([0]))
-    decoded = _run([tags, score])
+    decoded = _run_fetches([tags, score])
     assert [array.tolist() for array in decoded] == [[[1, 0]], [2.0]]
 
 

@@ -12,7 +12,7 @@ from trainer.compat.contrib_names.replacements import REPLACEMENTS
 _DIRECTORY = Path(contrib.__file__).parent
 
 
-def _supplied() -> Iterator[tuple[str, list[str]]]:
+def _list_supplied_names() -> Iterator[tuple[str, list[str]]]:
     """Yield each module of tf.contrib, and the names in its literal `__all__`."""
     for name in contrib.__all__:
         paths = [_DIRECTORY / f"{name}.py", _DIRECTORY / name / "__init__.py"]
@@ -23,11 +23,13 @@ def _supplied() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_every_module_has_a_literal_all() -> None:
-    assert [name for name, _ in _supplied()] == [f"tf.contrib.{name}" for name in contrib.__all__]
+    assert [name for name, _ in _list_supplied_names()] == [
+        f"tf.contrib.{name}" for name in contrib.__all__
+    ]
 
 
 def test_supplied_names_have_no_replacement() -> None:
-    names = {f"{module}.{name}" for module, supplied in _supplied() for name in supplied}
+    names = {f"{module}.{name}" for module, supplied in _list_supplied_names() for name in supplied}
     assert names & REPLACEMENTS.keys() == set()
 
 

@@ -29,7 +29,7 @@ def emulated_tpu_graph(cores: int = 8, hosts: int = 1) -> Iterator[None]:
             yield
 
 
-def run(*fetches: Any, feed: Any = None) -> Any:
+def run_fetches(*fetches: Any, feed: Any = None) -> Any:
     """Evaluate the fetches in a new session, after the variables are initialized."""
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())

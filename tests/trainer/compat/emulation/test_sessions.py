@@ -37,7 +37,7 @@ def train_step(optimizer: Any, x: Any, y: Any) -> Any:
 def test_computation_runs_by_every_name_of_rewrite(api: Any) -> None:
     x = v1.placeholder(tf.float32, [2])
     (output,) = api.rewrite(lambda a, x: a * x + 1.0, [3.0, x])
-    started, output, stopped = own_session.run(
+    started, output, stopped = own_session.run_fetches(
         api.initialize_system(), output, api.shutdown_system(), feed={x: [1.0, 2.0]}
     )
     np.testing.assert_array_equal(output, [4.0, 7.0])
@@ -64,7 +64,7 @@ def test_results_of_batch_shards_are_concatenated() -> None:
     summed = v1.tpu.replicate(v1.tpu.cross_replica_sum, [[tf.constant(1.0)]] * 3)
     for rows in (2, 4):
         values = np.arange(rows, dtype=np.float32)[:, None]
-        results = own_session.run(doubled, summed, feed={x: values})
+        results = own_session.run_fetches(doubled, summed, feed={x: values})
         np.testing.assert_array_equal(results[0], values * 2)
         assert results[1] == [[3.0]] * 3
 
@@ -115,7 +115,7 @@ def test_outside_compilation_runs_on_the_host() -> None:
         return tf.reshape(on_host, [1]) + 1.0
 
     (results,) = v1.tpu.shard(lambda x: computation(x[0]), [tf.constant([1.0, 2.0])], num_shards=2)
-    assert own_session.run(results)[0].tolist() == [3.0, 5.0]
+    assert own_session.run_fetches(results)[0].tolist() == [3.0, 5.0]
     assert sorted(host_inputs) == [1.0, 2.0]
 
 

@@ -34,7 +34,7 @@ def test_every_core_has_coordinates_in_the_mesh(cores: int, hosts: int, mesh: li
 
 def test_device_assignment_places_replicas() -> None:
     with own_session.emulated_tpu_graph():
-        (started,) = own_session.run(v1.tpu.initialize_system())
+        (started,) = own_session.run_fetches(v1.tpu.initialize_system())
         assignment = device_assignment(Topology(serialized=started), [1, 1, 1, 2], num_replicas=4)
         results = v1.tpu.replicate(
             lambda x: x * 2.0,
@@ -44,7 +44,7 @@ def test_device_assignment_places_replicas() -> None:
         )
         with tf.device(assignment.host_device(replica=3, job="tpu_worker")):
             total = tf.add_n([result[0] for result in results])
-        assert own_session.run(total) == [12.0]
+        assert own_session.run_fetches(total) == [12.0]
 
 
 def test_system_metadata_describes_the_emulated_tpu() -> None:

@@ -24,19 +24,19 @@ def base() -> Any:
 
 
 def test_override_without_a_mask_is_called_without_it(base: Any) -> None:
-    class Summed(base):
+    class SumMoments(base):
         def _moments(self, inputs: str) -> str:
             return "sum of " + str(super()._moments(inputs))
 
-    class Further(Summed):
+    class SumMomentsSubclass(SumMoments):
         pass
 
-    assert Further().call() == "sum of rows masked by None"
+    assert SumMomentsSubclass().call() == "sum of rows masked by None"
 
 
 def test_override_with_a_mask_gets_the_mask(base: Any) -> None:
-    class Masked(base):
+    class MaskedMoments(base):
         def _moments(self, inputs: str, mask: str | None = None) -> str:
             return f"{mask} of {inputs}"
 
-    assert Masked().call("some") == "some of rows"
+    assert MaskedMoments().call("some") == "some of rows"

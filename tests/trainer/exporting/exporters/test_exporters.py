@@ -18,7 +18,7 @@ def receiver_fn() -> Any:
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> trainer.TPUEstimator:
+def trained_estimator(tmp_path: Path) -> trainer.TPUEstimator:
     return programs.write_trained(tmp_path, steps=1)
 
 
@@ -30,54 +30,63 @@ def call(
     return exporter.export(estimator, path, estimator.latest_checkpoint(), result, is_final)
 
 
-def test_the_final_exporter_exports_when_training_is_over(trained: trainer.TPUEstimator) -> None:
+def test_the_final_exporter_exports_when_training_is_over(
+    trained_estimator: trainer.TPUEstimator,
+) -> None:
     exporter = FinalExporter("final", receiver_fn)
-    assert call(exporter, trained) is None
-    directory = call(exporter, trained, is_final=True)
+    assert call(exporter, trained_estimator) is None
+    directory = call(exporter, trained_estimator, is_final=True)
     assert directory is not None
-    assert Path(directory.decode()).parent == Path(trained.model_dir) / "export/final"
+    assert Path(directory.decode()).parent == Path(trained_estimator.model_dir) / "export/final"
     assert (Path(directory.decode()) / "saved_model.pb").exists()
 
 
-def test_the_latest_exporter_keeps_the_newest(trained: trainer.TPUEstimator) -> None:
+def test_the_latest_exporter_keeps_the_newest(trained_estimator: trainer.TPUEstimator) -> None:
     exporter = LatestExporter("latest", receiver_fn, exports_to_keep=2)
-    exported = [call(exporter, trained) for _ in range(3)]
-    remaining = sorted((Path(trained.model_dir) / "export/latest").iterdir())
+    exported = [call(exporter, trained_estimator) for _ in range(3)]
+    remaining = sorted((Path(trained_estimator.model_dir) / "export/latest").iterdir())
     assert [str(path).encode() for path in remaining] == exported[1:]
 
 
 def test_the_best_exporter_exports_the_first_model_and_each_better_one(
-    trained: trainer.TPUEstimator,
+    trained_estimator: trainer.TPUEstimator,
 ) -> None:
     exporter = BestExporter(serving_input_receiver_fn=receiver_fn)
     assert exporter.name == "best_exporter"
-    did_export = [bool(call(exporter, trained, loss=loss)) for loss in (3.0, 4.0, 2.0, 2.0, 1.0)]
+    did_export = [
+        bool(call(exporter, trained_estimator, loss=loss)) for loss in (3.0, 4.0, 2.0, 2.0, 1.0)
+    ]
     assert did_export == [True, False, True, False, True]
 
 
 def test_the_best_result_of_an_earlier_run_stays_the_reference(
-    trained: trainer.TPUEstimator,
+    trained_estimator: trainer.TPUEstimator,
 ) -> None:
     # w = 0.5 after the first step: the loss is (1 - 0.5)**2 / 2.
-    assert trained.evaluate(programs.ones(), steps=1)["loss"] == 0.125
+    assert trained_estimator.evaluate(programs.ones(), steps=1)["loss"] == 0.125
     restarted = BestExporter("best", receiver_fn)
-    did_export = [bool(call(restarted, trained, loss=loss)) for loss in (3.0, 2.0, 0.12)]
+    did_export = [bool(call(restarted, trained_estimator, loss=loss)) for loss in (3.0, 2.0, 0.12)]
     assert did_export == [True, False, True]
 
 
-def test_without_a_pattern_earlier_runs_are_forgotten(trained: trainer.TPUEstimator) -> None:
-    trained.evaluate(programs.ones(), steps=1)
+def test_without_a_pattern_earlier_runs_are_forgotten(
+    trained_estimator: trainer.TPUEstimator,
+) -> None:
+    trained_estimator.evaluate(programs.ones(), steps=1)
     restarted = BestExporter("best", receiver_fn, event_file_pattern=None)
-    assert [bool(call(restarted, trained, loss=loss)) for loss in (3.0, 2.0)] == [True, True]
+    assert [bool(call(restarted, trained_estimator, loss=loss)) for loss in (3.0, 2.0)] == [
+        True,
+        True,
+    ]
 
 
-def test_compare_fn_can_compare_another_metric(trained: trainer.TPUEstimator) -> None:
+def test_compare_fn_can_compare_another_metric(trained_estimator: trainer.TPUEstimator) -> None:
     def more_steps(best_eval_result: Any, current_eval_result: Any) -> bool:
         return bool(best_eval_result["global_step"] < current_eval_result["global_step"])
 
     exporter = BestExporter("best", receiver_fn, compare_fn=more_steps)
-    assert call(exporter, trained, loss=2.0)
-    assert not call(exporter, trained, loss=1.0)
+    assert call(exporter, trained_estimator, loss=2.0)
+    assert not call(exporter, trained_estimator, loss=1.0)
 
 
 def test_exporters_work_in_train_and_evaluate(tmp_path: Path) -> None:
@@ -101,14 +110,14 @@ def test_a_compare_fn_must_take_both_results() -> None:
         BestExporter("best", receiver_fn, compare_fn=lambda current_eval_result, other: True)
 
 
-def test_results_without_a_loss_need_a_compare_fn(trained: trainer.TPUEstimator) -> None:
+def test_results_without_a_loss_need_a_compare_fn(trained_estimator: trainer.TPUEstimator) -> None:
     exporter = BestExporter("best", receiver_fn)
-    call(exporter, trained)
-    path = f"{trained.model_dir}/export/best"
-    checkpoint = trained.latest_checkpoint()
+    call(exporter, trained_estimator)
+    path = f"{trained_estimator.model_dir}/export/best"
+    checkpoint = trained_estimator.latest_checkpoint()
     assert checkpoint is not None
     with pytest.raises(ValueError, match="current_eval_result cannot be empty or without a loss"):
-        exporter.export(trained, path, checkpoint, {"global_step": 1}, False)
+        exporter.export(trained_estimator, path, checkpoint, {"global_step": 1}, False)
 
 
 @pytest.mark.parametrize("exporter_type", [LatestExporter, BestExporter])

@@ -26,12 +26,12 @@ _both_kerases = pytest.mark.parametrize(
 )
 
 
-def _of_layers(package: Any, *layers: Any, **compiled: Any) -> Any:
+def _layers_model(package: Any, *layers: Any, **compiled: Any) -> Any:
     model = package.Sequential([package.layers.Input((4,)), *layers, package.layers.Dense(3)])
     return models.compiled_model(package, model, **compiled)
 
 
-def _stateful(package: Any) -> Any:
+def _stateful_model(package: Any) -> Any:
     x = package.layers.Input(batch_shape=(8, 4, 1))
     outputs = package.layers.LSTM(3, stateful=True, name="memory")(x)
     return models.compiled_model(package, package.Model(x, outputs))
@@ -48,7 +48,7 @@ def _overriding(name: str) -> Callable[[Any], Any]:
 
 
 def _with_metric(package: Any) -> Any:
-    class Counted(package.layers.Layer):
+    class CountingLayer(package.layers.Layer):
         def __init__(self) -> None:
             super().__init__(name="counted")
             self.mean = package.metrics.Mean()
@@ -56,12 +56,12 @@ def _with_metric(package: Any) -> Any:
         def call(self, x: Any) -> Any:
             return x
 
-    return _of_layers(package, Counted())
+    return _layers_model(package, CountingLayer())
 
 
-def _scaled(package: Any) -> Any:
+def _loss_scaling_model(package: Any) -> Any:
     home = package.optimizers if package is keras else package.mixed_precision
-    return _of_layers(package, optimizer=home.LossScaleOptimizer(package.optimizers.SGD()))
+    return _layers_model(package, optimizer=home.LossScaleOptimizer(package.optimizers.SGD()))
 
 
 def _looking_up(package: Any) -> Any:
@@ -72,7 +72,7 @@ def _looking_up(package: Any) -> Any:
 
 def _in_strategy(package: Any) -> Any:
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
-        return _of_layers(package)
+        return _layers_model(package)
 
 
 _CASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -80,25 +80,27 @@ _CASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "",
         lambda package: package.Sequential([package.layers.Input((4,)), package.layers.Dense(3)]),
     ),
-    "run_eagerly": ("", lambda package: _of_layers(package, run_eagerly=True)),
+    "run_eagerly": ("", lambda package: _layers_model(package, run_eagerly=True)),
     "train_step": ("Own", _overriding("train_step")),
     "test_step": ("Own", _overriding("test_step")),
     "predict_step": ("Own", _overriding("predict_step")),
     "compute_metrics": ("Own", _overriding("compute_metrics")),
     "add_metric": ("counted", _with_metric),
-    "LossScaleOptimizer": ("", _scaled),
+    "LossScaleOptimizer": ("", _loss_scaling_model),
     "mixed_float16": (
         "half",
-        lambda package: _of_layers(
+        lambda package: _layers_model(
             package, package.layers.Dense(3, dtype="mixed_float16", name="half")
         ),
     ),
-    "stateful": ("memory", _stateful),
+    "stateful": ("memory", _stateful_model),
     "lookup table": ("words", _looking_up),
     "distribute strategy": ("OneDeviceStrategy", _in_strategy),
     "reduction='none'": (
         "MeanSquaredError",
-        lambda package: _of_layers(package, loss=package.losses.MeanSquaredError(reduction="none")),
+        lambda package: _layers_model(
+            package, loss=package.losses.MeanSquaredError(reduction="none")
+        ),
     ),
 }
 
@@ -122,7 +124,7 @@ def test_a_variable_that_the_model_does_not_track_is_refused(package: Any, tmp_p
         def call(self, x: Any) -> Any:
             return x * outside
 
-    estimator = models.estimator(_of_layers(package, Times()), tmp_path)
+    estimator = models.estimator(_layers_model(package, Times()), tmp_path)
     with pytest.raises(InvalidSetting, match=r"\(outside:0\).*untracked variable"):
         estimator.train(models.input_fn(models.batches), steps=1)
 
@@ -139,7 +141,7 @@ def test_a_layer_that_is_dynamic_is_refused(tmp_path: Path) -> None:
             return x
 
     with pytest.raises(InvalidSetting, match=r"\(own\).*because of dynamic"):
-        models.estimator(_of_layers(tf_keras, Own()), tmp_path)
+        models.estimator(_layers_model(tf_keras, Own()), tmp_path)
 
 
 def test_missing_feature_is_named(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_a_graph_model_and_an_eager_model_work_side_by_side(tmp_path: Path) -> N
     np.testing.assert_allclose(row, eager[0], rtol=1e-5)
 
 
-def _of_function() -> Any:
+def _function_layer_model() -> Any:
     class Own(tf_keras.layers.Layer):
         def __init__(self, function: Any) -> None:
             super().__init__(name="own")
@@ -244,7 +244,7 @@ def _rate() -> Any:
 
 _CASES: dict[str, tuple[str, Any]] = {
     "not compiled": ("", lambda: tf_keras.Sequential([layers.Dense(1, input_shape=(4,))])),
-    "no get_config": ("Own", _of_function),
+    "no get_config": ("Own", _function_layer_model),
     "add_loss of a function": ("dense", _with_added_loss),
     "tensor as hyperparameter": ("learning_rate of SGD", lambda: _dense(legacy.SGD(_rate()))),
     "another optimizer": ("SGD", lambda: _dense(tf_keras.optimizers.SGD())),

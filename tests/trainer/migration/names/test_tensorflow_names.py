@@ -5,7 +5,7 @@ from trainer.migration.names import tensorflow_names
 from trainer.migration.names.classification import NameClassification, NameStatus
 
 
-def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> NameClassification:
+def classify_name(name: str, *, tf1: bool = True, is_import: bool = False) -> NameClassification:
     spelling = name.replace("tensorflow", "tf", 1)
     return tensorflow_names.classify(
         NameReference(1, name, name if is_import else spelling, is_import), tf1=tf1
@@ -25,7 +25,7 @@ def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> NameClassi
     ],
 )
 def test_a_public_name_of_tensorflow_works(name: str) -> None:
-    assert judge(name) == NameClassification(NameStatus.WORKS)
+    assert classify_name(name) == NameClassification(NameStatus.WORKS)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_public_name_of_tensorflow_works(name: str) -> None:
     ],
 )
 def test_a_name_that_is_supplied_comes_with_its_home(name: str, home: str) -> None:
-    assert judge(name, is_import=True) == NameClassification(NameStatus.SUPPLIED, home)
+    assert classify_name(name, is_import=True) == NameClassification(NameStatus.SUPPLIED, home)
 
 
 def test_what_an_imported_module_inside_of_tensorflow_has_is_looked_for_there() -> None:
@@ -60,21 +60,21 @@ def test_what_an_imported_module_inside_of_tensorflow_has_is_looked_for_there() 
 
     assert kind("RewriterConfig") is NameStatus.WORKS
     assert kind("RewriterConfig.OFF") is NameStatus.WORKS
-    assert judge("tensorflow.core.protobuf").kind is NameStatus.UNKNOWN
+    assert classify_name("tensorflow.core.protobuf").kind is NameStatus.UNKNOWN
 
 
 def test_the_same_name_has_other_homes_in_the_two_versions() -> None:
-    assert judge("tensorflow.estimator.tpu.TPUEstimator").kind is NameStatus.SUPPLIED
-    assert judge("tensorflow.estimator.tpu.TPUEstimator", tf1=False).kind is NameStatus.GONE
-    assert judge("tensorflow.Session").kind is NameStatus.WORKS
-    assert judge("tensorflow.Session", tf1=False).kind is NameStatus.UNKNOWN
+    assert classify_name("tensorflow.estimator.tpu.TPUEstimator").kind is NameStatus.SUPPLIED
+    assert classify_name("tensorflow.estimator.tpu.TPUEstimator", tf1=False).kind is NameStatus.GONE
+    assert classify_name("tensorflow.Session").kind is NameStatus.WORKS
+    assert classify_name("tensorflow.Session", tf1=False).kind is NameStatus.UNKNOWN
 
 
 def test_a_module_of_version_1_hides_that_of_version_2() -> None:
     # tf.losses.Loss exists in TensorFlow 2 only: in a TensorFlow 1 program tf.losses is
     # tf.compat.v1.losses.
-    assert judge("tensorflow.losses.Loss", tf1=False).kind is NameStatus.WORKS
-    assert judge("tensorflow.losses.Loss").kind is NameStatus.UNKNOWN
+    assert classify_name("tensorflow.losses.Loss", tf1=False).kind is NameStatus.WORKS
+    assert classify_name("tensorflow.losses.Loss").kind is NameStatus.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_module_of_version_1_hides_that_of_version_2() -> None:
     ],
 )
 def test_a_name_that_is_gone_comes_with_what_replaces_it(name: str, replacement: str) -> None:
-    verdict = judge(name)
+    verdict = classify_name(name)
     assert verdict.kind is NameStatus.GONE
     assert replacement in verdict.says
 
@@ -100,23 +100,26 @@ def test_a_name_that_is_gone_comes_with_what_replaces_it(name: str, replacement:
     ],
 )
 def test_a_name_that_nobody_knows_comes_with_near_ones(name: str, near: str) -> None:
-    verdict = judge(name)
+    verdict = classify_name(name)
     assert verdict.kind is NameStatus.UNKNOWN
     assert near in verdict.says
 
 
 def test_a_module_inside_of_tensorflow_works_where_it_is_still_there() -> None:
-    there = judge("tensorflow.python.framework.ops.Graph", is_import=True)
+    there = classify_name("tensorflow.python.framework.ops.Graph", is_import=True)
     assert there.kind is NameStatus.WORKS
     assert "private module of TensorFlow" in there.says
-    assert judge("tensorflow.python.framework.ops.Graf", is_import=True).kind is NameStatus.GONE
+    assert (
+        classify_name("tensorflow.python.framework.ops.Graf", is_import=True).kind
+        is NameStatus.GONE
+    )
 
 
 def test_a_module_inside_of_tensorflow_cannot_be_reached_as_an_attribute() -> None:
-    assert "import" in judge("tensorflow.python.framework.ops").says
+    assert "import" in classify_name("tensorflow.python.framework.ops").says
 
 
 @pytest.mark.parametrize("is_import", [True, False])
 def test_a_module_inside_of_contrib_need_not_be_imported(is_import: bool) -> None:
     name = "tensorflow.contrib.tpu.python.tpu.tpu_config.TPUConfig"
-    assert judge(name, is_import=is_import).kind is NameStatus.SUPPLIED
+    assert classify_name(name, is_import=is_import).kind is NameStatus.SUPPLIED

@@ -9,7 +9,7 @@ from trainer.migration.program.package_script import PackageScript
 
 
 def part_of(directory: Path, name: str, source: str) -> PackageScript | None:
-    script = samples.write(directory, name, source)
+    script = samples.write_file(directory, name, source)
     return package_script.find_package(sources.read_source(script, name))
 
 
@@ -39,7 +39,7 @@ def test_a_script_that_does_without_its_package_is_none(source: str, tmp_path: P
 
 def test_a_package_begins_at_its_outermost_init_file(tmp_path: Path) -> None:
     for path in ("models/__init__.py", "models/census/__init__.py"):
-        samples.write(tmp_path, path, "")
+        samples.write_file(tmp_path, path, "")
     part = part_of(tmp_path, "models/census/task.py", "from . import model")
     assert part == PackageScript("models.census.task", tmp_path)
 
@@ -47,8 +47,8 @@ def test_a_package_begins_at_its_outermost_init_file(tmp_path: Path) -> None:
 def test_a_module_of_a_package_is_run_from_where_the_package_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    samples.write(tmp_path, "trainer/model.py", "import tensorflow as tf\ntf.flags\ntf.lites")
-    samples.write(tmp_path, "trainer/task.py", "import trainer.model\nfrom . import model")
+    samples.write_file(tmp_path, "trainer/model.py", "import tensorflow as tf\ntf.flags\ntf.lites")
+    samples.write_file(tmp_path, "trainer/task.py", "import trainer.model\nfrom . import model")
     monkeypatch.chdir(tmp_path)
     program_report = report.analyze_program(Path("trainer/task.py"))
     assert program_report.command == "tpuserve run -m trainer.task"

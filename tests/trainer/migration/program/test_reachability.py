@@ -98,8 +98,8 @@ def test_all_functions_of_a_file_without_a_main_part_count(tmp_path: Path) -> No
 
 
 def test_the_main_part_of_an_imported_module_does_not_run(tmp_path: Path) -> None:
-    script = samples.write(tmp_path, "main.py", "import model\nmodel.run()\n")
+    script = samples.write_file(tmp_path, "main.py", "import model\nmodel.run()\n")
     module = "import tensorflow as tf\nif __name__ == '__main__':\n    tf.gone_name\n"
-    samples.write(tmp_path, "model.py", module)
+    samples.write_file(tmp_path, "model.py", module)
     assert report.analyze_program(script).runs
     assert not report.analyze_program(tmp_path / "model.py").runs

@@ -12,20 +12,20 @@ def files(script: Path, directory: Path) -> list[str]:
 
 
 def test_imports_are_followed_to_the_modules_beside_the_script(tmp_path: Path) -> None:
-    script = samples.write(tmp_path, "main.py", "import os, click, a.b.c\nfrom d import e, f")
-    samples.write(tmp_path, "a/__init__.py", "from . import x")
-    samples.write(tmp_path, "a/x.py", "import main")
-    samples.write(tmp_path, "a/b/c.py", "from ..x import y")
-    samples.write(tmp_path, "d/e.py", "")
-    samples.write(tmp_path, "unused.py", "")
+    script = samples.write_file(tmp_path, "main.py", "import os, click, a.b.c\nfrom d import e, f")
+    samples.write_file(tmp_path, "a/__init__.py", "from . import x")
+    samples.write_file(tmp_path, "a/x.py", "import main")
+    samples.write_file(tmp_path, "a/b/c.py", "from ..x import y")
+    samples.write_file(tmp_path, "d/e.py", "")
+    samples.write_file(tmp_path, "unused.py", "")
     names = files(script, tmp_path)
     assert names[0] == "main.py"
     assert sorted(names) == ["a/__init__.py", "a/b/c.py", "a/x.py", "d/e.py", "main.py"]
 
 
 def test_a_script_can_be_read_alone(tmp_path: Path) -> None:
-    script = samples.write(tmp_path, "main.py", "import beside")
-    samples.write(tmp_path, "beside.py", "")
+    script = samples.write_file(tmp_path, "main.py", "import beside")
+    samples.write_file(tmp_path, "beside.py", "")
     assert [file.path for file in sources.read_program(script, ())] == [script]
 
 
@@ -43,7 +43,7 @@ def test_a_script_can_be_read_alone(tmp_path: Path) -> None:
 def test_what_does_not_parse_is_one_line_that_says_where(
     tmp_path: Path, text: str, line: int | None, says: str
 ) -> None:
-    problem = sources.read_source(samples.write(tmp_path, "old.py", text), "old.py").problem
+    problem = sources.read_source(samples.write_file(tmp_path, "old.py", text), "old.py").problem
     assert problem is not None
     assert line in (None, problem.line)
     assert str(problem).startswith("old.py")

@@ -62,7 +62,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def trained_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """A process alone, the tasks of a cluster, and the evaluator beside the cluster.
 
     The chief and the first worker have TF_CONFIG, the next a TFConfigClusterResolver, as the
@@ -83,56 +83,58 @@ def variables(model_dir: Path, step: int) -> dict[str, Any]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def test_four_processes_train_exactly_what_one_process_trains(trained: dict[str, Run]) -> None:
-    directory = trained["directory"].values["path"]
+def test_four_processes_train_exactly_what_one_process_trains(trained_runs: dict[str, Run]) -> None:
+    directory = trained_runs["directory"].values["path"]
     alone, together = (variables(directory / name, 18) for name in ("alone", "together"))
     assert alone.keys() == together.keys()
     for name, value in alone.items():
         np.testing.assert_array_equal(value, together[name], name)
-    assert trained["chief 0"].values["replicas"] == 8
-    assert trained["chief 0"].values["metrics"] == trained["alone"].values["metrics"]
+    assert trained_runs["chief 0"].values["replicas"] == 8
+    assert trained_runs["chief 0"].values["metrics"] == trained_runs["alone"].values["metrics"]
 
 
-def test_a_batch_is_sliced_over_the_replicas_of_all_processes(trained: dict[str, Run]) -> None:
-    directory = trained["directory"].values["path"]
+def test_a_batch_is_sliced_over_the_replicas_of_all_processes(trained_runs: dict[str, Run]) -> None:
+    directory = trained_runs["directory"].values["path"]
     alone, together = (variables(directory / name / "sliced", 4) for name in ("alone", "together"))
     assert alone.keys() == together.keys()
     for name, value in alone.items():
         np.testing.assert_array_equal(value, together[name], name)
-    sliced = trained["chief 0"].values["sliced"]
+    sliced = trained_runs["chief 0"].values["sliced"]
     assert len(sliced["predictions"]) == 4 * 16
-    assert sliced == trained["alone"].values["sliced"]
+    assert sliced == trained_runs["alone"].values["sliced"]
 
 
-def test_workers_serve_until_the_chiefs_program_ends(trained: dict[str, Run]) -> None:
+def test_workers_serve_until_the_chiefs_program_ends(trained_runs: dict[str, Run]) -> None:
     for index in range(3):
-        run = trained[f"worker {index}"]
+        run = trained_runs[f"worker {index}"]
         # The program does not continue after train_and_evaluate.
         assert run.values.keys() == {"generates_for"}
         assert re.search(rf"worker {index} \(.*\) serves the program of chief 0 \(", run.errors)
         assert re.search(r"the program of chief 0 \(.*\) has ended", run.errors)
 
 
-def test_the_evaluator_evaluates_and_exports_the_last_checkpoint(trained: dict[str, Run]) -> None:
-    model_dir = trained["directory"].values["path"] / "together"
-    metrics = trained["chief 0"].values["metrics"]
-    assert trained["evaluator 0"].values == {"task": "evaluator"}
+def test_the_evaluator_evaluates_and_exports_the_last_checkpoint(
+    trained_runs: dict[str, Run],
+) -> None:
+    model_dir = trained_runs["directory"].values["path"] / "together"
+    metrics = trained_runs["chief 0"].values["metrics"]
+    assert trained_runs["evaluator 0"].values == {"task": "evaluator"}
     scalars = programs.scalars(model_dir / "eval")
     assert scalars["mean_y"][18] == pytest.approx(metrics["mean_y"], rel=1e-6)
     assert len(list((model_dir / "export/final").iterdir())) == 1
 
 
-def test_a_host_with_other_features_is_named(trained: dict[str, Run]) -> None:
-    error = trained["chief 0"].values["other_features"]
+def test_a_host_with_other_features_is_named(trained_runs: dict[str, Run]) -> None:
+    error = trained_runs["chief 0"].values["other_features"]
     assert "call 4 of input_fn, on host 3," in error
 
 
 def test_python_code_of_an_input_pipeline_runs_in_the_process_of_its_host(
-    trained: dict[str, Run],
+    trained_runs: dict[str, Run],
 ) -> None:
     tasks = ["chief 0", "worker 0", "worker 1", "worker 2"]
-    assert [trained[task].values["generates_for"] for task in tasks] == [0, 1, 2, 3]
-    error = trained["chief 0"].values["other_python_code"]
+    assert [trained_runs[task].values["generates_for"] for task in tasks] == [0, 1, 2, 3]
+    error = trained_runs["chief 0"].values["other_python_code"]
     assert re.search(r"calls Python code on /job:worker.*Make the call with this input_fn", error)
 
 

@@ -108,7 +108,7 @@ def estimator(
     )
 
 
-def trained(steps: int, table: Any = INITIAL) -> Any:
+def train_table(steps: int, table: Any = INITIAL) -> Any:
     """The table after so many steps from the first batch, computed by NumPy in float64."""
     table = table.astype(np.float64)
     for ids, labels in [*zip(*batches(20), strict=True)][:steps]:

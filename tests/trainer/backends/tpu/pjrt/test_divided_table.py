@@ -55,11 +55,11 @@ def test_training_evaluation_and_prediction_with_parts_of_the_table(
 ) -> None:
     estimator = divided_table.estimator(tmp_path, "mod", REPLICAS)
     estimator.train(divided_table.input_fn, max_steps=5)
-    expected = divided_table.trained(5)
+    expected = divided_table.train_table(5)
     assert_table(tmp_path, expected)
     # The second training starts from the whole table in the checkpoint of the first.
     estimator.train(divided_table.input_fn, max_steps=12)
-    expected = divided_table.trained(7, expected)
+    expected = divided_table.train_table(7, expected)
     assert_table(tmp_path, expected)
 
     ids, labels = divided_table.batches(20)
@@ -81,7 +81,7 @@ def test_training_with_a_divided_table_is_compiled_once_for_each_strategy(
         model_dir = tmp_path / str(number)
         estimator = divided_table.estimator(model_dir, strategy, REPLICAS)
         estimator.train(divided_table.input_fn, max_steps=2)
-        assert_table(model_dir, divided_table.trained(2))
+        assert_table(model_dir, divided_table.train_table(2))
     assert len(list((tmp_path / "executables").glob("*.executable"))) == 2
 
 
@@ -101,5 +101,5 @@ def test_hook_sees_and_assigns_the_whole_table(tmp_path: Path) -> None:
 
     estimator = divided_table.estimator(tmp_path, "mod", REPLICAS)
     estimator.train(divided_table.input_fn, [Halve()], max_steps=5)
-    np.testing.assert_allclose(tables[0], divided_table.trained(5), rtol=0, atol=5e-6)
-    assert_table(tmp_path, divided_table.trained(5) / 2)
+    np.testing.assert_allclose(tables[0], divided_table.train_table(5), rtol=0, atol=5e-6)
+    assert_table(tmp_path, divided_table.train_table(5) / 2)

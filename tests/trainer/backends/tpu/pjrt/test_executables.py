@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def loop_capacities(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by the capacity, in steps, of each loop that XLA compiles."""
     capacities: list[int] = []
 
@@ -30,14 +30,14 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_second_start_compiles_nothing_and_trains_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop_capacities: list[int]
 ) -> None:
     monkeypatch.setenv(EXECUTABLES_VARIABLE, str(tmp_path / "executables"))
     # Capacities are powers of 2: 8 for a loop of 5 steps, and 2 for the last loop of 2 steps.
     train(tmp_path / "first", "pjrt", 7, rate=0.5)
-    assert compiled == [8, 2]
+    assert loop_capacities == [8, 2]
     train(tmp_path / "second", "pjrt", 7, rate=0.5)
-    assert compiled == [8, 2]
+    assert loop_capacities == [8, 2]
     for name in ("hidden", "out", "out/Momentum"):
         first, second = (
             programs.variable(tmp_path / directory, name) for directory in ("first", "second")
@@ -46,18 +46,18 @@ def test_a_second_start_compiles_nothing_and_trains_the_same(
 
 
 def test_another_model_is_not_mistaken_for_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop_capacities: list[int]
 ) -> None:
     monkeypatch.setenv(EXECUTABLES_VARIABLE, str(tmp_path / "executables"))
     train(tmp_path / "first", "pjrt", 2)
     train(tmp_path / "second", "pjrt", 2, rate=0.5)
-    assert compiled == [2, 2]
+    assert loop_capacities == [2, 2]
 
 
 def test_a_damaged_file_is_compiled_again_with_one_line_in_the_log(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    compiled: list[int],
+    loop_capacities: list[int],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv(EXECUTABLES_VARIABLE, str(tmp_path / "executables"))
@@ -65,19 +65,19 @@ def test_a_damaged_file_is_compiled_again_with_one_line_in_the_log(
     (path,) = (tmp_path / "executables").glob("*.executable")
     path.write_bytes(path.read_bytes()[:-10])
     train(tmp_path / "second", "pjrt", 2)
-    assert compiled == [2, 2]
+    assert loop_capacities == [2, 2]
     assert [message for message in caplog.messages if "compiled again" in message] == [
         f"{path} is compiled again: the file is damaged"
     ]
     train(tmp_path / "third", "pjrt", 2)
-    assert compiled == [2, 2]
+    assert loop_capacities == [2, 2]
 
 
 def test_off_keeps_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop_capacities: list[int]
 ) -> None:
     monkeypatch.setenv(EXECUTABLES_VARIABLE, "off")
     monkeypatch.setenv("TPUSERVE_CACHE_DIR", str(tmp_path / "cache"))
     train(tmp_path / "first", "pjrt", 2)
-    assert compiled == [2]
+    assert loop_capacities == [2]
     assert not (tmp_path / "cache").exists()

@@ -21,7 +21,7 @@ v1 = tf.compat.v1
 v2 = tf.compat.v2
 
 
-def _written(directory: Path) -> dict[str, dict[int, float]]:
+def _read_scalars(directory: Path) -> dict[str, dict[int, float]]:
     """Return the scalars that tf.summary of TensorFlow 2 has written: tag → step → value."""
     result: dict[str, dict[int, float]] = {}
     for path in sorted(directory.glob("events.out.tfevents.*")):
@@ -57,7 +57,7 @@ def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Pa
     with slope.tpu(4, compiled=compiled):
         estimator_on_tpu = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
         estimator_on_tpu.train(slope.ones(), max_steps=6)
-    losses = _written(tmp_path / "host")["loss"]
+    losses = _read_scalars(tmp_path / "host")["loss"]
     assert len(losses) == 6
     assert [losses[step] for step in sorted(losses)] == pytest.approx(slope.losses(6))
 
@@ -81,7 +81,7 @@ def test_a_host_call_runs_in_every_step_of_a_loop_off_the_tpu(
     estimator.train(programs.ones(), max_steps=18)
     # 1 - w is 1, 1/2, 1/4, ... at the start of each step, and the loss is half its square.
     expected = {step: 0.5 * 0.25**step for step in range(18)}
-    assert _written(tmp_path / "host")["loss"] == pytest.approx(expected, rel=1e-4, abs=1e-12)
+    assert _read_scalars(tmp_path / "host")["loss"] == pytest.approx(expected, rel=1e-4, abs=1e-12)
 
 
 @pytest.mark.on_pjrt_too
@@ -93,7 +93,7 @@ def test_a_host_call_every_third_step_counts_from_the_start_of_each_loop(tmp_pat
         slope.estimator(tmp_path / "model", more, tpu_config=every).train(
             slope.ones(), max_steps=10
         )
-    losses = _written(tmp_path / "host")["loss"]
+    losses = _read_scalars(tmp_path / "host")["loss"]
     # Loops of steps 0 to 3, 4 to 7, 8 and 9.
     expected = [slope.losses(10)[step] for step in (0, 3, 4, 7, 8)]
     assert [losses[step] for step in sorted(losses)] == pytest.approx(expected)
@@ -103,7 +103,7 @@ def test_a_host_call_runs_in_evaluation_too(tmp_path: Path) -> None:
     with slope.tpu():
         estimator_on_tpu = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
         estimator_on_tpu.evaluate(slope.ones(3))
-    assert list(_written(tmp_path / "host")["loss"].values()) == [0.5]
+    assert list(_read_scalars(tmp_path / "host")["loss"].values()) == [0.5]
 
 
 @pytest.mark.on_pjrt_too

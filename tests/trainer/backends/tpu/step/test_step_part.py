@@ -26,7 +26,7 @@ class RowSumPart(StepPart):
 
     def __init__(self, has_host_ops: bool) -> None:
         self._has_host_ops = has_host_ops
-        self.received: list[list[float]] = []
+        self.received_sums: list[list[float]] = []
         self.hook = CountingHook()
 
     def dequeue(self, batch: ReplicaBatch) -> ReplicaBatch:
@@ -40,7 +40,7 @@ class RowSumPart(StepPart):
         return {"sum": tensors["sum"] + 100.0} if self._has_host_ops else None
 
     def receive(self, values: Any) -> None:
-        self.received.append(values["sum"].tolist())
+        self.received_sums.append(values["sum"].tolist())
 
     def hooks(self) -> Sequence[Any]:
         return [self.hook]
@@ -104,7 +104,7 @@ def test_a_part_receives_the_values_of_all_replicas_in_training(
     part = RowSumPart(has_host_ops)
     estimator(tmp_path, part).train(counting_rows(4), max_steps=2)
     added = 100.0 if has_host_ops else 0.0
-    assert part.received == [[2 + added, 4 + added], [6 + added, 8 + added]]
+    assert part.received_sums == [[2 + added, 4 + added], [6 + added, 8 + added]]
     assert part.hook.runs == 1
 
 
@@ -117,10 +117,10 @@ def test_a_part_receives_no_padding_in_evaluation_and_prediction(
     part = RowSumPart(has_host_ops)
     model = estimator(tmp_path, part)
     assert model.evaluate(counting_rows(3))["loss"] == pytest.approx((1 + 4 + 9) / 6)
-    assert part.received == expected
+    assert part.received_sums == expected
     model.part = part = RowSumPart(has_host_ops)
     assert len(list(model.predict(counting_rows(3)))) == 3
-    assert part.received == expected
+    assert part.received_sums == expected
 
 
 def test_parts_do_nothing_unless_they_override_a_method() -> None:

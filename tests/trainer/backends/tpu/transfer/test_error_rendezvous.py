@@ -11,7 +11,7 @@ CLOSED = RuntimeError("Attempted to use a closed Session.")
 CAUSE, LATER = ValueError("out of paper"), ValueError("out of ink")
 
 
-def raised(main: Exception | None, *recorded: Exception) -> Exception | None:
+def catch_error(main: Exception | None, *recorded: Exception) -> Exception | None:
     rendezvous = ErrorRendezvous()
     try:
         with rendezvous:
@@ -42,11 +42,11 @@ def raised(main: Exception | None, *recorded: Exception) -> Exception | None:
 def test_the_root_cause_is_raised(
     main: Exception | None, recorded: tuple[Exception, ...], expected: Exception | None
 ) -> None:
-    assert raised(main, *recorded) is expected
+    assert catch_error(main, *recorded) is expected
 
 
 def test_consequences_of_an_error_are_not_raised() -> None:
-    error = raised(CANCELLED, CAUSE)
+    error = catch_error(CANCELLED, CAUSE)
     assert error is not None
     assert error.__cause__ is None
     assert error.__suppress_context__

@@ -33,21 +33,21 @@ def estimator(model_dir: Path, model_fn: Any = programs.slope_model_fn, **settin
     )
 
 
-class Counting(InfeedOutfeedHook):
+class LoopSizeHook(InfeedOutfeedHook):
     """Records the number of steps of each loop that is announced to the hook."""
 
-    announced: list[int]
+    loop_sizes: list[int]
 
     def send_next_batch_signal(self, iterations: int) -> None:
-        self.announced.append(iterations)
+        self.loop_sizes.append(iterations)
         super().send_next_batch_signal(iterations)
 
 
 def test_a_feed_hook_of_the_user_replaces_the_default(tmp_path: Path) -> None:
-    Counting.announced = []
-    model = estimator(tmp_path, experimental_feed_hook=Counting)
+    LoopSizeHook.loop_sizes = []
+    model = estimator(tmp_path, experimental_feed_hook=LoopSizeHook)
     model.train(programs.ones(), steps=10)
-    assert Counting.announced == [4, 4, 2]
+    assert LoopSizeHook.loop_sizes == [4, 4, 2]
     assert programs.variable(tmp_path, "w") == 1 - 0.5**10
 
 
