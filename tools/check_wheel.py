@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[1]
 _TIMEOUT_SECONDS = 1200
 
 
-def _run(*command: str | Path) -> str:
+def _run_command(*command: str | Path) -> str:
     """Run a command, and return its standard output; raise CalledProcessError if it fails."""
     print("$", *command, flush=True)
     return subprocess.run(
@@ -64,16 +64,16 @@ def _ask_sample(command: Path) -> int:
 def main(constraint: str | None) -> None:
     """Build, check, install and try the wheel; exit with an error if a step fails."""
     with tempfile.TemporaryDirectory() as directory:
-        _run(sys.executable, "-m", "uv", "build", "--out-dir", f"{directory}/dist", _ROOT)
+        _run_command(sys.executable, "-m", "uv", "build", "--out-dir", f"{directory}/dist", _ROOT)
         # uv also writes a .gitignore.
         distributions = sorted(Path(directory, "dist").glob("tpuserve-*"))
-        _run(sys.executable, "-m", "twine", "check", "--strict", *distributions)
+        _run_command(sys.executable, "-m", "twine", "check", "--strict", *distributions)
         (wheel,) = (path for path in distributions if path.suffix == ".whl")
         venv.create(f"{directory}/venv", with_pip=True)
         binaries = Path(directory, "venv", "bin")
         constraints = ["--constraint", constraint] if constraint else []
-        _run(binaries / "pip", "install", "--quiet", *constraints, wheel)
-        assert "serve" in _run(binaries / "tpuserve", "--help")
+        _run_command(binaries / "pip", "install", "--quiet", *constraints, wheel)
+        assert "serve" in _run_command(binaries / "tpuserve", "--help")
         digit = _ask_sample(binaries / "tpuserve")
         if digit != 3:
             sys.exit(f"The sample model answers {digit} to the picture of a 3.")

@@ -193,12 +193,12 @@ def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
     )
     configuration, session = directory / "cosmic-ray.toml", directory / "session.sqlite"
     configuration.write_text(text, encoding="utf-8")
-    _run("cosmic-ray", "baseline", str(configuration))
-    _run("cosmic-ray", "init", "--force", str(configuration), str(session))
-    _run("cr-filter-operators", str(session), str(configuration))
-    _run("cosmic-ray", "exec", str(configuration), str(session))
+    _run_command("cosmic-ray", "baseline", str(configuration))
+    _run_command("cosmic-ray", "init", "--force", str(configuration), str(session))
+    _run_command("cr-filter-operators", str(session), str(configuration))
+    _run_command("cosmic-ray", "exec", str(configuration), str(session))
     counts: Counter[str] = Counter()
-    for line in _run("cosmic-ray", "dump", str(session)).splitlines():
+    for line in _run_command("cosmic-ray", "dump", str(session)).splitlines():
         _, result = json.loads(line)
         if result is None or result["worker_outcome"] == "skipped":
             continue
@@ -226,7 +226,7 @@ def _is_equivalent(diff: str) -> bool:
     return "-*," in lines or any(f"+{line}" in lines for line in _EQUIVALENT_LINES)
 
 
-def _run(*command: str) -> str:
+def _run_command(*command: str) -> str:
     program = Path(sys.executable).with_name(command[0])
     result = subprocess.run([str(program), *command[1:]], capture_output=True, text=True)
     if result.returncode:

@@ -79,14 +79,14 @@ def run_perf_analyzer(*arguments: str) -> Report:
     rows = int(batch_size[1]) if batch_size else 1
     return Report(
         True,
-        int(_find(r"Request count: (\d+)", output)),
-        float(_find(r"Throughput: ([\d.]+) infer/sec", output)) / rows,
-        float(_find(r"Avg latency: (\d+) usec", output)) / 1e3,
+        int(_find_text(r"Request count: (\d+)", output)),
+        float(_find_text(r"Throughput: ([\d.]+) infer/sec", output)) / rows,
+        float(_find_text(r"Avg latency: (\d+) usec", output)) / 1e3,
         output,
     )
 
 
-def _find(pattern: str, output: str) -> str:
+def _find_text(pattern: str, output: str) -> str:
     match = re.search(pattern, output)
     if match is None:
         raise RuntimeError(f"perf_analyzer has printed no {pattern!r}:\n{output}")

@@ -53,7 +53,7 @@ def main() -> None:
 def measure(directory: Path, gigabytes: float, arguments: Any) -> str:
     """Write a model, and copy and convert it alternately; return the row of the table."""
     model = directory / "model"
-    _run("write", model, "--gigabytes", str(gigabytes))
+    _run_step("write", model, "--gigabytes", str(gigabytes))
     size = sum(path.stat().st_size for path in (model / "variables").iterdir())
     copies, copy_cpu, results = [], [], []
     for _ in range(arguments.rounds):
@@ -63,7 +63,7 @@ def measure(directory: Path, gigabytes: float, arguments: Any) -> str:
         copy_cpu.append(time.process_time() - cpu_start)
         shutil.rmtree(directory / "copy")
         options = ["--verify"] if arguments.verify else []
-        results.append(json.loads(_run("convert", model, *options).splitlines()[-1]))
+        results.append(json.loads(_run_step("convert", model, *options).splitlines()[-1]))
     copy = statistics.median(copies)
     seconds, cpu_seconds, peak, before = (
         statistics.median(result[name] for result in results)
@@ -140,7 +140,7 @@ def _most_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _run(step: str, model: Path, *options: str) -> str:
+def _run_step(step: str, model: Path, *options: str) -> str:
     command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, "--step", step]
     return subprocess.run(
         [*command, "--model", str(model), *options],

@@ -46,9 +46,9 @@ def install_original(console: Console) -> Path:
     console.print(f"Setting up {ENVIRONMENT.name}, once: {', '.join(REQUIREMENTS)}.")
     base = _find_base_python()
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-    _run([*base, "-m", "venv", str(ENVIRONMENT)])
+    _run_command([*base, "-m", "venv", str(ENVIRONMENT)])
     pip = [str(executable), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, *REQUIREMENTS])
+    _run_command([*pip, *REQUIREMENTS])
     stamp.write_text(requirements)
     return executable
 
@@ -90,7 +90,7 @@ def _has_required_version(command: list[str]) -> bool:
     return finished.returncode == 0 and finished.stdout.strip() == PYTHON
 
 
-def _run(command: list[str]) -> None:
+def _run_command(command: list[str]) -> None:
     finished = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if finished.returncode != 0:
         raise OriginalNotFound(f"{' '.join(command)} failed: {finished.stderr.strip()[-500:]}")

@@ -123,7 +123,7 @@ def save_model(directory: Path, name: str, size: int) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(1)
         examples = v1.placeholder(tf.string, [None], name="examples")
-        numbers = parse(examples, size)
+        numbers = parse_feature(examples, size)
         x = numbers
         if name == "cnn":
             x = tf.reshape(x, [-1, 28, 28, 1])
@@ -154,7 +154,7 @@ def save_model(directory: Path, name: str, size: int) -> None:
         builder.save()
 
 
-def parse(examples: Any, size: int) -> Any:
+def parse_feature(examples: Any, size: int) -> Any:
     """Return the feature x of serialised examples: a tensor [rows, size]."""
     import tensorflow as tf
 
@@ -240,7 +240,7 @@ def _batches(data: Path, size: int | None = None, batch_size: int = BATCH_SIZE) 
 
     dataset = tf.data.TFRecordDataset(str(data)).batch(batch_size)
     if size is not None:
-        dataset = dataset.map(lambda examples: parse(examples, size), tf.data.AUTOTUNE)
+        dataset = dataset.map(lambda examples: parse_feature(examples, size), tf.data.AUTOTUNE)
     yield from dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
 
 
