@@ -19,7 +19,7 @@ def _convolutions(x: Any, *filters: int, strides: int = 2) -> Any:
     return x
 
 
-def _write(network: Any, serve: Callable[..., Any], spec: Any, directory: Path) -> None:
+def _write_model(network: Any, serve: Callable[..., Any], spec: Any, directory: Path) -> None:
     archive = keras.export.ExportArchive()
     archive.track(network)
     archive.add_endpoint("serve", serve, input_signature=[spec])
@@ -50,7 +50,7 @@ class _JpegClassifier:
 def _write_jpeg_classifier(directory: Path) -> None:
     model = _JpegClassifier()
     image_bytes = tf.TensorSpec([None], tf.string, name="image_bytes")
-    _write(model.network, model.classify, image_bytes, directory)
+    _write_model(model.network, model.classify, image_bytes, directory)
 
 
 def _jpegs(rows: int) -> Inputs:
@@ -94,7 +94,7 @@ class _Detector:
 def _write_detector(directory: Path) -> None:
     model = _Detector()
     image = tf.TensorSpec([None, _SIZE, _SIZE, 3], tf.float32, name="image")
-    _write(model.network, model.detect, image, directory)
+    _write_model(model.network, model.detect, image, directory)
 
 
 def _write_u_net(directory: Path) -> None:

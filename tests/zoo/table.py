@@ -29,7 +29,7 @@ _HEADER = (
 )
 
 
-def write(examinations: Sequence[Examination]) -> None:
+def write_results(examinations: Sequence[Examination]) -> None:
     """Write the results of examinations into the document: table rows, and failures below it.
 
     Other rows and failures of the document are kept.
@@ -73,7 +73,7 @@ def _bullet(name: str) -> str:
     return f"- **{name}**,"
 
 
-def committed(name: str) -> list[str]:
+def read_results(name: str) -> list[str]:
     """Return the results of a model in the document that do not depend on the machine."""
     (row,) = (line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {name} |"))
     return _stable([cell.strip() for cell in row.strip("|").split(" | ")])

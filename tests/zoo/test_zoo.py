@@ -43,5 +43,5 @@ def test_model_is_found_as_the_document_says(
 ) -> None:
     examination = examine(model, tmp_path, compiler)
     if _CHOSEN:
-        table.write([examination])
-    assert table.stable(examination) == table.committed(model.name), examination.failures
+        table.write_results([examination])
+    assert table.stable(examination) == table.read_results(model.name), examination.failures
