@@ -35,7 +35,7 @@ class Device:
         return f"{self.hosts}x{self.cores // self.hosts}{'-xla' if self.is_compiled else ''}"
 
     @contextmanager
-    def chosen(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Let estimators find and use this device inside a with block."""
         if not self.cores:
             yield

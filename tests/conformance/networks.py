@@ -69,27 +69,29 @@ def _with(make: Callable[[], Any]) -> Callable[[Any], Any]:
     return lambda loss: _minimize(loss, make())
 
 
-def _squared(y: Any, labels: Any) -> Any:
+def _squared_error(y: Any, labels: Any) -> Any:
     return tf.reduce_mean(tf.math.squared_difference(y, labels))
 
 
 def _perceptron(features: Any, labels: Any) -> Any:
     hidden = v1.layers.dense(features["x"], 5, activation=tf.nn.tanh)
-    return _squared(v1.layers.dense(hidden, 1), labels)
+    return _squared_error(v1.layers.dense(hidden, 1), labels)
 
 
 def _batch_norm(features: Any, labels: Any) -> Any:
     hidden = v1.layers.batch_normalization(
         v1.layers.dense(features["x"], 5), training=True, momentum=0.9
     )
-    return _squared(v1.layers.dense(hidden, 1), labels)
+    return _squared_error(v1.layers.dense(hidden, 1), labels)
 
 
 def _cross_replica_norm(features: Any, labels: Any) -> Any:
-    return _squared(v1.layers.dense(_normed(v1.layers.dense(features["x"], 5)), 1), labels)
+    return _squared_error(
+        v1.layers.dense(_normalize_rows(v1.layers.dense(features["x"], 5)), 1), labels
+    )
 
 
-def _normed(x: Any) -> Any:
+def _normalize_rows(x: Any) -> Any:
     """Normalise x by the mean and the variance over the rows of all replicas."""
     rows = trainer.cross_replica_sum(tf.cast(tf.shape(x)[0], tf.float32))
     mean = trainer.cross_replica_sum(tf.reduce_sum(x, 0)) / rows
@@ -100,7 +102,7 @@ def _normed(x: Any) -> Any:
 def _embedding(features: Any, labels: Any) -> Any:
     table = v1.get_variable("table", [11, 3], initializer=v1.random_normal_initializer())
     words = tf.reduce_mean(tf.gather(table, features["ids"]), axis=1)
-    return _squared(v1.layers.dense(words, 1), labels)
+    return _squared_error(v1.layers.dense(words, 1), labels)
 
 
 def _branches(features: Any, labels: Any) -> Any:
@@ -109,7 +111,7 @@ def _branches(features: Any, labels: Any) -> Any:
     x = tf.cond(tf.reduce_sum(x[:1]) > 0, lambda: 2 * x, lambda: tf.tanh(x))
     step = v1.train.get_global_step()
     x = tf.cond(tf.equal(step % 2, 0), lambda: x, lambda: x + 0.5)
-    return _squared(v1.layers.dense(x, 1), labels)
+    return _squared_error(v1.layers.dense(x, 1), labels)
 
 
 def _loop(features: Any, labels: Any) -> Any:
@@ -120,16 +122,16 @@ def _loop(features: Any, labels: Any) -> Any:
         [tf.constant(0), features["x"]],
         maximum_iterations=3,
     )
-    return _squared(tf.reduce_sum(x, 1, keepdims=True), labels)
+    return _squared_error(tf.reduce_sum(x, 1, keepdims=True), labels)
 
 
 def _recurrent(features: Any, labels: Any) -> Any:
-    return _squared(v1.layers.dense(_last_output(features), 1), labels)
+    return _squared_error(v1.layers.dense(_last_output(features), 1), labels)
 
 
 def _normed_recurrent(features: Any, labels: Any) -> Any:
     """Normalise the result of a loop over all replicas, which communicate before its gradient."""
-    return _squared(v1.layers.dense(_normed(_last_output(features)), 1), labels)
+    return _squared_error(v1.layers.dense(_normalize_rows(_last_output(features)), 1), labels)
 
 
 def _last_output(features: Any) -> Any:
@@ -148,17 +150,17 @@ def _bfloat16(features: Any, labels: Any) -> Any:
     with v1.tpu.bfloat16_scope():
         hidden = v1.layers.dense(tf.cast(features["x"], tf.bfloat16), 5, activation=tf.nn.tanh)
         y = v1.layers.dense(hidden, 1)
-    return _squared(tf.cast(y, tf.float32), labels)
+    return _squared_error(tf.cast(y, tf.float32), labels)
 
 
 def _keras(features: Any, labels: Any) -> Any:
     import tf_keras
 
     hidden = tf_keras.layers.Dense(5, activation="tanh", name="hidden")(features["x"])
-    return _squared(tf_keras.layers.Dense(1, name="output")(hidden), labels)
+    return _squared_error(tf_keras.layers.Dense(1, name="output")(hidden), labels)
 
 
-def _clipped(loss: Any) -> Any:
+def _minimize_clipped(loss: Any) -> Any:
     optimizer = v1.train.GradientDescentOptimizer(0.1)
     crossed = trainer.CrossShardOptimizer(optimizer)
     gradients, variables = zip(*crossed.compute_gradients(loss), strict=True)
@@ -168,7 +170,7 @@ def _clipped(loss: Any) -> Any:
     return optimizer.apply_gradients(pairs, v1.train.get_global_step())
 
 
-def _accumulated(loss: Any) -> Any:
+def _minimize_accumulated(loss: Any) -> Any:
     """Add up the gradients of two steps, and apply their mean in every second step."""
     optimizer = trainer.CrossShardOptimizer(v1.train.AdamOptimizer(0.05, epsilon=_EPSILON))
     step = v1.train.get_global_step()
@@ -203,13 +205,13 @@ def _accumulated(loss: Any) -> Any:
         return step.assign_add(1)
 
 
-def _decayed() -> Any:
+def _decaying_optimizer() -> Any:
     step = v1.train.get_global_step()
     rate = v1.train.exponential_decay(0.1, step, 2, 0.5, staircase=True)
     return v1.train.GradientDescentOptimizer(rate)
 
 
-def _of_tensorflow(loss: Any) -> Any:
+def _minimize_by_tensorflow(loss: Any) -> Any:
     optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
     return optimizer.minimize(loss, global_step=v1.train.get_global_step())
 
@@ -218,10 +220,10 @@ ALL = [
     Network("momentum", _perceptron, _with(lambda: v1.train.MomentumOptimizer(0.1, 0.9))),
     Network("adam", _perceptron, _with(lambda: v1.train.AdamOptimizer(0.05, epsilon=_EPSILON))),
     Network("rmsprop", _perceptron, _with(lambda: v1.train.RMSPropOptimizer(0.01))),
-    Network("decayed_rate", _perceptron, _with(_decayed)),
-    Network("clipped_gradients", _perceptron, _clipped),
-    Network("accumulated_gradients", _perceptron, _accumulated),
-    Network("optimizer_of_tensorflow", _perceptron, _of_tensorflow),
+    Network("decayed_rate", _perceptron, _with(_decaying_optimizer)),
+    Network("clipped_gradients", _perceptron, _minimize_clipped),
+    Network("accumulated_gradients", _perceptron, _minimize_accumulated),
+    Network("optimizer_of_tensorflow", _perceptron, _minimize_by_tensorflow),
     Network("batch_norm", _batch_norm, is_alike=True),
     Network("cross_replica_norm", _cross_replica_norm),
     Network("embedding", _embedding, _with(lambda: v1.train.AdamOptimizer(0.05, epsilon=_EPSILON))),

@@ -55,7 +55,7 @@ def input_fn() -> Callable[..., Any]:
 
 
 def _losses(device: Device, input_fn: Callable[..., Any], model_dir: Path) -> np.ndarray[Any, Any]:
-    with device.chosen():
+    with device.activate():
         estimator = device.estimator(
             _model_fn,
             model_dir,

@@ -19,8 +19,10 @@ _STEPS = 5
 _ON_PJRT = ("batch_norm", "bfloat16", "cross_replica_norm")
 
 
-def _trained(network: Network, device: Device, model_dir: Path) -> dict[str, np.ndarray[Any, Any]]:
-    with device.chosen():
+def _train_variables(
+    network: Network, device: Device, model_dir: Path
+) -> dict[str, np.ndarray[Any, Any]]:
+    with device.activate():
         estimator = device.estimator(network.model_fn, model_dir, batch_size=networks.ROWS)
         estimator.train(network.input_fn, max_steps=_STEPS)
     return variables(estimator)
@@ -29,10 +31,10 @@ def _trained(network: Network, device: Device, model_dir: Path) -> dict[str, np.
 def _assert_learns_what_the_cpu_learns(
     network: Network, devices: Sequence[Device], tmp_path: Path
 ) -> None:
-    expected = _trained(network, CPU, tmp_path / "cpu")
+    expected = _train_variables(network, CPU, tmp_path / "cpu")
     assert expected["global_step"] == _STEPS
     for device in devices:
-        actual = _trained(network, device, tmp_path / str(device))
+        actual = _train_variables(network, device, tmp_path / str(device))
         assert actual.keys() == expected.keys()
         for name, value in expected.items():
             atol = network.tolerance * max(1.0, np.abs(value).max())

@@ -62,7 +62,7 @@ def _estimator(device: Device, model_dir: Path) -> trainer.TPUEstimator:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model_dir = tmp_path_factory.mktemp("model")
     _estimator(CPU, model_dir).train(_training, max_steps=5)
     return model_dir
@@ -70,10 +70,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("device", [cores(8, compiled=True), cores(1)], ids=str)
 @pytest.mark.parametrize("steps", [None, 2])
-def test_metrics_and_loss_are_the_cpus(device: Device, steps: int | None, trained: Path) -> None:
-    expected = _estimator(CPU, trained).evaluate(_once, steps=steps)
-    with device.chosen():
-        metrics = _estimator(device, trained).evaluate(_once, steps=steps)
+def test_metrics_and_loss_are_the_cpus(
+    device: Device, steps: int | None, trained_model_dir: Path
+) -> None:
+    expected = _estimator(CPU, trained_model_dir).evaluate(_once, steps=steps)
+    with device.activate():
+        metrics = _estimator(device, trained_model_dir).evaluate(_once, steps=steps)
     assert metrics.keys() == expected.keys() == {
         "accuracy", "auc", "mean_logit", "loss", "global_step"
     }  # fmt: skip
@@ -81,27 +83,27 @@ def test_metrics_and_loss_are_the_cpus(device: Device, steps: int | None, traine
         np.testing.assert_allclose(metrics[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
-def test_the_metrics_are_those_of_all_rows(trained: Path) -> None:
-    logits = _predicted(CPU, trained)["probabilities"]
+def test_the_metrics_are_those_of_all_rows(trained_model_dir: Path) -> None:
+    logits = _predict(CPU, trained_model_dir)["probabilities"]
     accuracy = np.mean(logits.argmax(1) == _LABELS)
-    with cores(8).chosen():
-        metrics = _estimator(cores(8), trained).evaluate(_once)
+    with cores(8).activate():
+        metrics = _estimator(cores(8), trained_model_dir).evaluate(_once)
     assert metrics["accuracy"] == pytest.approx(accuracy, abs=1e-6)
     loss = -np.mean(np.log(logits[np.arange(_ROWS), _LABELS]))
     assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
 
 
-def _predicted(device: Device, model_dir: Path) -> dict[str, np.ndarray[Any, Any]]:
-    with device.chosen():
+def _predict(device: Device, model_dir: Path) -> dict[str, np.ndarray[Any, Any]]:
+    with device.activate():
         rows = list(_estimator(device, model_dir).predict(_once))
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 @pytest.mark.parametrize("device", [cores(8, compiled=True), cores(1)], ids=str)
-def test_predictions_are_the_cpus_in_order(device: Device, trained: Path) -> None:
-    predictions = _predicted(device, trained)
+def test_predictions_are_the_cpus_in_order(device: Device, trained_model_dir: Path) -> None:
+    predictions = _predict(device, trained_model_dir)
     np.testing.assert_array_equal(predictions["row"], _X)
-    expected = _predicted(CPU, trained)["probabilities"]
+    expected = _predict(CPU, trained_model_dir)["probabilities"]
     np.testing.assert_allclose(predictions["probabilities"], expected, rtol=1e-6, atol=1e-6)
 
 
@@ -112,7 +114,7 @@ _THREE = (CPU, cores(1), cores(8))
 def test_checkpoints_go_from_device_to_device(first: int, tmp_path: Path) -> None:
     begins, goes_on, evaluates = (_THREE[(first + offset) % 3] for offset in range(3))
     for device, last_step in ((begins, 3), (goes_on, 6)):
-        with device.chosen():
+        with device.activate():
             _estimator(device, tmp_path / "moved").train(_training, max_steps=last_step)
     _estimator(CPU, tmp_path / "stayed").train(_training, max_steps=3)
     _estimator(CPU, tmp_path / "stayed").train(_training, max_steps=6)
@@ -130,7 +132,7 @@ def test_checkpoints_go_from_device_to_device(first: int, tmp_path: Path) -> Non
     for name, value in stayed.items():
         assert moved[name].dtype == value.dtype
         np.testing.assert_allclose(moved[name], value, rtol=0, atol=1e-5, err_msg=name)
-    with evaluates.chosen():
+    with evaluates.activate():
         metrics = _estimator(evaluates, tmp_path / "moved").evaluate(_once)
     assert metrics["global_step"] == 6
     expected = _estimator(CPU, tmp_path / "stayed").evaluate(_once)

@@ -150,7 +150,7 @@ def _compile(model: ZooModel, directory: Path, compiler: Compiler) -> tuple[Comp
 def _serve(model: ZooModel, directory: Path) -> None:
     """Check that each metagraph answers over REST and gRPC like {serve} in process."""
     inputs: Inputs = model.inputs(ROWS)
-    baseline = served_model.load(directory, tags.SERVE)
+    baseline = served_model.load_metagraph(directory, tags.SERVE)
     try:
         expected = baseline.run(model.signature, inputs)
     finally:

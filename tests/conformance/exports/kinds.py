@@ -40,7 +40,7 @@ Inputs: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedModel:
     """An exported model and its requests.
 
     Attributes:
@@ -68,13 +68,13 @@ class Kind:
 
     name: str
     what: str
-    models: Mapping[str, Callable[[Path, Path], Exported]]
+    models: Mapping[str, Callable[[Path, Path], ExportedModel]]
 
 
 def _estimators(
-    kind: Callable[[Model, Path, Path], Exported], *those: Model
-) -> dict[str, Callable[[Path, Path], Exported]]:
-    def bound(model: Model) -> Callable[[Path, Path], Exported]:
+    kind: Callable[[Model, Path, Path], ExportedModel], *those: Model
+) -> dict[str, Callable[[Path, Path], ExportedModel]]:
+    def bound(model: Model) -> Callable[[Path, Path], ExportedModel]:
         return lambda model_dir, base: kind(model, model_dir, base)
 
     return {variable.name: bound(variable) for variable in those}
@@ -84,13 +84,13 @@ def _version(exported: Any) -> Path:
     return Path(tf.compat.as_str(exported))
 
 
-def _as_a_whole(model: Model, model_dir: Path, base: Path) -> Exported:
+def _as_a_whole(model: Model, model_dir: Path, base: Path) -> ExportedModel:
     tpu_estimator = estimator(model.model_fn, model_dir)
     exported = tpu_estimator.export_saved_model(str(base), model.dense_receiver_fn)
-    return Exported(_version(exported), {"serving_default": model.features})
+    return ExportedModel(_version(exported), {"serving_default": model.features})
 
 
-def _batched(model: Model, model_dir: Path, base: Path) -> Exported:
+def _export_batched(model: Model, model_dir: Path, base: Path) -> ExportedModel:
     def model_fn(features: Features, labels: Any, mode: str, params: Any) -> Any:
         if params["use_tpu"]:
             return trainer.model_fn_inference_on_tpu(
@@ -102,20 +102,20 @@ def _batched(model: Model, model_dir: Path, base: Path) -> Exported:
         str(base), model.dense_receiver_fn
     )
     requests = {"serving_default": model.features}
-    return Exported(_version(exported), requests, ALLOWED_BATCH_SIZES)
+    return ExportedModel(_version(exported), requests, ALLOWED_BATCH_SIZES)
 
 
-def _batched_part(model: Model, model_dir: Path, base: Path) -> Exported:
+def _batched_part(model: Model, model_dir: Path, base: Path) -> ExportedModel:
     """Export with a BatchFunction around the network; the lookup of strings is in front of it."""
 
     def place(network: Callable[[Features], Any], features: Features) -> Any:
         (logits,) = trainer.inference_on_tpu(network, features, *_BATCH_ARGUMENTS)
         return logits
 
-    return _placed(model, place, model_dir, base)
+    return _export_placed(model, place, model_dir, base)
 
 
-def _by_hand(model: Model, model_dir: Path, base: Path) -> Exported:
+def _by_hand(model: Model, model_dir: Path, base: Path) -> ExportedModel:
     """Export with BatchFunction and TPU computation built by functions of TensorFlow alone."""
 
     def place(network: Callable[[Features], Any], features: Features) -> Any:
@@ -138,17 +138,17 @@ def _by_hand(model: Model, model_dir: Path, base: Path) -> Exported:
         logits.set_shape([None, model.classes])
         return logits
 
-    return _placed(model, place, model_dir, base)
+    return _export_placed(model, place, model_dir, base)
 
 
-def _placed(model: Model, place: Any, model_dir: Path, base: Path) -> Exported:
+def _export_placed(model: Model, place: Any, model_dir: Path, base: Path) -> ExportedModel:
     tpu_estimator = estimator(classifier(model, place), model_dir, 2)
     exported = tpu_estimator.export_saved_model(str(base), model.raw_receiver_fn)
     requests = {"serving_default": model.features}
-    return Exported(_version(exported), requests, ALLOWED_BATCH_SIZES)
+    return ExportedModel(_version(exported), requests, ALLOWED_BATCH_SIZES)
 
 
-def _outside(model: Model, model_dir: Path, base: Path) -> Exported:
+def _outside(model: Model, model_dir: Path, base: Path) -> ExportedModel:
     """Export with two outside compilations.
 
     One computes string classes, as in the documented example. The TPU computes with the results of
@@ -172,7 +172,7 @@ def _outside(model: Model, model_dir: Path, base: Path) -> Exported:
     return _with_heads(model, heads, model_dir, base)
 
 
-def _multi_head(model: Model, model_dir: Path, base: Path) -> Exported:
+def _multi_head(model: Model, model_dir: Path, base: Path) -> ExportedModel:
     def heads(logits: Any) -> dict[str, Any]:
         outputs = predictions(logits)
         return {
@@ -187,20 +187,20 @@ def _multi_head(model: Model, model_dir: Path, base: Path) -> Exported:
     return _with_heads(model, heads, model_dir, base)
 
 
-def _with_heads(model: Model, heads: Any, model_dir: Path, base: Path) -> Exported:
+def _with_heads(model: Model, heads: Any, model_dir: Path, base: Path) -> ExportedModel:
     model_fn = classifier(model, heads=heads)
     # Take tf.Examples, because the Classify API of TensorFlow Serving sends them.
     exported = estimator(model_fn, model_dir).export_saved_model(
         str(base), model.parsing_receiver_fn
     )
     directory = _version(exported)
-    return Exported(directory, _by_method(directory, model.examples()))
+    return ExportedModel(directory, _by_method(directory, model.examples()))
 
 
-def _parsing(model: Model, model_dir: Path, base: Path) -> Exported:
+def _parsing(model: Model, model_dir: Path, base: Path) -> ExportedModel:
     tpu_estimator = estimator(model.model_fn, model_dir)
     exported = tpu_estimator.export_saved_model(str(base), model.parsing_receiver_fn)
-    return Exported(_version(exported), {"serving_default": {"examples": model.examples()}})
+    return ExportedModel(_version(exported), {"serving_default": {"examples": model.examples()}})
 
 
 def _by_method(directory: Path, examples: np.ndarray[Any, Any]) -> dict[str, Inputs]:
@@ -213,16 +213,16 @@ def _by_method(directory: Path, examples: np.ndarray[Any, Any]) -> dict[str, Inp
     return requests
 
 
-def _keras(make: Callable[[], Any], features: Inputs) -> Callable[[Path, Path], Exported]:
-    def kind(_: Path, base: Path) -> Exported:
+def _keras(make: Callable[[], Any], features: Inputs) -> Callable[[Path, Path], ExportedModel]:
+    def kind(_: Path, base: Path) -> ExportedModel:
         model = make()
         directory = tpuserve.export.export(model, None, base)
-        return Exported(Path(directory), {"serving_default": features})
+        return ExportedModel(Path(directory), {"serving_default": features})
 
     return kind
 
 
-def _restored(network: tf.Module, model_dir: Path) -> Any:
+def _restore_variables(network: tf.Module, model_dir: Path) -> Any:
     """Assign the values of a checkpoint to the network's variables; return the network."""
     checkpoint = tf.train.load_checkpoint(str(model_dir))
     for variable in network.trainable_variables:
@@ -230,9 +230,9 @@ def _restored(network: tf.Module, model_dir: Path) -> Any:
     return network
 
 
-def _plain_text(model_dir: Path, base: Path) -> Exported:
+def _plain_text(model_dir: Path, base: Path) -> ExportedModel:
     """Export a tf.Module that looks words up on the host and runs the network on the TPU."""
-    network = _restored(models.TextClassifier(), model_dir)
+    network = _restore_variables(models.TextClassifier(), model_dir)
     network.words = models.vocabulary()
 
     class Serving(tf.Module):
@@ -250,12 +250,12 @@ def _plain_text(model_dir: Path, base: Path) -> Exported:
     specs = {"text": tf.TensorSpec([None], tf.string)}
     directory = tpuserve.export.export(Serving(), specs, base)
     requests = {"serving_default": models.TEXT.features}
-    return Exported(Path(directory), requests, ALLOWED_BATCH_SIZES)
+    return ExportedModel(Path(directory), requests, ALLOWED_BATCH_SIZES)
 
 
-def _plain_transformer(model_dir: Path, base: Path) -> Exported:
+def _plain_transformer(model_dir: Path, base: Path) -> ExportedModel:
     """Export a tf.Module that runs on the TPU as a whole."""
-    network = _restored(models.TransformerEncoder(), model_dir)
+    network = _restore_variables(models.TransformerEncoder(), model_dir)
 
     class Serving(tf.Module):
         def __init__(self) -> None:
@@ -268,7 +268,7 @@ def _plain_transformer(model_dir: Path, base: Path) -> Exported:
 
     specs = {"ids": tf.TensorSpec([None, 12], tf.int32)}
     directory = tpuserve.export.export(Serving(), specs, base)
-    return Exported(Path(directory), {"serving_default": models.TRANSFORMER.features})
+    return ExportedModel(Path(directory), {"serving_default": models.TRANSFORMER.features})
 
 
 ALL = [
@@ -282,7 +282,7 @@ ALL = [
         "`model_fn_inference_on_tpu` runs the whole model on the TPU in batches of 4 or 8 rows, or "
         "`inference_on_tpu` runs a part of the model there",
         {
-            **_estimators(_batched, models.TRANSFORMER),
+            **_estimators(_export_batched, models.TRANSFORMER),
             **_estimators(_batched_part, models.TEXT),
         },
     ),

@@ -79,7 +79,7 @@ class Model:
     def parsing_receiver_fn(self) -> trainer.ServingInputReceiver:
         """Parse tf.Examples, and pass their features to model_fn as dense features."""
         spec = {
-            name: tf.io.FixedLenFeature(feature.shape[1:], _stored(feature))
+            name: tf.io.FixedLenFeature(feature.shape[1:], _example_dtype(feature))
             for name, feature in self.features.items()
         }
         parsed: trainer.ServingInputReceiver = trainer.build_parsing_serving_input_receiver_fn(
@@ -171,7 +171,7 @@ def _dtype(array: np.ndarray[Any, Any]) -> Any:
     return tf.string if array.dtype == object else tf.as_dtype(array.dtype)
 
 
-def _stored(array: np.ndarray[Any, Any]) -> Any:
+def _example_dtype(array: np.ndarray[Any, Any]) -> Any:
     """Return the dtype of a feature in a tf.Example, whose only integer type is int64."""
     return tf.int64 if np.issubdtype(array.dtype, np.integer) else _dtype(array)
 

@@ -73,15 +73,15 @@ class EncoderLayer(tf.Module):
         super().__init__()
         with v1.variable_scope(name):
             self.queries_keys_values = v1.get_variable("qkv", [_WIDTH, 3 * _WIDTH])
-            self.attended = v1.get_variable("attended", [_WIDTH, _WIDTH])
-            self.widened = v1.get_variable("widened", [_WIDTH, 4 * _WIDTH])
-            self.narrowed = v1.get_variable("narrowed", [4 * _WIDTH, _WIDTH])
+            self.attention_kernel = v1.get_variable("attended", [_WIDTH, _WIDTH])
+            self.widening_kernel = v1.get_variable("widened", [_WIDTH, 4 * _WIDTH])
+            self.narrowing_kernel = v1.get_variable("narrowed", [4 * _WIDTH, _WIDTH])
             self.norms = [LayerNorm(f"norm_{number}") for number in range(2)]
 
     def __call__(self, x: Any) -> Any:
         x = self.norms[0](x + self._attention(x))
-        y = tf.nn.gelu(tf.tensordot(x, self.widened, 1))
-        return self.norms[1](x + tf.tensordot(y, self.narrowed, 1))
+        y = tf.nn.gelu(tf.tensordot(x, self.widening_kernel, 1))
+        return self.norms[1](x + tf.tensordot(y, self.narrowing_kernel, 1))
 
     def _attention(self, x: Any) -> Any:
         _, length, _ = x.shape
@@ -91,7 +91,7 @@ class EncoderLayer(tf.Module):
         queries, keys, values = tf.unstack(split, axis=2)
         scores = tf.einsum("bqhd,bkhd->bhqk", queries, keys) * (_WIDTH // _HEADS) ** -0.5
         mixed = tf.einsum("bhqk,bkhd->bqhd", tf.nn.softmax(scores), values)
-        return tf.tensordot(tf.reshape(mixed, [-1, length, _WIDTH]), self.attended, 1)
+        return tf.tensordot(tf.reshape(mixed, [-1, length, _WIDTH]), self.attention_kernel, 1)
 
 
 class LayerNorm(tf.Module):
@@ -140,7 +140,7 @@ def _mnist_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
     return mnist.model_fn(features, labels, mode, params)
 
 
-def _unused() -> Network:
+def _no_network() -> Network:
     raise AssertionError("this model is its own model_fn")
 
 
@@ -162,7 +162,7 @@ MNIST = Model(
     "the model of the demo: two convolutions, two max poolings, two dense layers",
     {"image": _random.random([ROWS, 784], np.float32)},
     classes=10,
-    make=_unused,
+    make=_no_network,
     whole=_mnist_model_fn,
 )
 TEXT = Model(

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conformance.exports import served_model
-from tests.conformance.exports.kinds import Exported
+from tests.conformance.exports.kinds import ExportedModel
 from tpuserve import tags
 from tpuserve.compilation import aot
 from tpuserve.compilation.chips import DEFAULT_TOPOLOGIES
@@ -54,7 +54,7 @@ class Bench:
     figures: Figures = field(default_factory=Figures)
 
 
-def loads(exported: Exported, bench: Bench) -> None:
+def loads(exported: ExportedModel, bench: Bench) -> None:
     """Check that TensorFlow's loader and ours find each metagraph by its exact tags."""
     described = [
         {name: _client_view(signature) for name, signature in graph.signatures.items()}
@@ -65,7 +65,7 @@ def loads(exported: Exported, bench: Bench) -> None:
     assert described[0].keys() == exported.requests.keys()
     for tag_set in served_model.HARDWARE:
         _load_by_tensorflow(exported.directory, sorted(tag_set), set(described[0]))
-        with _loaded(exported.directory, tag_set) as model:
+        with _open_metagraph(exported.directory, tag_set) as model:
             assert model.choice.tags == tag_set
             assert {
                 name: _client_view(signature) for name, signature in model.signatures.items()
@@ -109,12 +109,12 @@ def _load_by_tensorflow(directory: Path, tag_list: list[str], names: set[str]) -
         assert all(session.run(are_there))
 
 
-def answers_alike(exported: Exported, bench: Bench) -> None:
+def answers_alike(exported: ExportedModel, bench: Bench) -> None:
     """Check that the lowered TPU metagraph, compiled by XLA, answers like the CPU metagraph."""
     is_batched = len(exported.batch_sizes) > 1
     with (
-        _loaded(exported.directory, tags.SERVE) as cpu,
-        _loaded(exported.directory, tags.SERVE_TPU) as tpu,
+        _open_metagraph(exported.directory, tags.SERVE) as cpu,
+        _open_metagraph(exported.directory, tags.SERVE_TPU) as tpu,
     ):
         assert tpu.choice.lowered
         assert tpu.choice.compiled
@@ -126,7 +126,7 @@ def answers_alike(exported: Exported, bench: Bench) -> None:
                 bench.figures.largest_difference = max(bench.figures.largest_difference, difference)
 
 
-def answers_alike_on_pjrt(exported: Exported, bench: Bench) -> None:
+def answers_alike_on_pjrt(exported: ExportedModel, bench: Bench) -> None:
     """Check that the TPU metagraph answers like the CPU metagraph on jax's CPU device."""
     pytest.importorskip("jax")
     is_batched = len(exported.batch_sizes) > 1
@@ -134,7 +134,7 @@ def answers_alike_on_pjrt(exported: Exported, bench: Bench) -> None:
     model = loader.load(exported.directory, tags.SERVE_TPU, device)
     try:
         assert model.choice.runtime == "pjrt"
-        with _loaded(exported.directory, tags.SERVE) as cpu:
+        with _open_metagraph(exported.directory, tags.SERVE) as cpu:
             for name, inputs in exported.requests.items():
                 for request in [inputs, _few(inputs)] if is_batched else [inputs]:
                     served_model.largest_difference(
@@ -144,7 +144,7 @@ def answers_alike_on_pjrt(exported: Exported, bench: Bench) -> None:
         model.close()
 
 
-def answers_alike_through_xla(exported: Exported, bench: Bench) -> str:
+def answers_alike_through_xla(exported: ExportedModel, bench: Bench) -> str:
     """Check that the CPU metagraph gives the same answers in the runtimes "xla" and "session".
 
     Returns:
@@ -153,7 +153,7 @@ def answers_alike_through_xla(exported: Exported, bench: Bench) -> str:
     pytest.importorskip("jax")
     model = loader.load(exported.directory, tags.SERVE, TpuSystem(), runtime="xla")
     try:
-        with _loaded(exported.directory, tags.SERVE) as cpu:
+        with _open_metagraph(exported.directory, tags.SERVE) as cpu:
             for name, inputs in exported.requests.items():
                 served_model.largest_difference(cpu.run(name, inputs), model.run(name, inputs))
         if model.choice.runtime == "xla":
@@ -164,7 +164,7 @@ def answers_alike_through_xla(exported: Exported, bench: Bench) -> str:
         model.close()
 
 
-def compiles(exported: Exported, bench: Bench) -> None:
+def compiles(exported: ExportedModel, bench: Bench) -> None:
     """Check that libtpu compiles every signature at every batch size for every generation."""
     report = aot.compile(
         exported.directory, batch_sizes=exported.batch_sizes, compiler=bench.compiler
@@ -190,7 +190,7 @@ def compiles(exported: Exported, bench: Bench) -> None:
         bench.figures.compile_seconds.setdefault(topology, []).append(seconds)
 
 
-def serves(exported: Exported, bench: Bench) -> None:
+def serves(exported: ExportedModel, bench: Bench) -> None:
     """Check that a server answers over REST and gRPC like the model in process."""
     for tag_set in served_model.HARDWARE:
         with served_model.serving(exported.directory, tag_set) as served:
@@ -203,8 +203,8 @@ def serves(exported: Exported, bench: Bench) -> None:
 
 
 @contextmanager
-def _loaded(directory: Path, tag_set: tags.TagSet) -> Iterator[LoadedModel]:
-    model = served_model.load(directory, tag_set)
+def _open_metagraph(directory: Path, tag_set: tags.TagSet) -> Iterator[LoadedModel]:
+    model = served_model.load_metagraph(directory, tag_set)
     try:
         yield model
     finally:
@@ -216,7 +216,7 @@ def _few(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any
 
 
 # Name of a promise → function that checks it, and may return a remark for the table.
-ALL: Mapping[str, Callable[[Exported, Bench], str | None]] = {
+ALL: Mapping[str, Callable[[ExportedModel, Bench], str | None]] = {
     "loads with each tag set": loads,
     "CPU = lowered TPU": answers_alike,
     "CPU = TPU on PJRT": answers_alike_on_pjrt,

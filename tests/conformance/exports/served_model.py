@@ -31,7 +31,7 @@ HARDWARE = {
 }
 
 
-def load(directory: Path, tag_set: tags.TagSet) -> LoadedModel:
+def load_metagraph(directory: Path, tag_set: tags.TagSet) -> LoadedModel:
     """Load a metagraph. A TPU metagraph is lowered to the CPU and compiled by XLA."""
     return loader.load(directory, tag_set, HARDWARE[tag_set])
 
@@ -69,7 +69,7 @@ def _texts(array: Any) -> Any:
     return np.vectorize(tf.compat.as_str)(array).tolist()
 
 
-class Served:
+class ServedModel:
     """One metagraph of a model that a server has loaded.
 
     Attributes:
@@ -108,18 +108,18 @@ class Served:
 
 
 @contextmanager
-def serving(directory: Path, tag_set: tags.TagSet) -> Iterator[Served]:
+def serving(directory: Path, tag_set: tags.TagSet) -> Iterator[ServedModel]:
     """Serve a metagraph over REST and gRPC inside a with block."""
     rest, rpc = processes.free_ports(2)
     settings = Settings(directory.parent, "m", rpc, rest, processes.LOOPBACK)
     with _running(settings, tag_set) as loaded:
-        yield Served(loaded[directory.parent], rest, rpc)
+        yield ServedModel(loaded[directory.parent], rest, rpc)
 
 
 @contextmanager
 def serving_all(
     base_paths: Mapping[str, Path], config: Path, tag_set: tags.TagSet
-) -> Iterator[dict[str, Served]]:
+) -> Iterator[dict[str, ServedModel]]:
     """Serve a metagraph of several models over REST and gRPC, in one server, inside a with block.
 
     Args:
@@ -137,7 +137,9 @@ def serving_all(
         port=rpc, rest_api_port=rest, host=processes.LOOPBACK, model_config_file=str(config)
     )
     with _running(settings, tag_set) as loaded:
-        yield {name: Served(loaded[path], rest, rpc, name) for name, path in base_paths.items()}
+        yield {
+            name: ServedModel(loaded[path], rest, rpc, name) for name, path in base_paths.items()
+        }
 
 
 @contextmanager
@@ -147,7 +149,7 @@ def _running(settings: Settings, tag_set: tags.TagSet) -> Iterator[dict[Path, Lo
 
     def load_once(version: Path) -> LoadedModel:
         assert version.parent not in loaded
-        loaded[version.parent] = load(version, tag_set)
+        loaded[version.parent] = load_metagraph(version, tag_set)
         return loaded[version.parent]
 
     server = Server(settings, load_once, on_failure=pytest.fail)

@@ -54,13 +54,13 @@ def render(checks: Mapping[Cell, str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def committed() -> str:
+def read_tables() -> str:
     """Return the tables in the document."""
     (section,) = _SECTION.findall(DOCUMENT.read_text())
     return str(section)
 
 
-def write(rendered: str) -> None:
+def write_tables(rendered: str) -> None:
     """Write the tables into the document."""
     DOCUMENT.write_text(_SECTION.sub(lambda _: rendered, DOCUMENT.read_text()))
 

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conformance.exports import kinds, models, promises, table
-from tests.conformance.exports.kinds import Exported, Kind
+from tests.conformance.exports.kinds import ExportedModel, Kind
 from tests.conformance.exports.model import train
 from tests.conformance.exports.promises import Bench, Figures
 from tests.conformance.exports.table import Cell
@@ -32,22 +32,22 @@ _PAIRS = [
 ]
 
 
-class Found:
+class CellResults:
     """The cells of the table that this process has tested.
 
     Attributes:
-      asked: the tested cells.
-      kept: tested cell whose promise is kept → a remark, which may be empty.
+      tested_cells: the tested cells.
+      remarks: tested cell whose promise is kept → a remark, which may be empty.
     """
 
     def __init__(self) -> None:
-        self.asked: set[Cell] = set()
-        self.kept: dict[Cell, str] = {}
+        self.tested_cells: set[Cell] = set()
+        self.remarks: dict[Cell, str] = {}
 
 
 @pytest.fixture(scope="module")
-def results() -> Found:
-    return Found()
+def results() -> CellResults:
+    return CellResults()
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +73,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 @pytest.fixture(scope="module")
 def export(
     checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Kind, str], Exported]:
+) -> Callable[[Kind, str], ExportedModel]:
     """Return a function that exports a model, once for each kind of export."""
 
     @functools.cache
-    def version(kind_name: str, name: str) -> Exported:
+    def version(kind_name: str, name: str) -> ExportedModel:
         (kind,) = (kind for kind in kinds.ALL if kind.name == kind_name)
         return kind.models[name](checkpoint(name), tmp_path_factory.mktemp("export"))
 
@@ -96,13 +96,13 @@ def test_a_promise_is_kept(
     kind: Kind,
     name: str,
     promise: str,
-    export: Callable[[Kind, str], Exported],
+    export: Callable[[Kind, str], ExportedModel],
     bench: Bench,
-    results: Found,
+    results: CellResults,
 ) -> None:
     cell = kind.name, name, promise
-    results.asked.add(cell)
-    results.kept[cell] = promises.ALL[promise](export(kind, name), bench) or ""
+    results.tested_cells.add(cell)
+    results.remarks[cell] = promises.ALL[promise](export(kind, name), bench) or ""
 
 
 def test_each_model_is_exported_in_some_way() -> None:
@@ -119,16 +119,18 @@ def test_the_training_has_moved_the_averages_of_batch_norm(
         assert np.abs(reader.get_tensor(name)).min() > 0
 
 
-def test_the_table_in_the_documents_is_what_was_found_here(results: Found, bench: Bench) -> None:
-    if results.asked != table.ALL:
+def test_the_table_in_the_documents_is_what_was_found_here(
+    results: CellResults, bench: Bench
+) -> None:
+    if results.tested_cells != table.ALL:
         pytest.skip(
-            f"{len(results.asked)} of {len(table.ALL)} cells were looked at in this process"
+            f"{len(results.tested_cells)} of {len(table.ALL)} cells were looked at in this process"
         )
-    rendered = table.render(results.kept)
+    rendered = table.render(results.remarks)
     if os.environ.get("TPUSERVE_WRITE_TABLES"):
-        table.write(rendered)
+        table.write_tables(rendered)
     _print(bench.figures)
-    assert table.committed() == rendered, f"docs/conformance.md is out of date. Run: {_COMMAND}"
+    assert table.read_tables() == rendered, f"docs/conformance.md is out of date. Run: {_COMMAND}"
 
 
 def _print(figures: Figures) -> None:

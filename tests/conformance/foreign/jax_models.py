@@ -35,6 +35,6 @@ def convert(platforms: Sequence[str]) -> Any:
     return tf.autograph.experimental.do_not_convert(lambda x: converted(weights, x))
 
 
-def write(base: Path, platforms: Sequence[str]) -> Path:
+def export_function(base: Path, platforms: Sequence[str]) -> Path:
     """Export the function with both metagraphs; return the version directory."""
     return Path(export(convert(platforms), X, str(base)))

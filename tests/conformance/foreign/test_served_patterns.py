@@ -10,7 +10,7 @@ import pytest
 
 from tests import models
 from tests.conformance.exports import served_model
-from tests.conformance.exports.served_model import Served
+from tests.conformance.exports.served_model import ServedModel
 from tests.conformance.foreign import graph_patterns, jax_models
 from tests.conformance.foreign.graph_patterns import PATTERNS, SPEC, X
 from tpuserve import tags
@@ -31,11 +31,11 @@ class Pattern:
     outputs: Mapping[str, Any]
 
 
-def exported(make: Callable[[], Any]) -> Callable[[Path], Any]:
+def make_exporter(make: Callable[[], Any]) -> Callable[[Path], Any]:
     return lambda base: export(make(), {"x": SPEC}, base)
 
 
-def converted(write: Callable[[Path], Any]) -> Callable[[Path], Any]:
+def make_converter(write: Callable[[Path], Any]) -> Callable[[Path], Any]:
     """A model with {serve} alone, which becomes one with both metagraphs."""
 
     def write_both(base: Path) -> None:
@@ -46,7 +46,7 @@ def converted(write: Callable[[Path], Any]) -> Callable[[Path], Any]:
 
 
 def version_1(build: Callable[[], Any]) -> Callable[[Path], Any]:
-    return converted(lambda directory: graph_patterns.write_version_1(directory.parent, build))
+    return make_converter(lambda directory: graph_patterns.write_version_1(directory.parent, build))
 
 
 def tpu_graph_under_serve(base: Path) -> None:
@@ -58,7 +58,7 @@ def tpu_graph_under_serve(base: Path) -> None:
 
 SERVED = {
     **{
-        name.replace(" ", "_"): Pattern(exported(make), {"x": X}, {"y": expected})
+        name.replace(" ", "_"): Pattern(make_exporter(make), {"x": X}, {"y": expected})
         for name, (make, expected) in PATTERNS.items()
     },
     "control_flow_of_version_1": Pattern(
@@ -73,7 +73,7 @@ SERVED = {
         {"score": np.array([2, -1]), "text": np.array([b"2", b"-1"], object)},
     ),
     "ragged_input": Pattern(
-        converted(graph_patterns.write_ragged_input),
+        make_converter(graph_patterns.write_ragged_input),
         graph_patterns.RAGGED_PARTS,
         {"y": np.array([3, 3], np.float32)},
     ),
@@ -83,7 +83,7 @@ SERVED = {
         {"y": np.array([[2.5], [4.5]], np.float32)},
     ),
     "module_of_jax": Pattern(
-        lambda base: jax_models.write(base, ["cpu", "tpu"]),
+        lambda base: jax_models.export_function(base, ["cpu", "tpu"]),
         # 1 1 1 times the weights: the sums of their columns.
         {"x": np.ones([2, 3], np.float32)},
         {"y": np.array([[9, 12], [9, 12]], np.float32)},
@@ -102,23 +102,23 @@ def base_paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module", params=served_model.HARDWARE, ids=tags.format_tags)
-def served(
+def served_models(
     base_paths: dict[str, Path],
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, Served]]:
+) -> Iterator[dict[str, ServedModel]]:
     config = tmp_path_factory.mktemp("config") / "models.config"
     with served_model.serving_all(base_paths, config, request.param) as by_name:
         yield by_name
 
 
-def test_every_pattern_is_served_over_rest(served: dict[str, Served]) -> None:
+def test_every_pattern_is_served_over_rest(served_models: dict[str, ServedModel]) -> None:
     for name, pattern in SERVED.items():
-        answer = served[name].ask_rest(SIGNATURE, pattern.inputs, list(pattern.outputs))
+        answer = served_models[name].ask_rest(SIGNATURE, pattern.inputs, list(pattern.outputs))
         assert served_model.largest_difference(pattern.outputs, answer) == 0, name
 
 
-def test_every_pattern_is_served_over_grpc(served: dict[str, Served]) -> None:
+def test_every_pattern_is_served_over_grpc(served_models: dict[str, ServedModel]) -> None:
     for name, pattern in SERVED.items():
-        answer = served[name].ask_grpc(SIGNATURE, pattern.inputs)
+        answer = served_models[name].ask_grpc(SIGNATURE, pattern.inputs)
         assert served_model.largest_difference(pattern.outputs, answer) == 0, name

@@ -29,17 +29,17 @@ OUTPUTS = [[9.0, 12.0], [9.0, 12.0]]
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return jax_models.write(tmp_path_factory.mktemp("both"), ["cpu", "tpu"])
+    return jax_models.export_function(tmp_path_factory.mktemp("both"), ["cpu", "tpu"])
 
 
 @pytest.fixture(scope="module")
 def tpu_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return jax_models.write(tmp_path_factory.mktemp("tpu"), ["tpu"])
+    return jax_models.export_function(tmp_path_factory.mktemp("tpu"), ["tpu"])
 
 
 @pytest.fixture(scope="module")
 def cpu_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return jax_models.write(tmp_path_factory.mktemp("cpu"), ["cpu"])
+    return jax_models.export_function(tmp_path_factory.mktemp("cpu"), ["cpu"])
 
 
 def test_inspect_names_platforms_and_version(both: Path, tpu_alone: Path) -> None:
