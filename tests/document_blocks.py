@@ -147,7 +147,9 @@ def shows_all(block: Block, output: str) -> bool:
 
     Numbers (see `_NUMBER`) and line breaks may differ. "..." in the block matches any text.
     """
-    return bool(re.fullmatch(_pattern(_masked(block.output or "")), " ".join(_masked(output))))
+    return bool(
+        re.fullmatch(_pattern(_mask_numbers(block.output or "")), " ".join(_mask_numbers(output)))
+    )
 
 
 def shows_some(block: Block, output: str) -> bool:
@@ -220,7 +222,7 @@ def _environment(directory: Path) -> dict[str, str]:
     }
 
 
-def _masked(text: str) -> list[str]:
+def _mask_numbers(text: str) -> list[str]:
     # A line break may separate a number from its unit.
     on_one_line = " ".join(_FRAME.sub(" ", text).split())
     return _NUMBER.sub("#", on_one_line).split()

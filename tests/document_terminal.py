@@ -225,15 +225,15 @@ def shows(expected: str, log: str, printed: str) -> bool:
     "..." in the document matches any text.
     """
     pattern = ".*?".join(
-        r"\s+".join(map(re.escape, part.split())) for part in masked(expected).split("...")
+        r"\s+".join(map(re.escape, part.split())) for part in mask_text(expected).split("...")
     )
     both = (f"{log}\n{printed}", f"{printed}\n{log}")
     return any(
-        re.fullmatch(rf"\s*{pattern}\s*", " ".join(masked(text).split()), re.S) for text in both
+        re.fullmatch(rf"\s*{pattern}\s*", " ".join(mask_text(text).split()), re.S) for text in both
     )
 
 
-def masked(text: str) -> str:
+def mask_text(text: str) -> str:
     for pattern, name in MASKS:
         text = re.sub(pattern, name, text)
     return text

@@ -61,7 +61,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+def run_tpuserve(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run `tpuserve` with these arguments and environment variables; return its result."""
     return subprocess.run(
         [sys.executable, "-m", "tpuserve", *arguments],

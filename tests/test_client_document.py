@@ -24,7 +24,7 @@ BLOCKS = document_blocks.read_blocks(DOCUMENT)
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def block_outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Run the blocks; the commands measure a server that has the ports of the document."""
     directory = tmp_path_factory.mktemp("client")
     base = models.export(models.half_plus_two, directory / "served").parent
@@ -35,8 +35,10 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_block_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
-    document_blocks.check_output(block, printed)
+def test_a_block_prints_the_output_in_the_document(
+    block: Block, block_outputs: dict[str, str]
+) -> None:
+    document_blocks.check_output(block, block_outputs)
 
 
 def test_the_table_of_errors_is_that_of_the_client() -> None:

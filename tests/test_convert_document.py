@@ -16,13 +16,15 @@ BLOCKS = document_blocks.read_blocks(DOCUMENT)
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def block_outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return document_blocks.run_blocks(DOCUMENT, tmp_path_factory.mktemp("convert"))
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_block_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
-    document_blocks.check_output(block, printed)
+def test_a_block_prints_the_output_in_the_document(
+    block: Block, block_outputs: dict[str, str]
+) -> None:
+    document_blocks.check_output(block, block_outputs)
 
 
 def test_all_options_in_the_document_exist() -> None:

@@ -29,18 +29,20 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def printed(directory: Path) -> dict[str, str]:
+def block_outputs(directory: Path) -> dict[str, str]:
     pytest.importorskip("libtpu", reason="the extra tpuserve[compile] is not installed")
     return document_blocks.run_blocks(DOCUMENT, directory)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_block_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
-    document_blocks.check_output(block, printed)
+def test_a_block_prints_the_output_in_the_document(
+    block: Block, block_outputs: dict[str, str]
+) -> None:
+    document_blocks.check_output(block, block_outputs)
 
 
 def test_the_picture_has_the_format_and_size_that_the_command_draws(
-    printed: dict[str, str], directory: Path
+    block_outputs: dict[str, str], directory: Path
 ) -> None:
     (name,) = re.findall(r"--plot (\S+)", DOCUMENT.read_text())
     pictures = (directory / name, DOCUMENT.parent / "pictures" / name)
@@ -51,7 +53,7 @@ def test_the_picture_has_the_format_and_size_that_the_command_draws(
 
 
 def test_the_example_for_tf_examples_prints_what_its_docstring_shows(
-    printed: dict[str, str], directory: Path
+    block_outputs: dict[str, str], directory: Path
 ) -> None:
     example = document_blocks.ROOT / "examples" / "ask_examples.py"
     answers = re.findall(r"^    (REST|gRPC): (.*)", example.read_text(), re.M)

@@ -18,7 +18,7 @@ PROGRAMS = re.findall(r"^```python (\S+)\n(.*?)^```", DOCUMENT.read_text(), re.M
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def block_outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("migrate")
     for name, program in PROGRAMS:
         (directory / name).write_text(program)
@@ -26,8 +26,10 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_command_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
-    document_blocks.check_output(block, printed)
+def test_a_command_prints_the_output_in_the_document(
+    block: Block, block_outputs: dict[str, str]
+) -> None:
+    document_blocks.check_output(block, block_outputs)
 
 
 def test_all_programs_are_named_and_all_commands_are_run() -> None:

@@ -52,11 +52,11 @@ def pipeline_output(data: Path, transform: Any, out: Path) -> list[bytes]:
     return [
         log.SerializeToString(deterministic=True)
         for path in out.parent.glob(f"{out.name}*")
-        for log in read(path)
+        for log in read_logs(path)
     ]
 
 
-def read(path: Path) -> list[Any]:
+def read_logs(path: Path) -> list[Any]:
     import tensorflow as tf
 
     records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
@@ -70,7 +70,7 @@ def test_run_inference_gives_the_logs_of_tpuserve_predict(
     spec = InferenceSpecType(SavedModelSpec(str(model), ["serve"], [signature]))
     logs = pipeline_output(data, RunInference(spec), tmp_path / "beam")
     predict(model, [str(data)], tmp_path / "out", signature_name=signature)
-    expected = read(tmp_path / "out" / "predictions-00000-of-00001.tfrecord")
+    expected = read_logs(tmp_path / "out" / "predictions-00000-of-00001.tfrecord")
     assert len(logs) == ROWS
     assert sorted(logs) == sorted(log.SerializeToString(deterministic=True) for log in expected)
 
@@ -122,4 +122,4 @@ def test_the_example_predicts_a_file(model: Path, data: Path, tmp_path: Path) ->
     program = Path(__file__).parents[2] / "examples" / "predict_beam.py"
     arguments = [str(model), str(data), str(tmp_path / "out")]
     subprocess.run([sys.executable, str(program), *arguments], check=True, timeout=600)
-    assert sum(len(read(path)) for path in tmp_path.glob("out*")) == ROWS
+    assert sum(len(read_logs(path)) for path in tmp_path.glob("out*")) == ROWS

@@ -53,7 +53,7 @@ def ray_program(text: str) -> str:
     return program
 
 
-def run(program: str, directory: Path, **names: str) -> str:
+def run_program(program: str, directory: Path, **names: str) -> str:
     """Run a program in a directory, with other names in place of the document's."""
     for name, real in names.items():
         assert name in program
@@ -86,20 +86,20 @@ def test_ray_serve_answers_the_stub_of_tensorflow_serving(directory: Path) -> No
         port = str(reserved.getsockname()[1])
     program = ray_program("serve.run(") + ASK
     names = {"/models/digits": str(directory / "models"), "8500": port}
-    assert "[[2.0, 4.0]]" in run(program, directory, **names)
+    assert "[[2.0, 4.0]]" in run_program(program, directory, **names)
 
 
 def test_ray_data_writes_the_outputs_of_all_rows(directory: Path) -> None:
     names = {"/models/digits/1": str(directory / "models" / "1")}
     # Two actors and a reader need three processors.
     start = "import ray\n\nray.init(num_cpus=3)\n"
-    run(start + ray_program("map_batches"), directory, **names)
+    run_program(start + ray_program("map_batches"), directory, **names)
     assert pq.read_table(directory / "out").num_rows == 2 * ROWS
 
 
 def test_ray_train_runs_the_program_in_two_workers(tmp_path: Path) -> None:
     program = str(ROOT / "examples" / "train.py")
-    run(
+    run_program(
         ray_program("TensorflowTrainer("),
         tmp_path,
         **{"train.py": program, "/mnt/shared/line": str(tmp_path / "line")},
@@ -114,5 +114,5 @@ def test_beam_writes_a_log_for_each_record(directory: Path) -> None:
         "/models/line/1": str(directory / "models" / "1"),
         'WriteToTFRecord("out"': 'WriteToTFRecord("beam"',
     }
-    run(textwrap.dedent(block), directory, **names)
+    run_program(textwrap.dedent(block), directory, **names)
     assert list(directory.glob("beam*"))

@@ -128,7 +128,7 @@ def wait_until(is_true: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def load(stub: Any, clients: int = 4) -> Iterator[list[Any]]:
+def send_load(stub: Any, clients: int = 4) -> Iterator[list[Any]]:
     """Send requests from several threads during a with block; yield the errors so far."""
     failures: list[Any] = []
     answered = 0
@@ -200,7 +200,7 @@ def test_the_model_service_reports_the_version(stub: Any, address: str) -> None:
 
 
 def test_a_killed_replica_is_replaced_under_load(stub: Any) -> None:
-    with load(stub) as failures:
+    with send_load(stub) as failures:
         first, second = replica_actors()
         ray.kill(first, no_restart=True)
         wait_until(
@@ -222,7 +222,7 @@ def test_a_killed_replica_is_replaced_under_load(stub: Any) -> None:
 
 def test_no_request_fails_when_a_replica_is_removed(stub: Any, base_path: Path) -> None:
     wait_until(lambda: running_replicas() == 2, "there are no two replicas")
-    with load(stub) as failures:
+    with send_load(stub) as failures:
         deploy(base_path, num_replicas=1)
         wait_until(lambda: len(replica_actors()) == 1, "no replica was removed")
     assert [failure.details() for failure in failures] == []
@@ -257,7 +257,7 @@ def test_a_config_file_deploys_with_autoscaling_by_queues(
         return is_new and running_replicas() == len(replica_actors()) == 1
 
     wait_until(is_deployed, "the config file was not applied")
-    with load(stub, clients=16) as failures:
+    with send_load(stub, clients=16) as failures:
         wait_until(lambda: running_replicas() == 2, "no replica was added")
     assert [failure.details() for failure in failures] == []
 

@@ -31,7 +31,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def screen(work: Path) -> str:
     """Return the output of the demo with its default settings, in the directory `work`."""
-    finished = processes.run("demo", "--keep", f"--directory={work}")
+    finished = processes.run_tpuserve("demo", "--keep", f"--directory={work}")
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 
@@ -93,7 +93,7 @@ def test_the_printed_commands_serve_and_query_the_model(screen: str) -> None:
 
 
 def test_a_directory_that_is_not_empty_is_refused_and_unchanged(work: Path, screen: str) -> None:
-    finished = processes.run("demo", f"--directory={work}")
+    finished = processes.run_tpuserve("demo", f"--directory={work}")
     assert finished.returncode == 1
     assert finished.stderr.splitlines() == [
         f"Error: --directory={work} is not empty. Name a new or an empty directory."
@@ -101,7 +101,7 @@ def test_a_directory_that_is_not_empty_is_refused_and_unchanged(work: Path, scre
 
 
 def test_a_directory_that_cannot_be_created_is_an_error_of_one_line() -> None:
-    finished = processes.run("demo", "--directory=/proc/no/demo")
+    finished = processes.run_tpuserve("demo", "--directory=/proc/no/demo")
     assert finished.returncode == 1
     (line,) = finished.stderr.splitlines()
     assert "--directory=/proc/no/demo cannot be created" in line
@@ -121,7 +121,7 @@ def test_a_terminal_shows_a_progress_bar_and_ctrl_c_ends_the_demo_in_one_line(
 
 
 def test_a_demo_with_too_few_steps_fails_and_names_the_option() -> None:
-    finished = processes.run("demo", "--steps=1")
+    finished = processes.run_tpuserve("demo", "--steps=1")
     assert finished.returncode == 1
     assert "should be at least 0.95. Train for more --steps." in finished.stderr
 

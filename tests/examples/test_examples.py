@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(name: str, *arguments: str) -> str:
+def run_example(name: str, *arguments: str) -> str:
     finished = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
         capture_output=True,
@@ -32,13 +32,13 @@ def run(name: str, *arguments: str) -> str:
 def half_plus_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the base path of the example's export."""
     directory = tmp_path_factory.mktemp("half")
-    version = Path(run("half_plus_two.py", str(directory)).strip())
+    version = Path(run_example("half_plus_two.py", str(directory)).strip())
     assert version.parent == directory / "export"
     return version.parent
 
 
 def test_the_export_can_be_inspected(half_plus_two: Path) -> None:
-    finished = processes.run("inspect", *map(str, half_plus_two.iterdir()))
+    finished = processes.run_tpuserve("inspect", *map(str, half_plus_two.iterdir()))
     assert finished.returncode == 0
     assert "metagraph {serve, tpu}" in finished.stdout
 
@@ -48,7 +48,7 @@ def example(name: str) -> str:
     return (EXAMPLES / name).read_text().split('"""')[1]
 
 
-def documented(name: str, start: str) -> str:
+def find_docstring_line(name: str, start: str) -> str:
     """Return the stripped line of an example's docstring that begins with `start`."""
     lines = example(name).splitlines()
     (documented_line,) = (line.strip() for line in lines if line.strip().startswith(start))
@@ -60,7 +60,7 @@ def documented(name: str, start: str) -> str:
 def test_half_plus_two_trains_exports_and_answers_as_documented(
     half_plus_two: Path, tag_set: tags.TagSet
 ) -> None:
-    request = re.search(r"-d '(.*)'", documented("half_plus_two.py", "$ curl"))
+    request = re.search(r"-d '(.*)'", find_docstring_line("half_plus_two.py", "$ curl"))
     assert request
     with processes.serving(half_plus_two, tag_set) as server:
         url = f"http://{server.rest}/v1/models/half:predict"
@@ -68,10 +68,12 @@ def test_half_plus_two_trains_exports_and_answers_as_documented(
         (text,) = re.findall(r"^ +(\{$.*?\})$", example("half_plus_two.py"), re.M | re.S)
         expected = json.loads(text)["predictions"]
         assert [pytest.approx(row, abs=1e-5) for row in expected] == answer
-        line = run("ask_grpc.py", server.rpc, "half", "1", "2", "5")
+        line = run_example("ask_grpc.py", server.rpc, "half", "1", "2", "5")
     version = next(version.name for version in half_plus_two.iterdir())
     assert line == f"half version {version}: [[2.5], [3.0], [4.5]]\n"
-    assert line.split(": ")[1].strip() in documented("ask_grpc.py", "half_plus_two version")
+    assert line.split(": ")[1].strip() in find_docstring_line(
+        "ask_grpc.py", "half_plus_two version"
+    )
 
 
 @pytest.mark.numeric
@@ -82,7 +84,7 @@ def test_a_program_that_disables_tensorflow_2_behavior_trains_and_exports(
     changed = program.replace("import trainer\n", "import trainer\n\ntf.disable_v2_behavior()\n")
     assert changed != program
     (tmp_path / "program.py").write_text(changed)
-    version = Path(run(str(tmp_path / "program.py"), str(tmp_path)).strip())
+    version = Path(run_example(str(tmp_path / "program.py"), str(tmp_path)).strip())
     with processes.serving(version.parent, tags.SERVE_TPU) as server:
         response = httpx.post(
             f"http://{server.rest}/v1/models/half:predict",
@@ -98,7 +100,7 @@ def test_mnist_trains_evaluates_and_exports(tmp_path: Path) -> None:
     for name, examples in zip(("train", "test"), digits.load_digits(), strict=True):
         digits.write_tfrecord(examples, tmp_path / f"{name}.tfrecord")
     directories = [f"--{name}_dir={tmp_path / name}" for name in ("model", "export")]
-    printed = run("mnist.py", f"--data_dir={tmp_path}", *directories, "--steps=20")
+    printed = run_example("mnist.py", f"--data_dir={tmp_path}", *directories, "--steps=20")
     metrics, version = printed.splitlines()
     assert "'accuracy'" in metrics
     assert "'global_step': 20" in metrics

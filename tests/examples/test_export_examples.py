@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.test_training_examples import EXAMPLES, documented
+from tests.examples.test_training_examples import EXAMPLES, read_documented_commands
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ def test_an_example_prints_the_output_in_its_docstring_and_writes_one_version(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ((words, output),) = documented(name)
+    ((words, output),) = read_documented_commands(name)
     assert words[:2] == ["python", f"examples/{name}"]
     base = tmp_path / Path(words[2]).name
     monkeypatch.setattr(sys, "argv", [words[1], str(base)])

@@ -24,7 +24,7 @@ NAMES = [
 ]
 
 
-def documented(name: str) -> Iterator[tuple[list[str], str]]:
+def read_documented_commands(name: str) -> Iterator[tuple[list[str], str]]:
     """Yield the commands of an example's docstring, each with its output."""
     docstring = (EXAMPLES / name).read_text().split('"""')[1]
     (block,) = re.findall(r"(?:^    .*\n)+", docstring, re.MULTILINE)
@@ -40,7 +40,7 @@ def test_an_example_prints_the_output_in_its_docstring(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for words, output in documented(name):
+    for words, output in read_documented_commands(name):
         with monkeypatch.context() as patch:
             while "=" in words[0]:
                 patch.setenv(*words.pop(0).split("="))

@@ -63,7 +63,7 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
             os.close(stream)
 
 
-def _run(arguments: list[str]) -> None:
+def _run_program(arguments: list[str]) -> None:
     """Run a module, a command or a script, as the Python interpreter does with these arguments."""
     added = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     if arguments[0] == "-m":
@@ -97,7 +97,7 @@ def main() -> None:
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["environment"])
-        _run(request["arguments"])
+        _run_program(request["arguments"])
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ class PreloadedProcess(subprocess.Popen[str]):
         self._close_pipe_fds(*map(values.get, _PIPE_ENDS))  # type: ignore[attr-defined]
 
 
-def run(
+def run_preloaded(
     arguments: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run a Python program with TensorFlow preloaded, and return its result.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.preloaded.process import PreloadedProcess, run
+from tests.preloaded.process import PreloadedProcess, run_preloaded
 
 pytestmark = pytest.mark.slow
 
@@ -41,8 +41,8 @@ def test_script_and_module_run_as_the_interpreter_runs_them(tmp_path: Path) -> N
     (tmp_path / "neighbour.py").write_text("NAME = 'a module beside the script'")
     script = tmp_path / "script.py"
     script.write_text("import sys, neighbour; print(neighbour.NAME, sys.argv[1:])")
-    assert run([str(script), "1"]).stdout == "a module beside the script ['1']\n"
-    assert run(["-m", "neighbour"], cwd=tmp_path).returncode == 0
+    assert run_preloaded([str(script), "1"]).stdout == "a module beside the script ['1']\n"
+    assert run_preloaded(["-m", "neighbour"], cwd=tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
@@ -63,4 +63,4 @@ def test_signal_ends_the_process_with_its_status(number: signal.Signals) -> None
 def test_variable_that_is_read_early_is_in_force_in_an_ordinary_process() -> None:
     program = "import sys; print(sys.flags.utf8_mode, 'tensorflow' in sys.modules)"
     environment = {**os.environ, "PYTHONUTF8": "1"}
-    assert run(["-c", program], env=environment).stdout == "1 False\n"
+    assert run_preloaded(["-c", program], env=environment).stdout == "1 False\n"

@@ -203,7 +203,7 @@ def test_a_signal_stops_it_cleanly(
 def serve(base_path: object, *arguments: str) -> tuple[int, list[str]]:
     rest, rpc = processes.free_ports(2)
     ports = [f"--rest_api_port={rest}", f"--port={rpc}"]
-    result = processes.run("serve", f"--model_base_path={base_path}", *ports, *arguments)
+    result = processes.run_tpuserve("serve", f"--model_base_path={base_path}", *ports, *arguments)
     return result.returncode, result.stderr.splitlines()
 
 

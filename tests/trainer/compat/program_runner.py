@@ -32,7 +32,7 @@ def run_program(program: str, *flags: object, cores: int = 0) -> str:
     """
     options = ["--emulate-tpu", str(cores)] if cores else []
     arguments = ["-m", "tpuserve.run", *options, str(PROGRAMS / program), *map(str, flags)]
-    return _output(preloaded_process.run(arguments, cwd=_ROOT))
+    return _output(preloaded_process.run_preloaded(arguments, cwd=_ROOT))
 
 
 def run_with_python(program: str, *flags: object, cores: int) -> str:

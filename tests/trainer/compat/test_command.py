@@ -15,7 +15,7 @@ SCRIPT = str(Path(__file__).parent / "programs" / "launched" / "script.py")
 
 
 def test_program_runs_on_the_emulated_tpu() -> None:
-    process = processes.run("run", "--emulate-tpu", "2x4", SCRIPT)
+    process = processes.run_tpuserve("run", "--emulate-tpu", "2x4", SCRIPT)
     assert process.stdout.splitlines()[-1] == "2x4 False"
 
 
@@ -41,7 +41,7 @@ def test_invalid_command_line_is_a_usage_error(arguments: list[str], message: st
 
 @pytest.mark.parametrize("arguments", ["none.py", ".", "-m none.at.all"])
 def test_missing_program_is_reported_in_one_line(arguments: str) -> None:
-    process = processes.run("run", *arguments.split())
+    process = processes.run_tpuserve("run", *arguments.split())
     assert (process.returncode, process.stdout) == (1, "")
     assert process.stderr.startswith("Error: ")
     assert len(process.stderr.splitlines()) == 1

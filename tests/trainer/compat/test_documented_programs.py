@@ -42,7 +42,7 @@ def test_documented_program_trains_unchanged(
 ) -> None:
     flags = [f"--train_file={records}", f"--model_dir={tmp_path}", f"--train_steps={STEPS}"]
     flags += [f"--use_tpu={bool(options)}"]
-    process = processes.run("run", *options, str(PROGRAMS / name), *flags)
+    process = processes.run_tpuserve("run", *options, str(PROGRAMS / name), *flags)
     assert process.returncode == 0, process.stderr[-4000:]
     assert programs.variable(tmp_path, "global_step") == STEPS
     [last] = re.findall(rf"trainer:loss = ([\d.]+), step = {STEPS} of {STEPS} ", process.stderr)

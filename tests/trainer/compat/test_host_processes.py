@@ -35,7 +35,7 @@ def test_each_process_is_a_host_and_only_the_first_has_the_standard_output(tmp_p
         "print(os.environ['TPUSERVE_HOST_INDEX'], len(os.environ['TPUSERVE_HOSTS'].split(',')))\n"
         "print(os.environ['XLA_FLAGS'], sys.argv[1:], file=sys.stderr)\n",
     )
-    finished = processes.run(
+    finished = processes.run_tpuserve(
         "run",
         "--processes",
         "2",
@@ -60,7 +60,7 @@ def test_with_an_emulated_tpu_each_process_is_a_task_of_a_cluster(tmp_path: Path
         "addresses = {*cluster['chief'], *cluster['worker']}\n"
         "print(described['task'], len(addresses), os.environ['TPUSERVE_EMULATED_TPU'])\n",
     )
-    finished = processes.run("run", "--processes", "3", "--emulate-tpu", "6", program)
+    finished = processes.run_tpuserve("run", "--processes", "3", "--emulate-tpu", "6", program)
     assert finished.returncode == 0
     assert finished.stdout == "{'type': 'chief', 'index': 0} 3 6\n"
     assert sorted(finished.stderr.splitlines()) == [
@@ -73,7 +73,7 @@ def test_the_status_is_that_of_the_process_that_failed(tmp_path: Path) -> None:
     program = script(
         tmp_path, "import os, sys\nsys.exit(3 * int(os.environ['TPUSERVE_HOST_INDEX']))\n"
     )
-    assert processes.run("run", "--processes", "2", program).returncode == 3
+    assert processes.run_tpuserve("run", "--processes", "2", program).returncode == 3
 
 
 def test_a_signal_reaches_every_process(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_signal_reaches_every_process(tmp_path: Path) -> None:
 def test_options_that_do_not_fit_together_are_refused(
     options: list[str], text: str, tmp_path: Path
 ) -> None:
-    finished = processes.run("run", *options, script(tmp_path, "print('ran')\n"))
+    finished = processes.run_tpuserve("run", *options, script(tmp_path, "print('ran')\n"))
     assert finished.returncode in (1, 2)
     assert finished.stdout == ""
     assert len(finished.stderr.splitlines()) == 1

@@ -18,13 +18,16 @@ def run_by_python(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize("arguments", [["say", "--help", "--tf1", "-x", "--", "-m"], ["exit", "3"]])
 def test_arguments_output_and_status_are_as_with_python(arguments: list[str]) -> None:
-    actual, expected = processes.run("run", SCRIPT, *arguments), run_by_python(SCRIPT, *arguments)
+    actual, expected = (
+        processes.run_tpuserve("run", SCRIPT, *arguments),
+        run_by_python(SCRIPT, *arguments),
+    )
     assert (actual.returncode, actual.stdout) == (expected.returncode, expected.stdout)
     assert actual.stderr == ""
 
 
 def test_traceback_is_as_with_python() -> None:
-    actual, expected = processes.run("run", SCRIPT, "fail"), run_by_python(SCRIPT, "fail")
+    actual, expected = processes.run_tpuserve("run", SCRIPT, "fail"), run_by_python(SCRIPT, "fail")
     assert actual.returncode == expected.returncode == 1
     assert "failing.py" in actual.stderr
     assert actual.stderr == expected.stderr
@@ -33,7 +36,7 @@ def test_traceback_is_as_with_python() -> None:
 def test_syntax_error_names_the_line(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("x = 1\ndef f(:\n")
-    actual, expected = processes.run("run", str(script)), run_by_python(str(script))
+    actual, expected = processes.run_tpuserve("run", str(script)), run_by_python(str(script))
     assert actual.returncode == expected.returncode == 1
     assert "line 2" in actual.stderr
     assert actual.stderr == expected.stderr
@@ -54,6 +57,6 @@ def test_interrupt_ends_the_program_as_with_python() -> None:
 
 def test_module_runs_as_with_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(SCRIPT).parents[1])
-    actual = processes.run("run", "-m", "launched.script", "say", "--help")
+    actual = processes.run_tpuserve("run", "-m", "launched.script", "say", "--help")
     expected = run_by_python("-m", "launched.script", "say", "--help")
     assert (actual.returncode, actual.stdout) == (0, expected.stdout)

@@ -19,7 +19,7 @@ def results(model_dir: Path) -> list[dict[str, Any]]:
     """Run the program on two hosts by `tpuserve run`; return the values that each reports."""
     pytest.importorskip("jax")
     program = ["-m", "tests.trainer.hosts.program", "schedule", str(model_dir)]
-    finished = processes.run("run", "--processes", "2", "--cores", "1", *program)
+    finished = processes.run_tpuserve("run", "--processes", "2", "--cores", "1", *program)
     assert finished.returncode == 0, finished.stderr
     marked = (line[4:] for line in finished.stderr.splitlines() if line.startswith("[1] "))
     return [

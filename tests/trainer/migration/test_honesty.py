@@ -122,7 +122,7 @@ def resolution(
     (directory / "names.json").write_text(json.dumps(names))
     flag = "--tf1" if request.param == "v1" else "--no-tf1"
     probe = [HERE / "name_resolution.py", directory / "names.json"]
-    result = preloaded_process.run(["-m", "tpuserve.run", flag, *map(str, probe)])
+    result = preloaded_process.run_preloaded(["-m", "tpuserve.run", flag, *map(str, probe)])
     assert result.returncode == 0, result.stderr
     return ReportAndErrors(findings, json.loads(result.stdout))
 

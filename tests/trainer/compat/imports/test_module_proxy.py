@@ -11,7 +11,7 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "first_version.py"
 
 
 def test_tensorflow_1_program_finds_the_names_of_tensorflow_1() -> None:
-    process = processes.run("run", str(PROGRAM), "--status=7")
+    process = processes.run_tpuserve("run", str(PROGRAM), "--status=7")
     assert process.returncode == 7, process.stderr[-4000:]
     checks = json.loads(process.stdout)
     assert len(checks) == PROGRAM.read_text().count("@check")
