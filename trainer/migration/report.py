@@ -60,7 +60,7 @@ class ProgramReport:
         return [finding for finding in self.findings if finding.kind is kind and finding.is_reached]
 
     @property
-    def unreached(self) -> list[NameFinding]:
+    def unreached_findings(self) -> list[NameFinding]:
         """The missing names in lines that the program does not run."""
         return [finding for finding in self.findings if not finding.is_reached]
 

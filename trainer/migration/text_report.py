@@ -38,11 +38,13 @@ def format_lines(report: ProgramReport) -> Iterator[Text]:
             yield Text()
             yield Text(f"{title}: {len(findings)} {noun}", color)
             yield from _format_table(findings)
-    if report.unreached:
-        noun = "name" if len(report.unreached) == 1 else "names"
+    if report.unreached_findings:
+        noun = "name" if len(report.unreached_findings) == 1 else "names"
         yield Text()
-        yield Text(f"Gone or not known, and not reached: {len(report.unreached)} {noun}", "dim")
-        yield from _format_table(report.unreached)
+        yield Text(
+            f"Gone or not known, and not reached: {len(report.unreached_findings)} {noun}", "dim"
+        )
+        yield from _format_table(report.unreached_findings)
     for package in report.packages:
         yield Text()
         yield Text(f"Installed package {package.name}", "cyan")

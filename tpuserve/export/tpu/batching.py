@@ -88,7 +88,7 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
     rows = _static_rows(tensors)
     results_nest: list[Any] = []
 
-    def traced(*batch: Any) -> list[Any]:
+    def trace_batch(*batch: Any) -> list[Any]:
         large_constants.lift_constants()
         batch_tensors = iter(batch)
         members = [next(batch_tensors) if tf.is_tensor(member) else member for member in flat]
@@ -99,7 +99,7 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
         tf.TensorSpec(_replace_rows(None, tensor.shape), tensor.dtype, f"batch_{number}")
         for number, tensor in enumerate(tensors)
     ]
-    graph = func_graph_from_py_func(FUNCTION_NAME, traced, (), {}, signature=signature)
+    graph = func_graph_from_py_func(FUNCTION_NAME, trace_batch, (), {}, signature=signature)
     concrete = ConcreteFunction.from_func_graph(graph, None, {})
     concrete.add_to_graph(tf.compat.v1.get_default_graph())
     with tf.compat.v1.name_scope("batch") as name:

@@ -38,7 +38,7 @@ def inline_call(
         names[name] = graph_ir.unused_name(f"{scope}/{name}", nodes)
         nodes[names[name]] = node
 
-    def inlined(value: Value) -> Value:
+    def map_value(value: Value) -> Value:
         return arguments.get(value) or Value(names[value.producer], value.output_index)
 
     for name, node in body.nodes.items():
@@ -46,9 +46,9 @@ def inline_call(
             *call.controls,
             *(names[control] for control in node.controls if control in names),
         ]
-        inputs = [inlined(value) for value in node.inputs]
+        inputs = [map_value(value) for value in node.inputs]
         nodes[names[name]] = Node(names[name], node.definition, inputs, controls)
-    results = [inlined(value) for value in body.results]
+    results = [map_value(value) for value in body.results]
     awaited = [
         *call.controls,
         *(value.producer for value in (*call.inputs, *results) if value.producer in nodes),

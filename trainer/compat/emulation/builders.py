@@ -54,14 +54,14 @@ def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
         return
 
     @functools.wraps(original)
-    def patched(*arguments: Any, **named_arguments: Any) -> Any:
+    def call_replacement(*arguments: Any, **named_arguments: Any) -> Any:
         tpu_system = find_active_emulated_tpu()
         if tpu_system is None:
             return original(*arguments, **named_arguments)
         return replacement(tpu_system, functools.partial(original, *arguments, **named_arguments))
 
-    setattr(patched, _PATCHED, True)
-    setattr(module, name, patched)
+    setattr(call_replacement, _PATCHED, True)
+    setattr(module, name, call_replacement)
 
 
 def _build_lowered(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:

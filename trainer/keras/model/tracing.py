@@ -50,7 +50,7 @@ def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xl
       A FuncGraph.
     """
 
-    def traced(*arguments: Any) -> list[Any]:
+    def trace_results(*arguments: Any) -> list[Any]:
         with _xla_context() if for_xla else contextlib.nullcontext():
             # Add an identity op for each result. Otherwise an argument that the function returns
             # unchanged would be a placeholder of the traced graph, and the import removes these.
@@ -60,7 +60,7 @@ def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xl
         # Do not use tf.function, which would trace the function twice to find the variables that
         # the function creates.
         return func_graph_from_py_func(
-            "keras", autograph_util.py_func_from_autograph(traced), tuple(specs), {}
+            "keras", autograph_util.py_func_from_autograph(trace_results), tuple(specs), {}
         )
 
 

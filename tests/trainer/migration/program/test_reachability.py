@@ -43,7 +43,7 @@ def test_a_branch_that_is_not_taken_stops_no_program(condition: str, tmp_path: P
     not_taken = f"    def main(_):\n        if {condition}:\n            tf.gone_name\n"
     program_report = report_of(tmp_path, HEADER + not_taken + MAIN)
     assert program_report.runs
-    assert [finding.written for finding in program_report.unreached] == ["tf.gone_name"]
+    assert [finding.written for finding in program_report.unreached_findings] == ["tf.gone_name"]
     assert not report_of(tmp_path, HEADER + live_main + MAIN).runs
 
 
@@ -82,7 +82,7 @@ UNUSED = """
 
 def test_a_function_that_nothing_names_stops_no_program(tmp_path: Path) -> None:
     program_report = report_of(tmp_path, UNUSED)
-    assert {finding.written for finding in program_report.unreached} == {
+    assert {finding.written for finding in program_report.unreached_findings} == {
         "tf.gone_one",
         "tf.gone_two",
         "tf.gone_three",

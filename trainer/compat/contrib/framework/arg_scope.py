@@ -113,14 +113,14 @@ def add_arg_scope(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a function so that `arg_scope` can set its default arguments."""
 
     @functools.wraps(func)
-    def scoped(*args: Any, **kwargs: Any) -> Any:
+    def call_with_scope(*args: Any, **kwargs: Any) -> Any:
         defaults = current_arg_scope().get(key)
         return func(*args, **({**defaults, **kwargs} if defaults else kwargs))
 
     key = arg_scope_func_key(func)
-    scoped._key_op = key  # type: ignore[attr-defined]
+    call_with_scope._key_op = key  # type: ignore[attr-defined]
     _arguments[key] = _defaulted_arguments(func)
-    return scoped
+    return call_with_scope
 
 
 def _defaulted_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
