@@ -27,7 +27,7 @@ BLOCK = re.compile(
 SERVER = re.compile(r"(\w+=\S+ )*tpuserve( serve|-model-server)\b")
 COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 
-Shown: TypeAlias = tuple[str, str]
+LogAndOutput: TypeAlias = tuple[str, str]
 """The new lines of the server's log, and the output of a command."""
 
 # Mask the times, versions, process IDs and durations in outputs and file names: they differ between
@@ -100,7 +100,7 @@ class Terminal:
         self._port_numbers = dict(zip(PORTS, map(str, ports), strict=True))
         self._directory = directory
         name = re.sub(r"\W", "_", heading) or "first"
-        self._log, self._printed = (directory / f"{name}.{suffix}" for suffix in ("log", "out"))
+        self._log, self._output_file = (directory / f"{name}.{suffix}" for suffix in ("log", "out"))
         self._log.touch()
         self._log_position = 0
         self._shell = subprocess.Popen(
@@ -111,7 +111,7 @@ class Terminal:
         """Write a file of the document."""
         (self._directory / name).write_text(self._localize(content))
 
-    def show(self, command: str, expected: str) -> Shown:
+    def run_command(self, command: str, expected: str) -> LogAndOutput:
         """Run a command, and return the new log lines and the output, with the document's names.
 
         A query whose output differs from the expected output is repeated for a while, because the
@@ -121,13 +121,13 @@ class Terminal:
         while True:
             result = self._run(command)
             is_query = command.startswith("curl") and " -d " not in command
-            if not is_query or shows(expected, *result) or time.monotonic() > deadline:
+            if not is_query or matches_output(expected, *result) or time.monotonic() > deadline:
                 return result
             time.sleep(0.1)
 
     def check_end(self) -> None:
         """Assert that no server runs, which would have the port of the next one."""
-        jobs = self._execute(f"jobs -r > {self._printed}", self._printed)
+        jobs = self._execute(f"jobs -r > {self._output_file}", self._output_file)
         assert not jobs, f"the document leaves a server running: {jobs}"
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Terminal:
         self._execute("kill -KILL $(jobs -p) 2> /dev/null; wait")
         self._shell.communicate("exit\n", timeout=TIME_LIMIT)
 
-    def _run(self, command: str) -> Shown:
+    def _run(self, command: str) -> LogAndOutput:
         is_server = SERVER.match(command) is not None
         localized = self._localize(command)
         if is_server:
@@ -150,7 +150,9 @@ class Terminal:
             return self._read_new_log_lines(), ""
         # Leave out TensorFlow's own log lines, which the document does not show.
         errors = "/dev/null" if command.startswith("python") else "&1"
-        printed = self._execute(f"{{ {localized}\n}} > {self._printed} 2>{errors}", self._printed)
+        printed = self._execute(
+            f"{{ {localized}\n}} > {self._output_file} 2>{errors}", self._output_file
+        )
         return self._read_new_log_lines(), self._restore_names(printed)
 
     def _execute(self, line: str, printed: Path | None = None) -> str:
@@ -208,7 +210,7 @@ def wait_for(condition: Callable[[], bool], description: str) -> None:
         time.sleep(0.01)
 
 
-def check_output(step: Step, outputs: Mapping[str, Shown]) -> None:
+def check_output(step: Step, outputs: Mapping[str, LogAndOutput]) -> None:
     """Assert that a command printed the output in the document.
 
     Args:
@@ -216,10 +218,10 @@ def check_output(step: Step, outputs: Mapping[str, Shown]) -> None:
       outputs: The result of `run_sections`.
     """
     log, printed = outputs[str(step)]
-    assert shows(step.output, log, printed), f"{step.text}\n{log}{printed}"
+    assert matches_output(step.output, log, printed), f"{step.text}\n{log}{printed}"
 
 
-def shows(expected: str, log: str, printed: str) -> bool:
+def matches_output(expected: str, log: str, printed: str) -> bool:
     """Return whether the document shows the log lines and the output, in either order.
 
     "..." in the document matches any text.
@@ -241,7 +243,7 @@ def mask_text(text: str) -> str:
 
 def run_sections(
     sections: Mapping[str, Sequence[Step]], lanes: Sequence[Sequence[str]], directory: Path
-) -> dict[str, Shown]:
+) -> dict[str, LogAndOutput]:
     """Run the commands of a document, and return what each shows by the name of its step.
 
     Args:
@@ -259,7 +261,7 @@ def run_sections(
         command = directory / "bin" / name
         command.write_text(f'#!/bin/sh\nexec {sys.executable} {run} "$@"\n')
         command.chmod(0o755)
-    results: dict[str, Shown] = {}
+    results: dict[str, LogAndOutput] = {}
 
     headings = ["", *(heading for lane in lanes for heading in lane)]
     numbers = iter(free_ports(len(PORTS) * len(headings)))
@@ -273,7 +275,7 @@ def run_sections(
                     if step.file:
                         terminal.write(step.file, step.text)
                     else:
-                        results[str(step)] = terminal.show(step.text, step.output)
+                        results[str(step)] = terminal.run_command(step.text, step.output)
                 terminal.check_end()
             finally:
                 terminal.close()

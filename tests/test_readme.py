@@ -6,7 +6,7 @@ import pytest
 
 from tests import document_blocks
 from tests.document_blocks import Block
-from tests.document_terminal import ROOT, Shown, Step, read_sections, run_sections
+from tests.document_terminal import ROOT, LogAndOutput, Step, read_sections, run_sections
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ STEPS = read_sections((ROOT / "README.md").read_text())[HEADING]
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LogAndOutput]:
     """The log lines and the output of each command, by the name of its step."""
     directory: Path = tmp_path_factory.mktemp("readme")
     # The directory of the sample model in a clone.
@@ -24,7 +24,9 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if not step.file], ids=str)
-def test_a_command_prints_the_output_in_the_readme(step: Step, outputs: dict[str, Shown]) -> None:
+def test_a_command_prints_the_output_in_the_readme(
+    step: Step, outputs: dict[str, LogAndOutput]
+) -> None:
     # Numbers may differ, such as those of the measurement.
     block = Block(step.line, True, step.text, step.output)
     assert document_blocks.shows_all(block, "".join(outputs[str(step)]))

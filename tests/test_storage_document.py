@@ -6,7 +6,14 @@ from collections.abc import Iterator
 import pytest
 
 from server.config import flags
-from tests.document_terminal import ROOT, Shown, Step, check_output, read_sections, run_sections
+from tests.document_terminal import (
+    ROOT,
+    LogAndOutput,
+    Step,
+    check_output,
+    read_sections,
+    run_sections,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -37,13 +44,15 @@ def bucket() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def outputs(bucket: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
+def outputs(bucket: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, LogAndOutput]:
     """The log lines and the output of each command, by the name of its step."""
     return run_sections(SECTIONS, LANES, tmp_path_factory.mktemp("storage"))
 
 
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
-def test_a_command_prints_the_output_in_the_document(step: Step, outputs: dict[str, Shown]) -> None:
+def test_a_command_prints_the_output_in_the_document(
+    step: Step, outputs: dict[str, LogAndOutput]
+) -> None:
     check_output(step, outputs)
 
 

@@ -5,7 +5,14 @@ import re
 
 import pytest
 
-from tests.document_terminal import ROOT, Shown, Step, check_output, read_sections, run_sections
+from tests.document_terminal import (
+    ROOT,
+    LogAndOutput,
+    Step,
+    check_output,
+    read_sections,
+    run_sections,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,13 +27,15 @@ COMMANDS = [step for steps in SECTIONS.values() for step in steps if not step.fi
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LogAndOutput]:
     """The log lines and the output of each command, by the name of its step."""
     return run_sections(SECTIONS, [list(SECTIONS)], tmp_path_factory.mktemp("tpu"))
 
 
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
-def test_a_command_prints_the_output_in_the_document(step: Step, outputs: dict[str, Shown]) -> None:
+def test_a_command_prints_the_output_in_the_document(
+    step: Step, outputs: dict[str, LogAndOutput]
+) -> None:
     check_output(step, outputs)
 
 

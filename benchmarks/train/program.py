@@ -122,7 +122,7 @@ class Stopwatch(tf.train.SessionRunHook):  # type: ignore[misc]
         self._warmup_steps = warmup_steps
         self._seconds = seconds
         self.first_run: float | None = None
-        self._opened: tuple[int, float] | None = None
+        self._window_start: tuple[int, float] | None = None
         self._last: tuple[int, float] | None = None
 
     def before_run(self, run_context: Any) -> Any:
@@ -134,17 +134,17 @@ class Stopwatch(tf.train.SessionRunHook):  # type: ignore[misc]
         now, step = time.monotonic(), int(run_values.results)
         if self.first_run is None:
             self.first_run = now
-        if self._opened is None and step >= self._warmup_steps:
-            self._opened = (step, now)
+        if self._window_start is None and step >= self._warmup_steps:
+            self._window_start = (step, now)
         self._last = (step, now)
-        if self._opened is not None and now - self._opened[1] >= self._seconds:
+        if self._window_start is not None and now - self._window_start[1] >= self._seconds:
             run_context.request_stop()
 
     def steps_per_second(self) -> float | None:
         """Return the speed within the window, or None if the training ended before the window."""
-        if self._opened is None or self._last is None or self._last == self._opened:
+        if self._window_start is None or self._last is None or self._last == self._window_start:
             return None
-        (opened_step, opened), (last_step, last) = self._opened, self._last
+        (opened_step, opened), (last_step, last) = self._window_start, self._last
         return (last_step - opened_step) / (last - opened)
 
 

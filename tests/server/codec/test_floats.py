@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from server.codec import floats
 
 # Draw the same numbers in each run, and accept any duration on a slow machine.
-drawn = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+drawing_settings = settings(
+    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def format_by_the_rule(number: float, kind: Any) -> str:
@@ -70,7 +72,7 @@ def test_random_numbers_are_written_format_by_the_rule(kind: Any) -> None:
     assert encoded == [format_by_the_rule(number, kind) for number in array.tolist()]
 
 
-@drawn
+@drawing_settings
 @given(st.lists(st.floats(width=32), min_size=1))
 def test_any_float_is_written_format_by_the_rule(numbers: list[float]) -> None:
     assert encode(numbers, np.float32) == [
@@ -78,7 +80,7 @@ def test_any_float_is_written_format_by_the_rule(numbers: list[float]) -> None:
     ]
 
 
-@drawn
+@drawing_settings
 @given(st.lists(st.floats(), min_size=1))
 def test_any_double_is_written_format_by_the_rule(numbers: list[float]) -> None:
     assert encode(numbers, np.float64) == [
@@ -86,14 +88,14 @@ def test_any_double_is_written_format_by_the_rule(numbers: list[float]) -> None:
     ]
 
 
-@drawn
+@drawing_settings
 @given(st.lists(st.floats(width=32), min_size=1))
 def test_few_floats_are_written_format_by_the_rule(numbers: list[float]) -> None:
     expected = [format_by_the_rule(number, np.float32) for number in numbers]
     assert floats.format_elements(np.array(numbers, np.float32)) == expected
 
 
-@drawn
+@drawing_settings
 @given(st.lists(st.decimals(-(10**7), 10**7, places=5).map(float), min_size=1))
 def test_few_short_doubles_are_written_format_by_the_rule(numbers: list[float]) -> None:
     expected = [format_by_the_rule(number, np.float64) for number in numbers]

@@ -25,7 +25,7 @@ EXAMPLES = int(os.environ.get("TPUSERVE_FUZZ", "50"))
 GOOD = b'{"instances": [1.0, 2.0, 5.0]}'
 ANSWER = b'{\n    "predictions": [2.5, 3.0, 4.5\n    ]\n}'
 
-fuzzed = settings(
+fuzz_settings = settings(
     max_examples=EXAMPLES,
     deadline=None,
     database=None,
@@ -116,13 +116,13 @@ def assert_answered(caller: Caller, body: bytes) -> None:
     assert caller.post(b"/v1/models/half:predict", GOOD) == (200, ANSWER)
 
 
-@fuzzed
+@fuzz_settings
 @given(likely)
 def test_plausible_documents(caller: Caller, document: Any) -> None:
     assert_answered(caller, json.dumps(document).encode())
 
 
-@fuzzed
+@fuzz_settings
 @given(likely, st.data())
 def test_damaged_documents(caller: Caller, document: Any, data: st.DataObject) -> None:
     body = bytearray(json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass"))
@@ -131,13 +131,13 @@ def test_damaged_documents(caller: Caller, document: Any, data: st.DataObject) -
     assert_answered(caller, bytes(body))
 
 
-@fuzzed
+@fuzz_settings
 @given(st.binary(max_size=200))
 def test_any_bytes(caller: Caller, body: bytes) -> None:
     assert_answered(caller, body)
 
 
-@fuzzed
+@fuzz_settings
 @given(numbers, st.integers(0, 3000), st.integers(0, 3000))
 def test_large_arrays_with_random_ends(
     caller: Caller, end: list[str], depth: int, length: int
