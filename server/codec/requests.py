@@ -240,8 +240,8 @@ def _format_shape(array: Array) -> str:
 
 
 def _row_error(position: int, error: TpuserveError, key: str | None = None) -> InvalidTensor:
-    of_key = "" if key is None else f"key: {key} "
+    key_text = "" if key is None else f"key: {key} "
     return InvalidTensor(
-        f"Failed to process element: {position} {of_key}of 'instances' list. Error: "
+        f"Failed to process element: {position} {key_text}of 'instances' list. Error: "
         f"{error.code.name}: {error}"
     )

@@ -121,10 +121,10 @@ def test_checkpoints_go_from_device_to_device(first: int, tmp_path: Path) -> Non
     stayed = variables(_estimator(CPU, tmp_path / "stayed"))
     moved = variables(_estimator(CPU, tmp_path / "moved"))
     # The checkpoint holds the model's variables, Adam's slots and powers, and the global step.
-    of_layers = [f"dense{n}/{kind}" for n in ("", "_1") for kind in ("kernel", "bias")]
+    layer_variables = [f"dense{n}/{kind}" for n in ("", "_1") for kind in ("kernel", "bias")]
     assert moved.keys() == stayed.keys() == {
-        *of_layers,
-        *(f"{name}/Adam{n}" for name in of_layers for n in ("", "_1")),
+        *layer_variables,
+        *(f"{name}/Adam{n}" for name in layer_variables for n in ("", "_1")),
         "beta1_power",
         "beta2_power",
         "global_step",

@@ -116,11 +116,9 @@ def build_step_loop(
             zero = jnp.zeros_like(number)
             offset = jnp.stack([zero, number, number, zero])
             outputs = exported.call(*feeds, position + offset, *variables)
-            sent, was_sent = outputs[:num_results], outputs[num_results]
+            sent, (was_sent, *new_values) = outputs[:num_results], outputs[num_results:]
             variables = list(variables)
-            for index, value in zip(
-                layout.changed_variables, outputs[num_results + 1 :], strict=True
-            ):
+            for index, value in zip(layout.changed_variables, new_values, strict=True):
                 variables[index] = value
             results = tuple(
                 lax.dynamic_update_index_in_dim(array, value[None], number, 1)
@@ -145,14 +143,14 @@ def build_step_loop(
 
     everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
     num_variables = len(exported.in_avals) - layout.num_feeds - 1
-    of_variables = layout.variable_specs(num_variables)
+    specs = layout.variable_specs(num_variables)
     # check_vma=False: otherwise jax would raise an error, because it cannot prove that all replicas
     # compute the same values of the variables.
     sharded = jax.shard_map(
         run_steps,
         mesh=mesh,
-        in_specs=(of_variables, split, everywhere, everywhere),
-        out_specs=(of_variables, everywhere if gathers_results else split, everywhere, everywhere),
+        in_specs=(specs, split, everywhere, everywhere),
+        out_specs=(specs, everywhere if gathers_results else split, everywhere, everywhere),
         check_vma=False,
     )
     return jax.jit(sharded, donate_argnums=0)

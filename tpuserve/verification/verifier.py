@@ -148,9 +148,7 @@ def _run_cases(
     Returns:
       Signature name → the comparison for each set of inputs.
     """
-    all_cases = [
-        (name, case) for name, of_one in input_cases.by_signature.items() for case in of_one
-    ]
+    all_cases = [(name, case) for name, cases in input_cases.by_signature.items() for case in cases]
     steps = _Steps(2 * len(all_cases), progress or _ignore_progress)
     # Unload the first metagraph before the second is loaded, so that only one copy of the variables
     # is in memory.

@@ -86,12 +86,12 @@ class _RunSaver(tf.compat.v1.train.Saver):
 
     def restore(self, sess: Any, save_path: str) -> None:
         """Restore a checkpoint; initialise the variables of hooks if the checkpoint lacks them."""
-        of_hooks = {variable.op.name: variable for variable in self._variables_of_hooks}
-        if not of_hooks or set(missing_variables(self, save_path)) != set(of_hooks):
+        hook_variables = {variable.op.name: variable for variable in self._variables_of_hooks}
+        if not hook_variables or set(missing_variables(self, save_path)) != set(hook_variables):
             super().restore(sess, save_path)
             return
         self._saver_of_model.restore(sess, save_path)
-        sess.run([variable.initializer for variable in of_hooks.values()])
+        sess.run([variable.initializer for variable in hook_variables.values()])
 
 
 def read_global_step(checkpoint: str) -> int:

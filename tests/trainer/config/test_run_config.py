@@ -387,8 +387,8 @@ def test_a_plain_config_of_a_cluster_evaluates_here_and_sees_its_servers(
     assert plain.evaluation_master == ""
     assert list(plain.session_config.device_filters) == filters
     assert plain.session_config.allow_soft_placement
-    of_tpu = RunConfig(TPUConfig())
-    assert (of_tpu.evaluation_master, of_tpu.session_config) == (of_tpu.master, None)
+    config = RunConfig(TPUConfig())
+    assert (config.evaluation_master, config.session_config) == (config.master, None)
 
 
 def test_an_evaluator_has_no_session_settings_and_no_training_master(

@@ -83,10 +83,10 @@ def plot_compilations(
         by_topology: dict[str, list[PlottedCompilation]] = {}
         for compilation in compilations:
             by_topology.setdefault(compilation.topology.name, []).append(compilation)
-        for (topology, of_topology), style in zip(
+        for (topology, topology_compilations), style in zip(
             by_topology.items(), mpl.rcParams["axes.prop_cycle"](), strict=False
         ):
-            _draw_lines(time_axes, rows_axes, topology, of_topology, style["color"])
+            _draw_lines(time_axes, rows_axes, topology, topology_compilations, style["color"])
         sizes = sorted({compilation.batch_size for compilation in compilations})
         _label_axes(time_axes, f"{name}: estimated time", "microseconds", sizes)
         _label_axes(rows_axes, f"{name}: estimated throughput", "rows per second and chip", sizes)

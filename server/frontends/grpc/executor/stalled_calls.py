@@ -255,8 +255,9 @@ class StalledCallReaper:
         for call, wait in waits.items():
             calls.setdefault(peers.split_peer(wait.peer), []).append(call)
         pending = {
-            address: counts.get(address, 0) - min(map(self._first_counts.__getitem__, of_address))
-            for address, of_address in calls.items()
+            address: counts.get(address, 0)
+            - min(map(self._first_counts.__getitem__, address_calls))
+            for address, address_calls in calls.items()
         }
         largest: list[CancellableCall] = []
         total = sum(pending.values())

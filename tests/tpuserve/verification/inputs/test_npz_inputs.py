@@ -73,8 +73,8 @@ def assign_arrays(*names: str) -> Any:
     arrays = {name: np.array([number]) for number, name in enumerate(names)}
     assignment = npz_inputs.assign_to_signatures(arrays, SIGNATURES, "inputs.npz")
     return {
-        name: {alias: names[pair[0]] for alias, pair in of.items()}
-        for name, of in assignment.items()
+        name: {alias: names[pair[0]] for alias, pair in sources.items()}
+        for name, sources in assignment.items()
     }
 
 

@@ -24,7 +24,7 @@ def losses(steps: int) -> list[float]:
 
 
 def model_fn(
-    more: Callable[..., dict[str, Any]] = lambda **of_step: {}, kind: Any = None
+    more: Callable[..., dict[str, Any]] = lambda **step_values: {}, kind: Any = None
 ) -> Callable[..., Any]:
     """Build the model_fn of the slope model.
 
@@ -63,7 +63,7 @@ def ones(batches: int | None = None) -> Callable[..., Any]:
 
 def estimator(
     model_dir: Path,
-    more: Callable[..., dict[str, Any]] = lambda **of_step: {},
+    more: Callable[..., dict[str, Any]] = lambda **step_values: {},
     *,
     kind: Any = None,
     tpu_config: dict[str, Any] | None = None,

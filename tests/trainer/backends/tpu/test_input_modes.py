@@ -113,8 +113,8 @@ class RecordingModel:
     def _sizes(self) -> tuple[int, int]:
         assert self.has_use_tpu == {False}
         assert len(set(self.input_sizes)) == 1
-        (of_model,) = self.model_sizes
-        return self.input_sizes[0], of_model
+        (model_size,) = self.model_sizes
+        return self.input_sizes[0], model_size
 
 
 class Row(NamedTuple):

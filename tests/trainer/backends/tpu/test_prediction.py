@@ -73,11 +73,11 @@ def test_batches_and_chosen_predictions(trained_model_dir: Path) -> None:
 def test_the_model_is_told_which_rows_are_padding(trained_model_dir: Path) -> None:
     def more(features: Any, **_: Any) -> dict[str, Any]:
         is_padding = features["is_padding"]
-        of_batch = trainer.cross_replica_sum(tf.reduce_sum(is_padding))
+        padded_rows = trainer.cross_replica_sum(tf.reduce_sum(is_padding))
         return {
             "predictions": {
                 "is_padding": is_padding,
-                "padded_rows": tf.fill(is_padding.shape, of_batch),
+                "padded_rows": tf.fill(is_padding.shape, padded_rows),
             }
         }
 

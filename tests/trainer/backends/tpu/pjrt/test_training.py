@@ -154,7 +154,7 @@ def test_host_call_may_read_a_variable_of_the_step(tmp_path: Path) -> None:
         with tf.control_dependencies([row]):
             return tf.py_function(record, [step], tf.int64)
 
-    def more(features: Any, **of_step: Any) -> dict[str, Any]:
+    def more(features: Any, **step_values: Any) -> dict[str, Any]:
         return {"host_call": (host_call, [features["x"]])}
 
     with slope.tpu(2, kind="pjrt"):
@@ -181,7 +181,7 @@ def test_model_parallelism_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_op_without_a_way_is_refused_with_its_line(tmp_path: Path, op: str, build: Any) -> None:
-    def more(mode: str, y: Any, **of_step: Any) -> dict[str, Any]:
+    def more(mode: str, y: Any, **step_values: Any) -> dict[str, Any]:
         extra = tf.reshape(tf.cast(build(y), tf.float32), [-1])
         return {"host_call": (lambda extra: tf.identity(extra), [extra])}
 

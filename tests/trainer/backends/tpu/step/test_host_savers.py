@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 @pytest.mark.on_pjrt_too
 def test_a_saver_of_model_fn_saves_on_the_host(tmp_path: Path) -> None:
-    def with_saver(mode: str, **of_step: Any) -> dict[str, Any]:
+    def with_saver(mode: str, **step_values: Any) -> dict[str, Any]:
         saver = v1.train.Saver(max_to_keep=1)
         v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
         hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2, saver=saver)
