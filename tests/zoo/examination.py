@@ -13,10 +13,10 @@ from tests.zoo.zoo_model import Inputs, ZooModel
 from tpuserve import tags
 from tpuserve.compilation import aot
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.compilation.reporting.report import Compilation
+from tpuserve.compilation.reporting.compile_report import Compilation
 from tpuserve.errors import TpuserveError
 from tpuserve.export import convert
-from tpuserve.export.conversion.report import Conversion
+from tpuserve.export.conversion.conversion_report import Conversion
 from tpuserve.saved_model import metagraph
 from tpuserve.verification import verify
 

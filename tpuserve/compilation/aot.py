@@ -13,7 +13,7 @@ from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.planning import CompilePlan, CompileRequest, plan_compilations
 from tpuserve.compilation.reporting import advice, latency
-from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
+from tpuserve.compilation.reporting.compile_report import Compilation, CompileAdvice, CompileReport
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
 from tpuserve.export import debug_info

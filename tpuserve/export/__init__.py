@@ -1,7 +1,7 @@
 """Exports models as SavedModels that have a CPU metagraph and a TPU metagraph."""
 
 from tpuserve.export.conversion.api import convert
-from tpuserve.export.conversion.report import Conversion
+from tpuserve.export.conversion.conversion_report import Conversion
 from tpuserve.export.files.writer import SavedModelWriter
 from tpuserve.export.functional import export
 from tpuserve.export.metagraph_spec import MetagraphSpec

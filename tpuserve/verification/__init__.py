@@ -4,7 +4,7 @@ In this package, the baseline is the metagraph tagged {serve}, and the candidate
 tagged {serve, tpu}.
 """
 
-from tpuserve.verification.report import (
+from tpuserve.verification.verification_report import (
     Comparison,
     Hazard,
     Report,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuserve.verification.report import Comparison
+from tpuserve.verification.verification_report import Comparison
 
 Array = np.ndarray[Any, Any]
 
@@ -62,7 +62,7 @@ def _compare_floats(
     The arguments are those of `compare_outputs`.
 
     Returns:
-      Keyword arguments for `tpuserve.verification.report.Comparison`.
+      Keyword arguments for `tpuserve.verification.verification_report.Comparison`.
     """
     wide = np.complex128 if baseline.dtype.kind == "c" else np.float64
     baseline, candidate = baseline.astype(wide), candidate.astype(wide)
@@ -113,7 +113,8 @@ def _compare_classes(baseline: Array, candidate: Array) -> Mapping[str, int]:
 
     Returns:
       The keyword arguments num_mismatched and compared for
-      `tpuserve.verification.report.Comparison`; empty if the arrays cannot be class scores.
+      `tpuserve.verification.verification_report.Comparison`; empty if the arrays cannot be class
+      scores.
     """
     if baseline.ndim < 2 or baseline.shape[-1] < 2 or baseline.dtype.kind == "c":
         return {}
@@ -125,7 +126,7 @@ def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
     """Compare arrays of integers, bools or strings, which have to be identical.
 
     Returns:
-      Keyword arguments for `tpuserve.verification.report.Comparison`.
+      Keyword arguments for `tpuserve.verification.verification_report.Comparison`.
     """
     is_mismatch = baseline != candidate
     num_mismatched = int(np.sum(is_mismatch))

@@ -12,7 +12,7 @@ from tpuserve.errors import TpuserveError
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.verification.comparison import compare_outputs
 from tpuserve.verification.inputs.cases import InputCase
-from tpuserve.verification.report import Run, Timing
+from tpuserve.verification.verification_report import Run, Timing
 from tpuserve.verification.xla_refusals import XlaRefusals
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]

@@ -15,7 +15,7 @@ from tpuserve.verification.hazards import metagraph_hazards, node_placement
 from tpuserve.verification.inputs import cases
 from tpuserve.verification.inputs.cases import InputCases
 from tpuserve.verification.metagraphs import MetaGraphPair
-from tpuserve.verification.report import Hazard, Report, Run, VerifiedSignature
+from tpuserve.verification.verification_report import Hazard, Report, Run, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals
 
 Progress = Callable[[int, int, str], None]

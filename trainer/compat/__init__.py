@@ -15,7 +15,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from trainer.compat.source import program as programs
+from trainer.compat.source import user_program as programs
 
 
 def _importer_globals() -> dict[str, Any]:

@@ -128,7 +128,7 @@ def run(
         host_addresses.read_host_addresses(os.environ)
 
     import trainer.compat.launch as launch
-    import trainer.compat.source.program as programs
+    import trainer.compat.source.user_program as programs
 
     if emulate_tpu is not None:
         os.environ[devices.EMULATION_VARIABLE] = emulate_tpu

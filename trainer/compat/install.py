@@ -21,8 +21,8 @@ from trainer.compat.imports import estimator_aliases, install_names, override_sh
 from trainer.compat.imports.import_hooks import ImportHook, ProgramImportFunction
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import tf1_detection
-from trainer.compat.source.program import UserProgram
 from trainer.compat.source.tf1_packages import Tf1Packages
+from trainer.compat.source.user_program import UserProgram
 
 TF1_VARIABLE = "TPUSERVE_TF1"
 

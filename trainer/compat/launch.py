@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tpuserve.cli import QUIET_LOG_LEVEL
 from trainer.compat import advice, install
-from trainer.compat.source.program import UserProgram, set_script_directory
+from trainer.compat.source.user_program import UserProgram, set_script_directory
 
 EXIT_FAILED = 1
 

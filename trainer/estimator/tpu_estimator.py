@@ -10,7 +10,7 @@ from typing_extensions import Self
 from tpuserve import validation
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.train_step import request as train_step_request
-from tpuserve.compilation.train_step.report import TrainStepReport
+from tpuserve.compilation.train_step.train_step_report import TrainStepReport
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.graph.row_sharding import MOD
 from trainer.backends import registry

@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.compilation.stats import CompileTarget
-from tpuserve.compilation.train_step.report import count_devices
 from tpuserve.compilation.train_step.step import SerializedStep
+from tpuserve.compilation.train_step.train_step_report import count_devices
 from tpuserve.errors import InvalidSetting
 from tpuserve.pjrt.replica_step import ReplicaStep
 from tpuserve.pjrt.step_loop import StepLayout

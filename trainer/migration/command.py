@@ -38,11 +38,11 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
     The exit status is 0 if every name exists, and 1 if a name is gone, unknown or not installed, or
     if a file cannot be read.
     """
-    from trainer.migration import json_report, report
+    from trainer.migration import json_report, migration_report
     from trainer.migration.program.scripts import find_scripts
 
     reports = [
-        report.analyze_program(script, follow_imports=not only_this_file)
+        migration_report.analyze_program(script, follow_imports=not only_this_file)
         for path in scripts
         for script in find_scripts(path)
     ]

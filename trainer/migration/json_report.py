@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from trainer.migration.migration_report import ProgramReport
 from trainer.migration.names.classification import NameStatus
-from trainer.migration.report import ProgramReport
 
 VERSION = 1
 

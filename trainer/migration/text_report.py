@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from trainer.migration.findings import NameFinding
+from trainer.migration.migration_report import ProgramReport
 from trainer.migration.names.classification import NameStatus
-from trainer.migration.report import ProgramReport
 
 _TITLES = {
     NameStatus.WORKS: ("Works as it is", "green"),

@@ -9,7 +9,7 @@ from tests.tpuserve.compilation import exports
 from tpuserve.compilation import aot
 from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.compilation.reporting.report import CompileReport
+from tpuserve.compilation.reporting.compile_report import CompileReport
 from tpuserve.errors import (
     InvalidInput,
     InvalidSetting,

@@ -3,9 +3,9 @@
 import textwrap
 from pathlib import Path
 
-from trainer.migration import report
+from trainer.migration import migration_report
 from trainer.migration.findings import NameFinding
-from trainer.migration.report import ProgramReport
+from trainer.migration.migration_report import ProgramReport
 
 BERT_LIKE = """
     from __future__ import absolute_import
@@ -117,7 +117,7 @@ def write_file(directory: Path, name: str, source: str) -> Path:
 
 
 def report_of(directory: Path, source: str) -> ProgramReport:
-    return report.analyze_program(write_file(directory, "program.py", source))
+    return migration_report.analyze_program(write_file(directory, "program.py", source))
 
 
 def findings_of(directory: Path, source: str) -> dict[str, NameFinding]:

@@ -14,7 +14,7 @@ from trainer.compat.contrib_names.replacements import REPLACEMENTS
 from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import api_names, estimator_names
 from trainer.compat.source.api_names import Version
-from trainer.migration import report
+from trainer.migration import migration_report
 from trainer.migration.findings import NameFinding
 from trainer.migration.names import static_index
 
@@ -106,14 +106,14 @@ def resolution(
 ) -> ReportAndErrors:
     directory = tmp_path_factory.mktemp(request.param)
     reports = [
-        report.analyze_program(script, follow_imports=False)
+        migration_report.analyze_program(script, follow_imports=False)
         for script in scripts(request.param, directory)
     ]
     findings = [
         finding
-        for report in reports
-        if (report.tf1 is not None) == (request.param == "v1")
-        for finding in report.findings
+        for migration_report in reports
+        if (migration_report.tf1 is not None) == (request.param == "v1")
+        for finding in migration_report.findings
         if "(" not in finding.written
     ]
     names: dict[str, list[str]] = {}

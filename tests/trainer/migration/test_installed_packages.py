@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.migration import samples
-from trainer.migration import json_report, report, text_report
+from trainer.migration import json_report, migration_report, text_report
 
 OLD = """
     import tensorflow as tf
@@ -32,7 +32,9 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_an_installed_package_breaks_is_said(packages: Path, tmp_path: Path) -> None:
     source = "import new_package\nfrom old_package import models\n"
-    program_report = report.analyze_program(samples.write_file(tmp_path, "program.py", source))
+    program_report = migration_report.analyze_program(
+        samples.write_file(tmp_path, "program.py", source)
+    )
     [package] = program_report.packages
     assert (package.name, package.tf1) == (
         "old_package",
@@ -56,4 +58,4 @@ def test_a_package_that_an_optional_import_names_stops_nothing(
     packages: Path, tmp_path: Path
 ) -> None:
     source = "try:\n    from old_package import models\nexcept ImportError:\n    models = None\n"
-    assert report.analyze_program(samples.write_file(tmp_path, "program.py", source)).runs
+    assert migration_report.analyze_program(samples.write_file(tmp_path, "program.py", source)).runs

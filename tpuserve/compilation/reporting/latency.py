@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tpuserve.compilation import chips
-from tpuserve.compilation.reporting.report import Compilation, LatencyPick
+from tpuserve.compilation.reporting.compile_report import Compilation, LatencyPick
 
 
 def pick_for_latency(compilations: Sequence[Compilation], goal_seconds: float) -> LatencyPick:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from tpuserve.compilation.reporting.report import CompileReport
+from tpuserve.compilation.reporting.compile_report import CompileReport
 from tpuserve.compilation.stats import CompileStats, CompileTarget
 from tpuserve.files.plot_file import check_plot_path, save_figure
 

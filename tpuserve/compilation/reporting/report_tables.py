@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tpuserve.compilation import chips
-from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
+from tpuserve.compilation.reporting.compile_report import Compilation, CompileAdvice, CompileReport
 
 # Headings are broken into lines so that a row fits a terminal of 80 columns.
 _HEADINGS = (

@@ -10,7 +10,7 @@ from tpuserve.compilation.reporting.report_tables import (
     print_errors,
     print_remarks,
 )
-from tpuserve.compilation.train_step.report import StepCompilation, TrainStepReport
+from tpuserve.compilation.train_step.train_step_report import StepCompilation, TrainStepReport
 
 # Headings are broken into lines so that a row fits a terminal of 80 columns.
 _HEADINGS = (

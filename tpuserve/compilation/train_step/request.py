@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from tpuserve.compilation.compiler import WORKER_DIED, Compiler
 from tpuserve.compilation.stats import CompileTarget
 from tpuserve.compilation.train_step import worker
-from tpuserve.compilation.train_step.report import StepCompilation, TrainStepReport
 from tpuserve.compilation.train_step.step import SerializedStep, StepResult
+from tpuserve.compilation.train_step.train_step_report import StepCompilation, TrainStepReport
 from tpuserve.errors import TpuserveError
 
 BuildStep = Callable[[CompileTarget, int], SerializedStep]

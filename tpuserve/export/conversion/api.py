@@ -15,8 +15,8 @@ from tpuserve.export import signature_parity
 from tpuserve.export import warm_up as warm_up_file
 from tpuserve.export.conversion import output, rewriting, source
 from tpuserve.export.conversion.analysis import probing
+from tpuserve.export.conversion.conversion_report import Conversion, ConvertedSignature
 from tpuserve.export.conversion.passes.bfloat16 import to_bfloat16
-from tpuserve.export.conversion.report import Conversion, ConvertedSignature
 from tpuserve.export.conversion.source import Source
 from tpuserve.export.files import proto_size
 from tpuserve.export.tpu.batching import BatchConfig

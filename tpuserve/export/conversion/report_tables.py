@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tpuserve.export.conversion.report import Conversion, ConvertedSignature
+from tpuserve.export.conversion.conversion_report import Conversion, ConvertedSignature
 
 # The table of a signature's ops on the host shows at most this number of ops.
 _MOST_ROWS = 20

@@ -11,11 +11,11 @@ from tpuserve.errors import ExportError
 from tpuserve.export.conversion.analysis import flattening, host_ops, partition, shapes
 from tpuserve.export.conversion.analysis.flattening import FlatGraph
 from tpuserve.export.conversion.analysis.shapes import SignatureShapes
+from tpuserve.export.conversion.conversion_report import BEHIND, FRONT, ConvertedSignature, HostOp
 from tpuserve.export.conversion.passes import outlining
 from tpuserve.export.conversion.passes.ref_variables import replace_ref_variables
 from tpuserve.export.conversion.passes.resource_gathers import replace_resource_gathers
 from tpuserve.export.conversion.passes.tpu_part import TpuPart, extract_part
-from tpuserve.export.conversion.report import BEHIND, FRONT, ConvertedSignature, HostOp
 from tpuserve.export.tpu.batching import BatchConfig
 from tpuserve.graph import pruning
 from tpuserve.graph.graph_walk import find_called_functions

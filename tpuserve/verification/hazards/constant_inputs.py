@@ -6,7 +6,7 @@ from typing import Any
 from tpuserve.graph.references import data_inputs, node_name
 from tpuserve.saved_model import dtypes
 from tpuserve.verification.hazards.node_placement import PlacedNode
-from tpuserve.verification.report import Hazard
+from tpuserve.verification.verification_report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
 # Op → positions of the inputs that must be constants when XLA compiles, because they determine

@@ -10,7 +10,7 @@ from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.verification.hazards import constant_inputs, node_hazards, recompilations
 from tpuserve.verification.hazards.node_placement import PlacedNode
-from tpuserve.verification.report import Comparison, Hazard, VerifiedSignature
+from tpuserve.verification.verification_report import Comparison, Hazard, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals
 
 _SEVERITY_ORDER = {"error": 0, "warning": 1, "note": 2}

@@ -13,7 +13,7 @@ from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
 from tpuserve.stablehlo import xla_kernels
 from tpuserve.tensorflow_internals import op_def_registry
 from tpuserve.verification.hazards.node_placement import PlacedNode
-from tpuserve.verification.report import Hazard
+from tpuserve.verification.verification_report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
 # The largest size in bytes of all constants of a TPU computation. The compiled program contains the

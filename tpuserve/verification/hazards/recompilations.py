@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.verification.hazards.node_placement import PlacedNode
-from tpuserve.verification.report import Hazard
+from tpuserve.verification.verification_report import Hazard
 
 Sizes = tuple[int, ...]
 

@@ -11,7 +11,7 @@ from tpuserve import samples
 from tpuserve.errors import InvalidInput
 from tpuserve.saved_model.signature import Signature
 from tpuserve.verification.inputs import input_casting, npz_inputs, warm_up_inputs
-from tpuserve.verification.report import InputSource
+from tpuserve.verification.verification_report import InputSource
 
 Array = np.ndarray[Any, Any]
 

@@ -24,8 +24,8 @@ from trainer.compat.imports.lazy_module import LazyModule
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import name_collisions
 from trainer.compat.source.paths import OUR_PACKAGES
-from trainer.compat.source.program import UserProgram
 from trainer.compat.source.tf1_packages import Tf1Packages
+from trainer.compat.source.user_program import UserProgram
 
 _CONTRIB = "tensorflow.contrib"
 _OUR_CONTRIB = "trainer.compat.contrib"

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from trainer.compat.source import api_names, guarded_names
 from trainer.compat.source.name_references import NameReference, find_name_references
 from trainer.compat.source.paths import is_library_file
-from trainer.compat.source.program import UserProgram
+from trainer.compat.source.user_program import UserProgram
 
 _V1 = "tensorflow.compat.v1"
 _TPU = ".estimator.tpu."

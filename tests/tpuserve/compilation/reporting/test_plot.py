@@ -10,8 +10,8 @@ from tests.tpuserve.compilation.reports import (
     make_failed_compilation,
     report,
 )
+from tpuserve.compilation.reporting.compile_report import Compilation
 from tpuserve.compilation.reporting.plot import plot
-from tpuserve.compilation.reporting.report import Compilation
 
 pytestmark = pytest.mark.slow
 

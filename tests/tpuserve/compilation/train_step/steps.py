@@ -1,8 +1,8 @@
 """Reports of training steps with hand-written figures."""
 
 from tpuserve.compilation.stats import CompileStats, CompileTarget
-from tpuserve.compilation.train_step.report import StepCompilation, TrainStepReport
 from tpuserve.compilation.train_step.step import StepResult
+from tpuserve.compilation.train_step.train_step_report import StepCompilation, TrainStepReport
 
 V5E = CompileTarget("v5e:2x2", "TPU v5 lite", devices_per_chip=1)
 TPU7X = CompileTarget("tpu7x:2x2x1", "TPU7x", devices_per_chip=2)

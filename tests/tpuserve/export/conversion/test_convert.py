@@ -11,7 +11,7 @@ from tests.tpuserve.export import answers
 from tests.tpuserve.export.conversion import models
 from tpuserve.errors import ExportError
 from tpuserve.export import BatchConfig, WarmUp, convert
-from tpuserve.export.conversion.report import Conversion, ConvertedSignature
+from tpuserve.export.conversion.conversion_report import Conversion, ConvertedSignature
 from tpuserve.saved_model import metagraph
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.compat.source import program, tf1_detection
+from trainer.compat.source import tf1_detection, user_program
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 
@@ -12,7 +12,7 @@ def describe_evidence(directory: Path, **sources: str) -> str | None:
     for name, source in sources.items():
         directory.joinpath(f"{name}.py").write_text(source)
     evidence = tf1_detection.find_tf1_evidence(
-        program.program_from_script(str(directory / "main.py"))
+        user_program.program_from_script(str(directory / "main.py"))
     )
     return (
         None if evidence is None else f"{Path(evidence.file).name}:{evidence.line} {evidence.name}"
@@ -77,7 +77,7 @@ def test_file_with_a_syntax_error_is_skipped(tmp_path: Path) -> None:
 def test_documented_programs_are_written_for_tensorflow_1() -> None:
     for name in ("mnist.py", "mnist_one_shot.py"):
         evidence = tf1_detection.find_tf1_evidence(
-            program.program_from_script(str(PROGRAMS / name))
+            user_program.program_from_script(str(PROGRAMS / name))
         )
         assert evidence is not None
         assert evidence.name == "tensorflow.contrib.tpu.python.tpu.tpu_config"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.trainer.migration import samples
 from tests.trainer.migration.samples import findings_of
-from trainer.migration import report
+from trainer.migration import migration_report
 from trainer.migration.names.classification import NameStatus
 
 
@@ -28,7 +28,7 @@ def test_what_a_program_tries_to_import_is_not_missed(tmp_path: Path) -> None:
 def test_a_module_above_the_script_comes_with_the_path_to_set(tmp_path: Path) -> None:
     samples.write_file(tmp_path, "models/__init__.py", "")
     script = samples.write_file(tmp_path, "models/mnist/main.py", "from models import common")
-    (finding,) = report.analyze_program(script).findings
+    (finding,) = migration_report.analyze_program(script).findings
     assert finding.kind is NameStatus.MISSING
     assert f"PYTHONPATH={tmp_path}" in finding.says
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.migration import samples
-from trainer.migration import report
+from trainer.migration import migration_report
 from trainer.migration.program import package_script, sources
 from trainer.migration.program.package_script import PackageScript
 
@@ -50,7 +50,7 @@ def test_a_module_of_a_package_is_run_from_where_the_package_is(
     samples.write_file(tmp_path, "trainer/model.py", "import tensorflow as tf\ntf.flags\ntf.lites")
     samples.write_file(tmp_path, "trainer/task.py", "import trainer.model\nfrom . import model")
     monkeypatch.chdir(tmp_path)
-    program_report = report.analyze_program(Path("trainer/task.py"))
+    program_report = migration_report.analyze_program(Path("trainer/task.py"))
     assert program_report.command == "tpuserve run -m trainer.task"
     assert [finding.written for finding in program_report.findings] == [
         "tensorflow",
@@ -60,5 +60,6 @@ def test_a_module_of_a_package_is_run_from_where_the_package_is(
 
     monkeypatch.chdir(tmp_path / "trainer")
     assert (
-        report.analyze_program(Path("task.py")).command == "cd .. && tpuserve run -m trainer.task"
+        migration_report.analyze_program(Path("task.py")).command
+        == "cd .. && tpuserve run -m trainer.task"
     )

@@ -4,7 +4,7 @@ import pytest
 
 from tests.trainer.migration import samples
 from tests.trainer.migration.samples import report_of
-from trainer.migration import report
+from trainer.migration import migration_report
 
 HEADER = """
     import sys
@@ -101,5 +101,5 @@ def test_the_main_part_of_an_imported_module_does_not_run(tmp_path: Path) -> Non
     script = samples.write_file(tmp_path, "main.py", "import model\nmodel.run()\n")
     module = "import tensorflow as tf\nif __name__ == '__main__':\n    tf.gone_name\n"
     samples.write_file(tmp_path, "model.py", module)
-    assert report.analyze_program(script).runs
-    assert not report.analyze_program(tmp_path / "model.py").runs
+    assert migration_report.analyze_program(script).runs
+    assert not migration_report.analyze_program(tmp_path / "model.py").runs

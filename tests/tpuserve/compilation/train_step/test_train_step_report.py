@@ -9,9 +9,9 @@ from rich.console import Console
 from tests.tpuserve.compilation.train_step import steps
 from tpuserve.compilation.reporting import plot
 from tpuserve.compilation.stats import CompileTarget
-from tpuserve.compilation.train_step.report import StepCompilation
 from tpuserve.compilation.train_step.report_table import print_report
 from tpuserve.compilation.train_step.step import StepResult
+from tpuserve.compilation.train_step.train_step_report import StepCompilation
 
 
 def print_to_text(*compilations: tuple[CompileTarget, int, StepResult]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.source import program, tf1_detection
+from trainer.compat.source import tf1_detection, user_program
 from trainer.migration import findings, installed_packages
 from trainer.migration.findings import NameFinding
 from trainer.migration.installed_packages import InstalledPackage
@@ -77,7 +77,7 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
     directories: tuple[Path, ...] = (script.resolve().parent, *root)
     evidence: object | None = None
     try:
-        running_program = program.program_from_script(str(script))
+        running_program = user_program.program_from_script(str(script))
     except InvalidSetting:
         # Continue if the script cannot be read, because the report lists the script as a problem.
         # Only the search for names of TensorFlow 1 is left out.
