@@ -386,7 +386,7 @@ class DataPlane(DataPlaneInterface):
 
     def start_profiler(self) -> str:
         """Start TensorFlow's profiler server if it is not running; return its "host:port"."""
-        return profiler.start_server()
+        return profiler.start_profiler_server()
 
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
         """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.

@@ -12,7 +12,7 @@ _EVENT_NAME = "serving"
 _lock = threading.Lock()
 
 
-def start_server() -> str:
+def start_profiler_server() -> str:
     """Start TensorFlow's profiler server if it is not running; return its "host:port"."""
     with _lock:
         return _start_server()

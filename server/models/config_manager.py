@@ -173,7 +173,7 @@ class ModelConfigManager:
         # Wait for the models without holding the lock: a load may be retried for minutes, and
         # another reload must be able to start in the meantime.
         self._source.wait_for_listings(new)
-        self._manager.wait(lambda: all(map(self._is_settled, new)))
+        self._manager.wait(lambda: all(map(self._is_done_loading, new)))
         failed = [name for name in new if not self._manager.matches_aspired(name)]
         if failed:
             raise self._failure(failed, "model")
@@ -339,10 +339,10 @@ class ModelConfigManager:
         if any(self._manager.is_available(name) for name in names):
             return all(self._manager.is_converged(name) or self._has_failed(name) for name in names)
         is_waiting = is_polled and bool(self._models_waited_for())
-        is_settled = self._manager.is_converged if is_polled else self._is_settled
-        return not is_waiting and all(map(is_settled, names))
+        is_done = self._manager.is_converged if is_polled else self._is_done_loading
+        return not is_waiting and all(map(is_done, names))
 
-    def _is_settled(self, name: str) -> bool:
+    def _is_done_loading(self, name: str) -> bool:
         """Return whether no load of a model is in progress.
 
         A failed download that waits for its retry does not count as a load in progress.

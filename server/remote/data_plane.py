@@ -106,10 +106,12 @@ class RemoteDataPlane(DataPlaneInterface):
         number, signature, inputs = self._read_inputs(spec, read_inputs, cancellation)
         timeline.end_decoding()
         options = tuple(output_filter), timeout_ms
-        request = _Request(spec, read_inputs, signature, inputs, options, cancellation, timeline)
+        request = _PredictRequest(
+            spec, read_inputs, signature, inputs, options, cancellation, timeline
+        )
         return self._send(request, number)
 
-    def _send(self, request: "_Request", number: int) -> Pending[Prediction]:
+    def _send(self, request: "_PredictRequest", number: int) -> Pending[Prediction]:
         """Send a Predict request, whose inputs are decoded, to the engine process.
 
         Args:
@@ -129,7 +131,7 @@ class RemoteDataPlane(DataPlaneInterface):
         call = client.start(channel, protocol.PREDICT, values, cancellation, retry)
         return Pending(call, partial(self._finish_prediction, call, request))
 
-    def _finish_prediction(self, call: RemoteCall, request: "_Request") -> Prediction:
+    def _finish_prediction(self, call: RemoteCall, request: "_PredictRequest") -> Prediction:
         """Wait for the answer to a Predict request, and return it."""
         answer = call.finish()
         if isinstance(answer, Prediction):
@@ -141,7 +143,7 @@ class RemoteDataPlane(DataPlaneInterface):
         outputs = call.channel.unpack(outputs)
         return Prediction(request.spec.model, version, timeline.signature, outputs)
 
-    def _send_again(self, request: "_Request") -> Prediction:
+    def _send_again(self, request: "_PredictRequest") -> Prediction:
         """Send a request again, because its signature was outdated, and wait for the answer.
 
         The method asks the engine process for the new signature. It decodes the inputs again if the
@@ -400,7 +402,7 @@ class RemoteDataPlane(DataPlaneInterface):
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
+class _PredictRequest:
     """A Predict request whose inputs are decoded.
 
     Attributes:

@@ -58,7 +58,7 @@ def find_receiver(flag: str, environment: Mapping[str, str]) -> OtlpReceiver | N
     Raises:
       InvalidSetting: a variable has a value that the server cannot use.
     """
-    variables = _Variables(environment)
+    variables = _EnvironmentVariables(environment)
     endpoint, source = (flag, FLAG) if flag else _find_endpoint(variables)
     if not endpoint:
         return None
@@ -80,7 +80,7 @@ def find_receiver(flag: str, environment: Mapping[str, str]) -> OtlpReceiver | N
     )
 
 
-class _Variables:
+class _EnvironmentVariables:
     """The environment variables of OpenTelemetry's exporters over OTLP.
 
     As OpenTelemetry's specification says, an empty variable counts as not set.
@@ -107,7 +107,7 @@ class _Variables:
         return prefix + name, value
 
 
-def _find_endpoint(variables: _Variables) -> tuple[str, str]:
+def _find_endpoint(variables: _EnvironmentVariables) -> tuple[str, str]:
     """Return the URL of the receiver, and the name of the environment variable with the URL.
 
     The URL is "" if no variable names a receiver, or if variables disable traces.

@@ -85,7 +85,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 BASE = "--model_base_path=/models/half"
 
 
-def stand_in(*arguments: str) -> int:
+def run_model_server(*arguments: str) -> int:
     with pytest.raises(SystemExit) as caught:
         command.main(arguments)
     assert isinstance(caught.value.code, int)
@@ -103,7 +103,7 @@ def stand_in(*arguments: str) -> int:
     ],
 )
 def test_truth_is_spelled_in_every_way(runs: Runs, arguments: list[str], is_on: bool) -> None:
-    assert stand_in(*arguments, BASE) == 0
+    assert run_model_server(*arguments, BASE) == 0
     assert CliRunner().invoke(serve, [BASE, *arguments]).exit_code == 0
     assert [setting.enable_batching for setting in runs.settings] == [is_on, is_on]
 
@@ -118,13 +118,13 @@ def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
     arguments.update(predict_route="/p", health_route="/h")
     arguments.update(model_signature_policy="require")
     pairs = [item for name, value in arguments.items() for item in (f"--{name}", value)]
-    assert stand_in(*[f"--{name}={value}" for name, value in arguments.items()]) == 0
-    assert stand_in(*pairs) == 0
+    assert run_model_server(*[f"--{name}={value}" for name, value in arguments.items()]) == 0
+    assert run_model_server(*pairs) == 0
     assert runs.settings[0] == runs.settings[1]
 
 
 def test_stand_in_has_rest_off_and_serve_has_it_on(runs: Runs) -> None:
-    stand_in(BASE)
+    run_model_server(BASE)
     CliRunner().invoke(serve, [BASE])
     assert [setting.rest_api_port for setting in runs.settings] == [0, 8501]
 
@@ -137,7 +137,7 @@ def test_relative_base_path_is_resolved_by_serve_and_refused_by_the_stand_in(
 ) -> None:
     assert CliRunner().invoke(serve, arguments).exit_code == 0
     assert runs.settings == [Settings(Path.cwd() / "models" / "half")]
-    assert stand_in(*arguments) == 255
+    assert run_model_server(*arguments) == 255
     assert "must be an absolute path" in capsys.readouterr().out
 
 
@@ -164,7 +164,7 @@ def test_environment_of_a_cloud_service_sets_flags_that_are_not_given(
         if start == "serve":
             CliRunner().invoke(serve, arguments)
         else:
-            stand_in(*arguments)
+            run_model_server(*arguments)
     from_environment, with_flags = runs.settings
     assert from_environment.model_base_path == Path("/models/half")
     assert from_environment.rest_api_port == 9000
@@ -198,7 +198,7 @@ def test_serve_without_a_base_path_is_refused() -> None:
 def test_stand_in_passes_over_unknown_arguments(
     runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert stand_in("--nonsense=3", BASE, "word") == 0
+    assert run_model_server("--nonsense=3", BASE, "word") == 0
     output = capsys.readouterr().out
     assert output.startswith("unknown argument: --nonsense=3\nunknown argument: word\nusage: ")
     assert runs.settings == [Settings(Path("/models/half"), rest_api_port=0)]
@@ -208,7 +208,7 @@ def test_stand_in_passes_over_unknown_arguments(
 def test_stand_in_shows_its_usage_where_it_cannot_start(
     runs: Runs, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
-    assert stand_in(*arguments) == 255
+    assert run_model_server(*arguments) == 255
     output = capsys.readouterr().out
     assert "usage: tpuserve-model-server\nFlags:\n\t--" in output
     assert all(f"--{name}=" in output for name in flags.FLAGS)
@@ -219,7 +219,7 @@ def test_stand_in_tells_a_failed_start_as_scripts_know_it(
     runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs.error = ModelsNotAvailable("1 servable(s) did not become available: {}")
-    assert stand_in(BASE) == 255
+    assert run_model_server(BASE) == 255
     assert capsys.readouterr().out == (
         "Failed to start server. Error: UNKNOWN: 1 servable(s) did not become available: {}\n"
     )
@@ -228,20 +228,20 @@ def test_stand_in_tells_a_failed_start_as_scripts_know_it(
 def test_stand_in_skips_rest_on_the_port_of_grpc(
     runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert stand_in(BASE, "--port=9000", "--rest_api_port=9000") == 0
+    assert run_model_server(BASE, "--port=9000", "--rest_api_port=9000") == 0
     assert "Skipped exporting HTTP/REST API" in capsys.readouterr().err
     assert runs.settings[0].rest_api_port == 0
 
 
 def test_what_is_no_truth_is_told_with_what_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert stand_in("--enable_batching=maybe", BASE) == 255
+    assert run_model_server("--enable_batching=maybe", BASE) == 255
     output = capsys.readouterr().out
     assert "'--enable_batching': 'maybe' is not a boolean. Give true, false, 1 or 0." in output
 
 
 def test_signals_are_those_of_before_after_the_command(runs: Runs) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    stand_in(BASE)
+    run_model_server(BASE)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -261,7 +261,7 @@ def test_signal_before_anything_is_imported_ends_it_well() -> None:
 def test_version_names_the_server_tensorflow_and_the_api_as_documented(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert stand_in("--version") == 0
+    assert run_model_server("--version") == 0
     output = capsys.readouterr().out
     assert f"TensorFlow ModelServer: {version('tpuserve')} (tpuserve)\n" in output
     assert f"TensorFlow Library: {version('tensorflow')}\n" in output
@@ -277,7 +277,7 @@ def mask_versions(text: str) -> str:
 
 
 def test_flags_without_effect_are_handed_on(runs: Runs) -> None:
-    stand_in(BASE, "--flush_filesystem_caches=false", "--port=1")
+    run_model_server(BASE, "--flush_filesystem_caches=false", "--port=1")
     assert runs.ignored_flags == ["flush_filesystem_caches"]
 
 

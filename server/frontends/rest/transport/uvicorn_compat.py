@@ -117,7 +117,7 @@ def _receives_requests_as_expected() -> bool:
     """
     calls: list[str] = []
 
-    class Recorder(HttpToolsProtocol):  # type: ignore[misc]
+    class CallbackRecorder(HttpToolsProtocol):  # type: ignore[misc]
         def on_message_begin(self) -> None:
             calls.append("begin")
             super().on_message_begin()
@@ -134,7 +134,7 @@ def _receives_requests_as_expected() -> bool:
             calls.append("complete")
             super().on_message_complete()
 
-    protocol = _connect(Recorder)
+    protocol = _connect(CallbackRecorder)
     protocol.data_received(_HEAD)
     first = protocol.cycle
     is_body_awaited = first.more_body
@@ -165,13 +165,13 @@ def _reports_upgrades_as_expected() -> bool:
     """
     offsets: list[Any] = []
 
-    class Recorder(HttpToolsProtocol):  # type: ignore[misc]
+    class UpgradeRecorder(HttpToolsProtocol):  # type: ignore[misc]
         def _unsupported_upgrade_warning(self) -> None:
             error = sys.exc_info()[1]
             assert isinstance(error, httptools.HttpParserUpgrade)
             offsets.append(error.args[0])
 
-    _connect(Recorder).data_received(_UPGRADE + b"further data")
+    _connect(UpgradeRecorder).data_received(_UPGRADE + b"further data")
     return offsets == [len(_UPGRADE)]
 
 
