@@ -24,7 +24,7 @@ LEAST_BYTES = 1 << 20
 logger = logging.getLogger(__name__)
 
 
-class _Variables:
+class _ConstantVariables:
     """The variables that replace large constants; constants of equal value share a variable."""
 
     def __init__(self, least_bytes: int) -> None:
@@ -67,7 +67,7 @@ class _Variables:
         return self._by_value[key].read_value()
 
 
-_active: ContextVar[_Variables | None] = ContextVar("_active", default=None)
+_active: ContextVar[_ConstantVariables | None] = ContextVar("_active", default=None)
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def lifting(least_bytes: int = LEAST_BYTES) -> Iterator[None]:
     Args:
       least_bytes: The size of the smallest constant that becomes a variable.
     """
-    variables = _Variables(least_bytes)
+    variables = _ConstantVariables(least_bytes)
     token = _active.set(variables)
     try:
         yield

@@ -24,7 +24,7 @@ _MAX_CACHED = 256
 
 
 @dataclass(frozen=True)
-class _Module:
+class _ClusterModule:
     exported: Any
     feeds: Sequence[Any]
     variables: Sequence[str]
@@ -66,7 +66,7 @@ class ClusterProgram:
         self._clusters = clusters
         self._translator = StableHloTranslator(graph, platform=devices[0].platform.upper())
         self._cores = [DeviceCore(device, read_variable) for device in devices]
-        self._modules: dict[Any, _Module] = {}
+        self._modules: dict[Any, _ClusterModule] = {}
         # This lock is held while a cluster is translated or compiled: the translation registers
         # functions with TensorFlow, which is not thread-safe.
         self._compile_lock = threading.Lock()
@@ -174,7 +174,7 @@ class ClusterProgram:
             )
         return compiled
 
-    def _translate(self, cluster: XlaCluster, core: DeviceCore) -> _Module:
+    def _translate(self, cluster: XlaCluster, core: DeviceCore) -> _ClusterModule:
         feeds = [
             jax_client.make_array_spec(
                 [size or 0 for size in tensor.shape or ()], tensor.dtype.as_numpy_dtype
@@ -195,7 +195,7 @@ class ClusterProgram:
                 f"the computation {cluster.function} assigns to a variable. Export a model whose "
                 f"signatures only read variables."
             )
-        return _Module(exported, feeds, names)
+        return _ClusterModule(exported, feeds, names)
 
 
 def _variable_names(cluster: XlaCluster) -> list[str]:

@@ -39,12 +39,12 @@ def export_module(
         for shape, element in jax_internals.result_types(parsed)
     ]
 
-    def stand_in(*values: Any) -> Any:
+    def placeholder(*values: Any) -> Any:
         return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
 
     # keep_unused=True: by default, jax.jit removes arguments that a function does not use, and the
-    # placeholder function `stand_in` uses none.
-    exported = jax.export.export(jax.jit(stand_in, keep_unused=True), platforms=(platform,))(
+    # function `placeholder` uses none.
+    exported = jax.export.export(jax.jit(placeholder, keep_unused=True), platforms=(platform,))(
         *arguments
     )
     return dataclasses.replace(

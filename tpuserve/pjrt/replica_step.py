@@ -141,7 +141,7 @@ class ReplicaStep:
         read_before_changes(self._nodes.node)
         for nodes in (self._nodes.node, *(f.node_def for f in self._nodes.library.function)):
             _remove_placement(nodes)
-        self._module: _Module | None = None
+        self._module: _StepModule | None = None
         self._exported: dict[str, Any] = {}
 
     def with_sizes(self, sizes: Sequence[int]) -> "ReplicaStep":
@@ -215,7 +215,7 @@ class ReplicaStep:
             )
         return self._exported[platform]
 
-    def _translate(self) -> "_Module":
+    def _translate(self) -> "_StepModule":
         """Return the step in StableHLO; the first call translates it, and later calls reuse it."""
         if self._module is None:
             specs = [
@@ -247,7 +247,7 @@ class ReplicaStep:
                     text = xla_errors.describe_error(error, self._name, self._line_of)
                     raise UnsupportedOnTpu(f"the step of a replica: {text}") from error
             changed = _find_changed_variables(serialized, len(specs), len(self.results) + 1)
-            self._module = _Module(serialized, changed)
+            self._module = _StepModule(serialized, changed)
         return self._module
 
     def _import_step(
@@ -399,7 +399,7 @@ class ReplicaStep:
 
 
 @dataclass(frozen=True)
-class _Module:
+class _StepModule:
     """A training step, translated to StableHLO.
 
     Attributes:

@@ -17,7 +17,7 @@ from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, find_signature
 
 
-class _Request(NamedTuple):
+class _PredictRecord(NamedTuple):
     """A PredictRequest of an input file.
 
     Attributes:
@@ -125,7 +125,7 @@ def _decode(
     parse: Callable[[bytes], Any],
     signatures: Mapping[str, Signature],
     signature_name: str,
-) -> _Request:
+) -> _PredictRecord:
     where = f"record {number} of {path}"
     try:
         message = parse(record)
@@ -141,7 +141,7 @@ def _decode(
         raise InvalidInput(f"{where} has no inputs. Choose the --input-format of the file.")
     name = message.model_spec.signature_name or signature_name
     signature = find_signature(signatures, name)
-    return _Request(
+    return _PredictRecord(
         number,
         name,
         tuple(message.output_filter) or None,
@@ -186,13 +186,15 @@ def _mark_last(batches: Iterator[InputBatch], end: Position) -> Iterator[InputBa
     yield replace(last, end=end)
 
 
-def _merge_groups(path: str, requests: Sequence[_Request], batch_size: int) -> Iterator[InputBatch]:
+def _merge_groups(
+    path: str, requests: Sequence[_PredictRecord], batch_size: int
+) -> Iterator[InputBatch]:
     """Merge consecutive requests with the same `merge_key` into batches; see `_merge`."""
     for _, group in groupby(requests, key=lambda request: request.merge_key):
         yield from _merge(path, list(group), batch_size)
 
 
-def _merge(path: str, requests: list[_Request], batch_size: int) -> Iterator[InputBatch]:
+def _merge(path: str, requests: list[_PredictRecord], batch_size: int) -> Iterator[InputBatch]:
     """Merge requests of the same signature and shapes into batches of at most `batch_size` rows.
 
     Args:
@@ -210,7 +212,7 @@ def _merge(path: str, requests: list[_Request], batch_size: int) -> Iterator[Inp
     yield _to_batch(path, requests[begin:])
 
 
-def _to_batch(path: str, requests: list[_Request]) -> InputBatch:
+def _to_batch(path: str, requests: list[_PredictRecord]) -> InputBatch:
     first, last = requests[0], requests[-1]
     rows = [request.rows for request in requests if request.rows is not None]
     return InputBatch(

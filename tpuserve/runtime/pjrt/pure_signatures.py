@@ -35,7 +35,7 @@ class PureSignature:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _TensorOrigin:
     """The node or the call of a cluster from which a tensor comes.
 
     Identity ops and calls of other functions between that origin and the tensor are skipped.
@@ -62,7 +62,7 @@ class _ClusterCall:
     """
 
     function: str
-    arguments: Sequence[_Source]
+    arguments: Sequence[_TensorOrigin]
 
 
 class _OtherOpError(Exception):
@@ -123,7 +123,7 @@ class _ClusterSearch:
         self._nodes = {node.name: node for node in graph.node}
         self._clusters, self._fed = clusters, fed
 
-    def find_sources(self, tensors: Iterable[str]) -> list[_Source]:
+    def find_sources(self, tensors: Iterable[str]) -> list[_TensorOrigin]:
         """Return where tensors of the main graph come from.
 
         Args:
@@ -139,12 +139,15 @@ class _ClusterSearch:
             if name not in nodes and name not in self._fed:
                 nodes[name] = self._nodes[name]
                 pending.extend(nodes[name].input)
-        fed = {name: _Source(name) for name in self._fed}
+        fed = {name: _TensorOrigin(name) for name in self._fed}
         return self._resolve_all(nodes, fed, tensors)
 
     def _resolve_all(
-        self, nodes: Mapping[str, Any], arguments: Mapping[str, _Source], tensors: Iterable[str]
-    ) -> list[_Source]:
+        self,
+        nodes: Mapping[str, Any],
+        arguments: Mapping[str, _TensorOrigin],
+        tensors: Iterable[str],
+    ) -> list[_TensorOrigin]:
         """Return where tensors of the main graph, or of the body of a function, come from.
 
         Args:
@@ -156,11 +159,11 @@ class _ClusterSearch:
         Raises:
           _OtherOpError: a node computes something by itself, and not by calling a function.
         """
-        results: dict[str, Sequence[_Source]] = {
+        results: dict[str, Sequence[_TensorOrigin]] = {
             name: [source] for name, source in arguments.items()
         }
 
-        def resolve(tensor: str) -> _Source:
+        def resolve(tensor: str) -> _TensorOrigin:
             name, _, output = skip_identities(tensor, nodes).partition(":")
             if name not in results:
                 node = nodes[name]
@@ -179,7 +182,7 @@ class _ClusterSearch:
                 resolve(node.name)
         return [resolve(tensor) for tensor in tensors]
 
-    def _call(self, node: Any, arguments: Sequence[_Source]) -> Sequence[_Source]:
+    def _call(self, node: Any, arguments: Sequence[_TensorOrigin]) -> Sequence[_TensorOrigin]:
         """Return where the results of a node, which may be a call of a function, come from.
 
         Args:
@@ -187,13 +190,13 @@ class _ClusterSearch:
           arguments: the sources of the node's inputs.
         """
         if node.op not in FUNCTION_CALLS:
-            return [_Source(node.name)]
+            return [_TensorOrigin(node.name)]
         name = node.attr["f"].func.name
         function = self._functions[name]
         if name in self._clusters:
             call = _ClusterCall(name, arguments)
             self.calls.append(call)
-            return [_Source("", call, index) for index in range(len(function.ret))]
+            return [_TensorOrigin("", call, index) for index in range(len(function.ret))]
         signature = function.signature
         return self._resolve_all(
             {inner.name: inner for inner in function.node_def},

@@ -180,7 +180,7 @@ def _variables_dtype(inputs: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Variables:
+class _NormalizationVariables:
     """The parameters of a batch normalization, each a [c] variable for c channels.
 
     Beta is a constant if the layer does not center, and gamma is one if the layer does not scale.
@@ -199,7 +199,7 @@ def _make_variables(
     initializers: Any,
     regularizers: Any,
     gamma_first: bool,
-) -> _Variables:
+) -> _NormalizationVariables:
     """Create the variables of a batch normalization.
 
     Without center, a constant replaces beta. Without scale, a constant replaces gamma.
@@ -237,11 +237,11 @@ def _make_variables(
     else:
         beta, gamma = make_beta(), make_gamma()
     moving_mean = make_average("moving_mean", zeros)
-    return _Variables(beta, gamma, moving_mean, make_average("moving_variance", ones))
+    return _NormalizationVariables(beta, gamma, moving_mean, make_average("moving_variance", ones))
 
 
 def _update_averages(
-    variables: _Variables, moments: Any, training: Any, decay: float, zero_debias: bool
+    variables: _NormalizationVariables, moments: Any, training: Any, decay: float, zero_debias: bool
 ) -> list[Any]:
     """Return the ops that update the moving averages.
 
