@@ -211,7 +211,13 @@ class UnsupportedTensorFlow(TpuserveError, ImportError):
 
 
 class UnsupportedKeras(TpuserveError, ImportError):
-    """The installed version of Keras does not have private names that the package trainer uses."""
+    """The installed version of Keras does not have private names that tpuserve or trainer uses."""
+
+    code = Code.FAILED_PRECONDITION
+
+
+class UnsupportedHttpx(TpuserveError, ImportError):
+    """The installed version of httpx does not have private names that the client uses."""
 
     code = Code.FAILED_PRECONDITION
 

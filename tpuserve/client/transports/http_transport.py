@@ -9,6 +9,7 @@ import httpx
 from tpuserve.client.call import Call, Reply
 from tpuserve.client.retries import Deadline
 from tpuserve.client.transports.deadline_network import DeadlineNetwork
+from tpuserve.client.transports.httpx_internals import set_network_backend
 from tpuserve.client.transports.transport import ConnectionSettings, http_error, too_large_error
 from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError
 
@@ -25,11 +26,7 @@ class HttpTransport:
         self._connection = connection
         self._client = httpx.Client(**_settings(connection))
         self._network = DeadlineNetwork()
-        # Set the network backend in private attributes, because httpx has no argument for it. Also
-        # set it for the transports in `_mounts`, which httpx uses for connections through proxies.
-        for transport in (self._client._transport, *self._client._mounts.values()):
-            if isinstance(transport, httpx.HTTPTransport):
-                transport._pool._network_backend = self._network
+        set_network_backend(self._client, self._network)
         self._requests = _RequestFactory(connection)
 
     def send(self, call: Call, deadline: Deadline) -> Reply:
