@@ -1,19 +1,22 @@
 """Wraps the parts of jax and jaxlib that are not public but are needed to compile StableHLO.
 
-pyproject.toml limits the versions of jax, and `find_missing_parts` checks that the installed
-version has all of these parts. jax is imported only when a function is called.
+pyproject.toml limits the versions of jax, and `check_parts` checks that the installed version has
+all of these parts. `parse_stablehlo`, which comes before the use of the others, calls it. jax is
+imported only when a function is called.
 """
 
+import functools
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.errors import ExtraNotInstalled, UnsupportedOnTpu
 
-# Python module of jax or jaxlib → names of the non-public attributes that this module uses.
+# Python module of jax or jaxlib → names of the non-public attributes that tpuserve uses.
 # `find_missing_parts` checks that they exist.
 _PARTS: Mapping[str, Sequence[str]] = {
+    "jax.experimental.serialize_executable": ("deserialize_and_load", "serialize"),
     "jax.experimental.topologies": ("get_topology_desc",),
     "jax.interpreters.mlir": ("make_ir_context",),
     "jaxlib.mlir.dialects.stablehlo": (
@@ -66,6 +69,23 @@ def find_missing_parts() -> list[str]:
     return missing
 
 
+@functools.cache
+def check_parts() -> None:
+    """Check that the installed jax has all parts that tpuserve uses.
+
+    The check takes less than a millisecond after the import of jax, and runs once in a process.
+
+    Raises:
+      ExtraNotInstalled: parts are missing; the message lists them all.
+    """
+    missing = find_missing_parts()
+    if missing:
+        raise ExtraNotInstalled(
+            f"{describe_versions()} lack {', '.join(missing)}, which tpuserve uses. Install the "
+            f"supported versions: pip install 'tpuserve[pjrt]', or 'tpuserve[tpu]' for a TPU."
+        )
+
+
 def describe_versions() -> str:
     """Return the installed versions of jax, such as "jax 0.10.2 and jaxlib 0.10.2"."""
     packages = ("jax", "jaxlib")
@@ -94,7 +114,9 @@ def parse_stablehlo(module: bytes) -> Any:
 
     Raises:
       UnsupportedOnTpu: the installed jaxlib cannot read the text.
+      ExtraNotInstalled: the installed jax lacks parts that tpuserve uses.
     """
+    check_parts()
     from jax.interpreters import mlir
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo

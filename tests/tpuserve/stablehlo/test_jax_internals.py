@@ -23,6 +23,17 @@ def test_missing_modules_and_attributes_are_named(monkeypatch: pytest.MonkeyPatc
     assert jax_internals.find_missing_parts() == ["json.no_such_function", "no_such_module"]
 
 
+def test_missing_parts_are_reported_before_a_module_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("jax")
+    jax_internals.check_parts.cache_clear()
+    monkeypatch.setattr(jax_internals, "_PARTS", {"json": ("no_such_function",)})
+    message = r"jax \S+ and jaxlib \S+ lack json.no_such_function, which .* 'tpuserve\[pjrt\]'"
+    with pytest.raises(ExtraNotInstalled, match=message):
+        jax_internals.parse_stablehlo(b"module {}")
+
+
 class PoolOfAnotherJax:
     """Stands in for a pool of workers whose jax lacks a part that compilation uses."""
 
