@@ -1,14 +1,16 @@
 """Gives access to the private functions, classes and attributes of TensorFlow that tpuserve uses.
 
 No other module of tpuserve imports from `tensorflow.python` or touches a private attribute of a
-TensorFlow object. A new TensorFlow version may change these names without notice.
-`check_tensorflow_internals` checks that the installed version has all of them.
+TensorFlow object. A new TensorFlow version may change these names without notice. A missing name
+raises an error with the installed version when it is first used. `check_tensorflow_internals`
+checks all names; only tests call it, because it creates a session.
 
 Importing this module does not import TensorFlow: a name is resolved when it is first used.
 """
 
 import importlib
 import importlib.metadata
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from tpuserve.errors import UnsupportedTensorFlow
 # Name that this module offers → the TensorFlow module that defines the object, and the attribute of
 # that module. An empty attribute stands for the module itself.
 _NAMES: dict[str, tuple[str, str]] = {
+    "AtomicFunction": ("eager.polymorphic_function.atomic_function", "AtomicFunction"),
     "CapturableResource": ("trackable.resource", "CapturableResource"),
     "ClassificationOutput": ("saved_model.model_utils.export_output", "ClassificationOutput"),
     "ConcreteFunction": (
@@ -32,6 +35,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "autograph_context": ("autograph.core.ag_ctx", ""),
     "autograph_parser": ("autograph.pyct.parser", ""),
     "c_api": ("client.pywrap_tf_session", ""),
+    "constant_value": ("framework.tensor_util", "constant_value"),
     "cpp_shape_inference_pb2": ("framework.cpp_shape_inference_pb2", ""),
     "deprecation": ("util.deprecation", ""),
     "eager_context": ("eager.context", ""),
@@ -54,9 +58,13 @@ _NAMES: dict[str, tuple[str, str]] = {
     "tpu_functional": ("tpu.functional", ""),
     "tpu_ops": ("tpu.ops.tpu_ops", ""),
 }
-# Key of _NAMES for a whole TensorFlow module → the attributes of the module that tpuserve
-# uses. check_tensorflow_internals checks that they exist.
-_MODULE_ATTRIBUTES = {
+# Key of _NAMES → the attributes of the module or class that tpuserve uses. They are checked when
+# the module or class is imported.
+_MODULE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "ConcreteFunction": ("from_func_graph",),
+    "autograph_api": ("tf_convert",),
+    "autograph_context": ("ControlStatusCtx", "Status"),
+    "autograph_parser": ("parse_entity",),
     "c_api": (
         "TF_DeleteBuffer",
         "TF_DeleteImportGraphDefOptions",
@@ -73,17 +81,34 @@ _MODULE_ATTRIBUTES = {
         "TF_NewImportGraphDefOptions",
         "TF_Output",
     ),
+    "cpp_shape_inference_pb2": ("CppShapeInferenceResult",),
     "deprecation": ("_PRINT_DEPRECATION_WARNINGS",),
+    "eager_context": ("context", "eager_mode"),
+    "fingerprinting_utils": ("write_fingerprint",),
+    "gen_batch_ops": ("batch_function",),
+    "handle_data_util": ("set_handle_data",),
+    "kernels": ("get_all_registered_kernels",),
     "op_def_registry": ("get",),
     "ops": ("dismantle_graph",),
     "saved_model_loader": ("parse_saved_model",),
+    "saved_model_save": ("export_meta_graph", "save_and_return_nodes"),
     "tensor_util": ("MakeNdarray", "make_tensor_proto"),
+    "tpu_function": ("get_tpu_context",),
+    "tpu_functional": ("TPUPartitionedCall",),
+    "tpu_ops": ("tpu_ordinal_selector",),
 }
-_SESSION_ATTRIBUTES = ("_call_tf_sessionrun", "_config", "_make_callable_from_options")
-_GRAPH_ATTRIBUTES = ("_c_graph", "_create_op_internal", "_functions", "_get_function")
-_TENSOR_ATTRIBUTES = ("_as_tf_output",)
-_DTYPE_ATTRIBUTES = ("_is_ref_dtype",)
-_TRACKABLE_ATTRIBUTES = ("_trackable_children",)
+# Public name of a TensorFlow class → the private attributes of its objects that tpuserve uses.
+# `check_tensorflow_internals` checks that they exist.
+_OBJECT_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "AtomicFunction": ("_cached_graph",),
+    "tf.DType": ("_is_ref_dtype",),
+    "tf.Graph": ("_c_graph", "_create_op_internal", "_functions", "_get_function"),
+    "tf.Module": ("_trackable_children",),
+    "tf.Tensor": ("_as_tf_output",),
+    "tf.compat.v1.Session": ("_call_tf_sessionrun", "_config", "_make_callable_from_options"),
+    "tf.compat.v1.saved_model.Builder": ("_saved_model",),
+    "tf.function": ("_autograph",),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -91,28 +116,37 @@ def __getattr__(name: str) -> Any:
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module_name, attribute = _NAMES[name]
-    value = import_private_name(f"tensorflow.python.{module_name}", attribute)
+    value = import_private_name(
+        f"tensorflow.python.{module_name}", attribute, used=_MODULE_ATTRIBUTES.get(name, ())
+    )
     globals()[name] = value
     return value
 
 
-def import_private_name(module_name: str, attribute: str, package: str = "tpuserve") -> Any:
+def import_private_name(
+    module_name: str, attribute: str, package: str = "tpuserve", used: Iterable[str] = ()
+) -> Any:
     """Import a private name of TensorFlow.
 
     Args:
       module_name: the full name of the TensorFlow module.
       attribute: the attribute of the module to return; '' for the module itself.
       package: the package that uses the name, for the error text.
+      used: the attributes that the package uses of the returned object.
 
     Raises:
-      UnsupportedTensorFlow: the installed TensorFlow lacks the name.
+      UnsupportedTensorFlow: the installed TensorFlow lacks the name or one of the attributes.
     """
+    name = f"{module_name}.{attribute}".rstrip(".")
     try:
         module = importlib.import_module(module_name)
-        return getattr(module, attribute) if attribute else module
+        value = getattr(module, attribute) if attribute else module
     except (ImportError, AttributeError) as error:
-        name = f"{module_name}.{attribute}".rstrip(".")
         raise unsupported_tensorflow([name], package) from error
+    missing = list_missing_attributes(name, value, used)
+    if missing:
+        raise unsupported_tensorflow(missing, package)
+    return value
 
 
 def make_session_callable(session: Any, options: Any) -> Any:
@@ -188,6 +222,27 @@ def replace_created_ops(graph: Any, replace: Callable[[str, Any], Any]) -> None:
     setattr(graph, "_create_op_internal", create_or_replace)  # noqa: B010
 
 
+def get_traced_graph(function: Any) -> Any:
+    """Return the FuncGraph from which a function of `get_graph_functions` was made.
+
+    Returns:
+      The FuncGraph; None if the function was read from a file or made by TensorFlow 1's Defun.
+    """
+    if not isinstance(function, __getattr__("AtomicFunction")):
+        return None
+    return get_private_attribute(function, "_cached_graph")
+
+
+def get_saved_model(builder: Any) -> Any:
+    """Return the SavedModel message that a `tf.compat.v1.saved_model.Builder` writes."""
+    return get_private_attribute(builder, "_saved_model")
+
+
+def uses_autograph(function: Any) -> bool:
+    """Return whether a `tf.function` was created with autograph=True."""
+    return bool(get_private_attribute(function, "_autograph"))
+
+
 def get_tensor_output(tensor: Any) -> Any:
     """Return the TF_Output, the handle of the C API, of a tensor in a graph."""
     return get_private_attribute(tensor, "_as_tf_output")()
@@ -211,33 +266,55 @@ def check_tensorflow_internals() -> None:
     Raises:
       UnsupportedTensorFlow: names are missing; the message lists them all.
     """
-    import tensorflow as tf
-
     missing: list[str] = []
-    for name in _NAMES:
+    for name, (module_name, attribute) in _NAMES.items():
+        path = f"tensorflow.python.{module_name}"
         try:
-            value = __getattr__(name)
+            value = import_private_name(path, attribute)
         except UnsupportedTensorFlow:
-            missing.append(f"tensorflow.python.{'.'.join(_NAMES[name])}".rstrip("."))
+            missing.append(f"{path}.{attribute}".rstrip("."))
         else:
-            attributes = _MODULE_ATTRIBUTES.get(name, ())
-            missing += [
-                f"{name}.{attribute}" for attribute in attributes if not hasattr(value, attribute)
-            ]
-    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
-        objects = {
-            "tf.compat.v1.Session": (session, _SESSION_ATTRIBUTES),
-            "tf.Graph": (graph, _GRAPH_ATTRIBUTES),
-            "tf.Tensor": (tf.constant(1), _TENSOR_ATTRIBUTES),
-            "tf.DType": (tf.float32, _DTYPE_ATTRIBUTES),
-            "tf.Module": (tf.Module(), _TRACKABLE_ATTRIBUTES),
-        }
-        for kind, (value, attributes) in objects.items():
-            missing += [
-                f"{kind}.{attribute}" for attribute in attributes if not hasattr(value, attribute)
-            ]
+            missing += list_missing_attributes(name, value, _MODULE_ATTRIBUTES.get(name, ()))
+    for name, value in _make_objects().items():
+        missing += list_missing_attributes(name, value, _OBJECT_ATTRIBUTES[name])
     if missing:
         raise unsupported_tensorflow(missing)
+
+
+def _make_objects() -> dict[str, Any]:
+    """Make an object of each class in `_OBJECT_ATTRIBUTES`: name of the class → object."""
+    import tensorflow as tf
+
+    function = tf.function(lambda x: x)
+    called = tf.function(lambda x: function(x)).get_concrete_function(tf.TensorSpec([])).graph
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        tf.Graph().as_default() as graph,
+        tf.compat.v1.Session() as session,
+    ):
+        return {
+            "AtomicFunction": next(iter(get_graph_functions(called).values())),
+            "tf.DType": tf.float32,
+            "tf.Graph": graph,
+            "tf.Module": tf.Module(),
+            "tf.Tensor": tf.constant(1),
+            "tf.compat.v1.Session": session,
+            "tf.compat.v1.saved_model.Builder": tf.compat.v1.saved_model.Builder(
+                f"{directory}/model"
+            ),
+            "tf.function": function,
+        }
+
+
+def list_missing_attributes(name: str, value: Any, attributes: Iterable[str]) -> list[str]:
+    """Return the attributes that an object lacks, each as "NAME.ATTRIBUTE".
+
+    Args:
+      name: the name of the object.
+      value: the object.
+      attributes: the attributes to check.
+    """
+    return [f"{name}.{attribute}" for attribute in attributes if not hasattr(value, attribute)]
 
 
 def get_private_attribute(value: Any, attribute: str, package: str = "tpuserve") -> Any:

@@ -61,6 +61,15 @@ def test_missing_name_is_reported_with_the_version_of_tensorflow(
 
 
 @pytest.mark.slow
+def test_missing_attribute_of_a_module_is_reported_when_the_module_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(tensorflow_internals._MODULE_ATTRIBUTES, "kernels", ("gone",))
+    with pytest.raises(UnsupportedTensorFlow, match=r"uses: \S+framework\.kernels\.gone\. Install"):
+        tensorflow_internals.__getattr__("kernels")
+
+
+@pytest.mark.slow
 def test_missing_attribute_of_an_object_is_reported() -> None:
     with pytest.raises(UnsupportedTensorFlow, match=r"object\._c_graph"):
         tensorflow_internals.get_c_graph(object())

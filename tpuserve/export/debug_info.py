@@ -192,7 +192,7 @@ def _function_graph(scope: Any, name: str) -> Any:
     # Do not rebuild a graph from the FunctionDef: its operations would have no tracebacks of the
     # user's code.
     function = tensorflow_internals.get_graph_functions(scope).get(name)
-    return getattr(function, "_cached_graph", None)
+    return tensorflow_internals.get_traced_graph(function)
 
 
 def _find_user_line(operation: Any) -> SourceLine | None:

@@ -18,6 +18,7 @@ from tpuserve.export.files.atomic_directory import AtomicDirectory
 from tpuserve.export.metagraph_spec import MetagraphSpec
 from tpuserve.export.warm_up import WarmUp
 from tpuserve.tags import TagSet
+from tpuserve.tensorflow_internals import get_saved_model
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class SavedModelWriter:
             raise ExportError("no metagraph was written. Add one before leaving the writer.")
         self._builder.save(as_text=self._as_text)
         if self._warm_up is not None:
-            metagraphs = self._builder._saved_model.meta_graphs
+            metagraphs = get_saved_model(self._builder).meta_graphs
             count = warm_up.write_warm_up_file(self._target.path, metagraphs, self._warm_up)
             logger.info("wrote %d warm-up records", count)
         debug_info.write_debug_info(self._target.path, self._lines)

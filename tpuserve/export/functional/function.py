@@ -10,7 +10,12 @@ import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidSetting, TpuserveError
 from tpuserve.export.functional.callable_model import CallableModel
-from tpuserve.tensorflow_internals import autograph_api, autograph_context, autograph_parser
+from tpuserve.tensorflow_internals import (
+    autograph_api,
+    autograph_context,
+    autograph_parser,
+    uses_autograph,
+)
 
 _USE_TPU = "use_tpu"
 
@@ -84,7 +89,8 @@ class FunctionModel(CallableModel):
         # Call the Python function of a tf.function directly. A call of the tf.function would create
         # a separate function in the graph, but TensorFlow requires that outside-compiled ops are in
         # the graph of the TPU computation itself.
-        if getattr(self._polymorphic, "_autograph", True) and _has_source(function):
+        is_converted = self._polymorphic is None or uses_autograph(self._polymorphic)
+        if is_converted and _has_source(function):
             context = autograph_context.ControlStatusCtx(status=autograph_context.Status.ENABLED)
             function = autograph_api.tf_convert(function, context)
         try:

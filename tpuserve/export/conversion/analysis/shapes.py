@@ -14,7 +14,7 @@ from tpuserve.export.conversion.analysis import constants
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import Node, Value
 from tpuserve.saved_model import dtypes
-from tpuserve.tensorflow_internals import tensor_util
+from tpuserve.tensorflow_internals import constant_value
 
 _TABLES = ("HashTableV2", "MutableHashTableV2")
 
@@ -61,7 +61,7 @@ class Inference:
         """
         with self._tensor(value).graph.as_default():
             try:
-                return tensor_util.constant_value(self._tensor(value))
+                return constant_value(self._tensor(value))
             except (TypeError, ValueError, NotImplementedError):
                 return None
 
