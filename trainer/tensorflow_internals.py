@@ -2,8 +2,9 @@
 
 No other module of trainer imports from `tensorflow.python`, except `trainer.compat.contrib`, which
 re-exports old names. A new TensorFlow version may change its private names without notice, so one
-module holds all of these names, and `check_tensorflow_internals` checks that the installed version
-has them.
+module holds all of these names. A missing name raises an error with the installed version when it
+is first used. `check_tensorflow_internals` checks all names; only tests call it, because it creates
+objects.
 
 Importing this module does not import TensorFlow: a name is resolved at its first use.
 """
@@ -11,10 +12,11 @@ Importing this module does not import TensorFlow: a name is resolved at its firs
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tpuserve import tensorflow_internals
 from tpuserve.errors import UnsupportedTensorFlow
 from tpuserve.tensorflow_internals import (
-    get_private_attribute,
     import_private_name,
+    list_missing_attributes,
     unsupported_tensorflow,
 )
 
@@ -102,20 +104,28 @@ _NAMES: dict[str, tuple[str, str]] = {
     "warm_starting_util": ("tensorflow.python.training.warm_starting_util", ""),
     "while_v2": ("tensorflow.python.ops.while_v2", ""),
 }
-# Name in `_NAMES` of a TensorFlow module → the attributes of this module that trainer uses.
-# `check_tensorflow_internals` checks that they exist.
-_MODULE_ATTRIBUTES = {
+# Name in `_NAMES` of a TensorFlow module → the attributes of this module that trainer uses. They
+# are checked when the module is imported.
+_MODULE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "autograph_util": ("py_func_from_autograph",),
     "checkpoint_utils": ("_set_checkpoint_initializer",),
     "control_flow_ops": ("XLAControlFlowContext",),
     "control_flow_util": ("GetContainingWhileContext", "GraphOrParentsInXlaContext"),
     "defined_function": ("_from_definition",),
     "deprecation": ("silence",),
     "device_assignment": ("DeviceAssignment", "device_assignment"),
+    "eager_context": ("eager_mode",),
     "evaluation": ("_StopAfterNEvalsHook", "_get_or_create_eval_step"),
     "feature_column_v2": ("FeatureTransformationCache",),
     "gen_xla_ops": ("xla_replica_id",),
     "graph_io": ("text_format",),
-    "model_utils": ("EXPORT_TAG_MAP", "build_all_signature_defs", "export_outputs_for_mode"),
+    "model_utils": (
+        "EXPORT_TAG_MAP",
+        "ExportOutput",
+        "build_all_signature_defs",
+        "export_outputs_for_mode",
+        "get_export_outputs",
+    ),
     "module_wrapper": ("_PER_MODULE_WARNING_LIMIT",),
     "monitored_session": ("_MonitoredSession",),
     "nest": (
@@ -126,7 +136,7 @@ _MODULE_ATTRIBUTES = {
         "pack_sequence_as",
     ),
     "saved_model_builder": ("SavedModelBuilder",),
-    "script_ops": ("_py_funcs",),
+    "script_ops": ("EagerFunc", "_py_funcs"),
     "session_interface": ("SessionInterface",),
     "summary_ops_v2": ("summary_writer_initializer_op",),
     "tensor_util": ("constant_value",),
@@ -134,7 +144,12 @@ _MODULE_ATTRIBUTES = {
     "tpu_cluster_resolver": ("TPUClusterResolver",),
     "tpu_feed": ("partition_or_replicate_on_host", "tag_sharding_attribute_for_dequeued_tensors"),
     "tpu_feature_column": ("_TPUEmbeddingColumn", "_TPUSharedEmbeddingColumn", "_TPU_FC_TO_SCOPE"),
-    "tpu_feature_column_v2": ("_TPUEmbeddingColumnV2", "_TPUSharedEmbeddingColumnV2"),
+    "tpu_feature_column_v2": (
+        "_TPUDeviceSpecificEmbeddingColumnV2",
+        "_TPUEmbeddingColumnV2",
+        "_TPUSharedDeviceSpecificEmbeddingColumnV2",
+        "_TPUSharedEmbeddingColumnV2",
+    ),
     "tpu_function": ("get_tpu_context", "tpu_shard_context"),
     "tpu_ops": (
         "configure_distributed_tpu",
@@ -152,30 +167,44 @@ _MODULE_ATTRIBUTES = {
     "warm_starting_util": ("warm_start",),
     "while_v2": ("while_loop",),
 }
-# Public name of a TensorFlow class → the private attributes of its objects that trainer uses.
+# Name of a TensorFlow class → the private attributes of its objects that trainer uses.
 # `check_tensorflow_internals` checks that they exist.
-_OBJECT_ATTRIBUTES = {
+_OBJECT_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "EagerFunc": ("_func",),
+    "FuncRegistry": ("_funcs",),
+    "StopAfterNEvalsHook": ("_set_evals_completed_tensor",),
     "tf.DType": ("_is_ref_dtype",),
-    "tf.Graph": ("_add_function",),
+    "tf.Graph": ("_add_function", "_create_op_internal"),
     "tf.Operation": (
         "_add_control_input",
         "_add_control_inputs",
         "_get_control_flow_context",
+        "_id",
         "_set_attr",
         "_set_func_attr",
         "_update_input",
     ),
-    "tf.compat.v1.train.CheckpointSaverHook": ("_listeners", "_saver"),
-    "tf.compat.v1.train.LoggingTensorHook": ("_tensors",),
-    "tf.compat.v1.train.NanTensorHook": ("_loss_tensor",),
-    "tf.compat.v1.train.Optimizer": (
+    "tf.Tensor": ("_handle_data",),
+    "tf.Variable": ("_save_slice_info", "_shared_name"),
+    "tf.compat.v1.tpu.CrossShardOptimizer": ("_opt", "_reduction"),
+    "tf.compat.v1.tpu.experimental.embedding_column": (
+        "_embedding_lookup_device",
+        "_tensor_core_shape",
+    ),
+    "tf.compat.v1.train.AdamOptimizer": ("_lr",),
+    "tf.compat.v1.train.CheckpointSaverHook": ("_listeners", "_saver", "_set_steps_per_run"),
+    "tf.compat.v1.train.GradientDescentOptimizer": (
         "_deferred_slot_restorations",
+        "_learning_rate",
         "_non_slot_dict",
         "_slots",
     ),
+    "tf.compat.v1.train.LoggingTensorHook": ("_tensors",),
+    "tf.compat.v1.train.NanTensorHook": ("_loss_tensor",),
     "tf.compat.v1.train.Saver": ("_is_built", "_var_list"),
     "tf.compat.v1.train.Scaffold": ("_saver",),
     "tf.compat.v1.train.StopAtStepHook": ("_last_step",),
+    "tf.distribute.cluster_resolver.TPUClusterResolver": ("_cloud_tpu_client",),
 }
 
 
@@ -186,15 +215,48 @@ def __getattr__(name: str) -> Any:
     """
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = import_private_name(*_NAMES[name], package=_PACKAGE)
+    value = import_private_name(
+        *_NAMES[name], package=_PACKAGE, used=_MODULE_ATTRIBUTES.get(name, ())
+    )
     globals()[name] = value
     return value
 
 
+def get_private_attribute(value: Any, attribute: str) -> Any:
+    """Return a private attribute of a TensorFlow object.
+
+    Raises:
+      UnsupportedTensorFlow: the object lacks the attribute.
+    """
+    return tensorflow_internals.get_private_attribute(value, attribute, _PACKAGE)
+
+
+def set_private_attribute(value: Any, attribute: str, replacement: Any) -> None:
+    """Replace the value of a private attribute of a TensorFlow object.
+
+    Raises:
+      UnsupportedTensorFlow: the object lacks the attribute.
+    """
+    get_private_attribute(value, attribute)
+    setattr(value, attribute, replacement)
+
+
+def find_private_attribute(value: Any, attribute: str, default: Any = None) -> Any:
+    """Return a private attribute that only some objects of a kind have.
+
+    The attribute must be in `_OBJECT_ATTRIBUTES`, so that a test checks that TensorFlow has it.
+
+    Args:
+      value: the object.
+      attribute: the name of the attribute.
+      default: the result if the object does not have the attribute.
+    """
+    return getattr(value, attribute, default)
+
+
 def set_scaffold_saver(scaffold: Any, saver: Any) -> None:
     """Replace the saver of an existing tf.compat.v1.train.Scaffold."""
-    get_private_attribute(scaffold, "_saver", _PACKAGE)
-    scaffold._saver = saver
+    set_private_attribute(scaffold, "_saver", saver)
 
 
 def get_saver_variables(saver: Any) -> Any:
@@ -204,27 +266,28 @@ def get_saver_variables(saver: Any) -> Any:
       A dict name → variable, or a list of variables; None for a Saver that was created from a
       SaverDef.
     """
-    return get_private_attribute(saver, "_var_list", _PACKAGE)
+    return get_private_attribute(saver, "_var_list")
 
 
 def get_hook_saver(hook: Any) -> Any:
     """Return the Saver of a CheckpointSaverHook; None if the hook was created without one."""
-    return get_private_attribute(hook, "_saver", _PACKAGE)
+    return get_private_attribute(hook, "_saver")
 
 
 def is_saver_built(saver: Any) -> bool:
     """Return whether a Saver has added its ops to a graph."""
-    return bool(get_private_attribute(saver, "_is_built", _PACKAGE))
+    return bool(get_private_attribute(saver, "_is_built"))
 
 
 def reset_saver(saver: Any) -> None:
     """Reset a Saver that has added its ops to a graph, so that it can add them to another graph."""
-    saver.saver_def, saver._is_built = None, False
+    saver.saver_def = None
+    set_private_attribute(saver, "_is_built", False)
 
 
 def add_saving_listeners(hook: Any, listeners: Iterable[Any]) -> None:
     """Add CheckpointSaverListeners to an existing CheckpointSaverHook."""
-    get_private_attribute(hook, "_listeners", _PACKAGE).extend(listeners)
+    get_private_attribute(hook, "_listeners").extend(listeners)
 
 
 def get_stop_step(hook: Any) -> int | None:
@@ -233,7 +296,7 @@ def get_stop_step(hook: Any) -> int | None:
     Returns:
       The step; None if the hook was created with num_steps, and its session does not exist yet.
     """
-    step: int | None = get_private_attribute(hook, "_last_step", _PACKAGE)
+    step: int | None = get_private_attribute(hook, "_last_step")
     return step
 
 
@@ -248,26 +311,15 @@ def check_tensorflow_internals() -> None:
     missing: list[str] = []
     for name, path in _NAMES.items():
         try:
-            value = __getattr__(name)
+            value = import_private_name(*path)
         except UnsupportedTensorFlow:
             missing.append(".".join(path).rstrip("."))
         else:
-            missing += _missing_attributes(name, value, _MODULE_ATTRIBUTES.get(name, ()))
+            missing += list_missing_attributes(name, value, _MODULE_ATTRIBUTES.get(name, ()))
     for name, value in _make_objects().items():
-        missing += _missing_attributes(name, value, _OBJECT_ATTRIBUTES[name])
+        missing += list_missing_attributes(name, value, _OBJECT_ATTRIBUTES[name])
     if missing:
         raise unsupported_tensorflow(missing, _PACKAGE)
-
-
-def _missing_attributes(name: str, value: Any, attributes: Iterable[str]) -> list[str]:
-    """Return the attributes that an object lacks, each as "NAME.ATTRIBUTE".
-
-    Args:
-      name: the name of the object.
-      value: the object.
-      attributes: the attributes to check.
-    """
-    return [f"{name}.{attribute}" for attribute in attributes if not hasattr(value, attribute)]
 
 
 def _make_objects() -> dict[str, Any]:
@@ -278,22 +330,50 @@ def _make_objects() -> dict[str, Any]:
     """
     import tensorflow as tf
 
-    v1_train = tf.compat.v1.train
+    v1 = tf.compat.v1
+    evaluation, script_ops = __getattr__("evaluation"), __getattr__("script_ops")
+    eager_tensor = tf.constant(1)
     with tf.Graph().as_default() as graph:
         loss = tf.constant(1.0)
-        variable = tf.compat.v1.get_variable("variable", [])
-        logging_hook = v1_train.LoggingTensorHook([loss], every_n_iter=1)
+        variable = v1.get_variable("variable", [])
+        sgd = v1.train.GradientDescentOptimizer(0.1)
         return {
+            "EagerFunc": script_ops.EagerFunc(lambda: None, [], False),
+            "FuncRegistry": script_ops._py_funcs,
+            "StopAfterNEvalsHook": evaluation._StopAfterNEvalsHook(1),
             "tf.DType": loss.dtype,
             "tf.Graph": graph,
             "tf.Operation": loss.op,
-            "tf.compat.v1.train.CheckpointSaverHook": v1_train.CheckpointSaverHook(
+            "tf.Tensor": eager_tensor,
+            "tf.Variable": variable,
+            "tf.compat.v1.tpu.CrossShardOptimizer": v1.tpu.CrossShardOptimizer(sgd),
+            "tf.compat.v1.tpu.experimental.embedding_column": _make_embedding_column(),
+            "tf.compat.v1.train.AdamOptimizer": v1.train.AdamOptimizer(),
+            "tf.compat.v1.train.CheckpointSaverHook": v1.train.CheckpointSaverHook(
                 "", save_steps=1
             ),
-            "tf.compat.v1.train.LoggingTensorHook": logging_hook,
-            "tf.compat.v1.train.NanTensorHook": v1_train.NanTensorHook(loss),
-            "tf.compat.v1.train.Optimizer": v1_train.GradientDescentOptimizer(0.1),
-            "tf.compat.v1.train.Saver": v1_train.Saver([variable]),
-            "tf.compat.v1.train.Scaffold": v1_train.Scaffold(),
-            "tf.compat.v1.train.StopAtStepHook": v1_train.StopAtStepHook(last_step=1),
+            "tf.compat.v1.train.GradientDescentOptimizer": sgd,
+            "tf.compat.v1.train.LoggingTensorHook": v1.train.LoggingTensorHook(
+                [loss], every_n_iter=1
+            ),
+            "tf.compat.v1.train.NanTensorHook": v1.train.NanTensorHook(loss),
+            "tf.compat.v1.train.Saver": v1.train.Saver([variable]),
+            "tf.compat.v1.train.Scaffold": v1.train.Scaffold(),
+            "tf.compat.v1.train.StopAtStepHook": v1.train.StopAtStepHook(last_step=1),
+            "tf.distribute.cluster_resolver.TPUClusterResolver": (
+                tf.distribute.cluster_resolver.TPUClusterResolver("local")
+            ),
         }
+
+
+def _make_embedding_column() -> Any:
+    """Return a feature column that is looked up in a table on the TensorCore."""
+    import tensorflow as tf
+
+    with __getattr__("deprecation").silence():
+        return tf.compat.v1.tpu.experimental.embedding_column(
+            tf.feature_column.categorical_column_with_identity("column", 1),
+            1,
+            tensor_core_shape=[None, 1],
+            embedding_lookup_device="tpu_tensor_core",
+        )

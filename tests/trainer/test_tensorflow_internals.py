@@ -67,3 +67,14 @@ def test_missing_names_are_reported_with_the_version_of_tensorflow(
 def test_missing_attribute_of_an_object_is_reported() -> None:
     with pytest.raises(UnsupportedTensorFlow, match=r"object\._last_step"):
         tensorflow_internals.get_stop_step(object())
+    with pytest.raises(UnsupportedTensorFlow, match=r"that trainer uses: object\._saver"):
+        tensorflow_internals.set_scaffold_saver(object(), None)
+
+
+@pytest.mark.slow
+def test_missing_attribute_of_a_module_is_reported_when_the_module_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(tensorflow_internals._MODULE_ATTRIBUTES, "tpu_ops", ("gone",))
+    with pytest.raises(UnsupportedTensorFlow, match=r"trainer uses: \S+tpu_ops\.gone\. Install"):
+        tensorflow_internals.__getattr__("tpu_ops")

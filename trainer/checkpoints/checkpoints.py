@@ -6,7 +6,11 @@ import tensorflow as tf
 
 from tpuserve.errors import CheckpointMismatch, CheckpointNotFound
 from trainer.config.run_config import RunConfig
-from trainer.tensorflow_internals import get_saver_variables, set_scaffold_saver
+from trainer.tensorflow_internals import (
+    get_private_attribute,
+    get_saver_variables,
+    set_scaffold_saver,
+)
 
 GLOBAL_STEP = "global_step"
 
@@ -184,9 +188,10 @@ def _saved_name(saveable: Any) -> str:
 
     For a partition of a partitioned variable, this is the name of the whole variable.
     """
-    slice_info = getattr(saveable, "_save_slice_info", None)
-    if slice_info is not None:
-        return str(slice_info.full_name)
+    if isinstance(saveable, tf.Variable):
+        slice_info = get_private_attribute(saveable, "_save_slice_info")
+        if slice_info is not None:
+            return str(slice_info.full_name)
     return str(saveable.op.name if hasattr(saveable, "op") else saveable.name)
 
 

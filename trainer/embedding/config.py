@@ -16,7 +16,11 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.graph.row_sharding import DIV, STRATEGIES
 from trainer.config.namedtuple_compat import NamedTupleMixin
 from trainer.embedding.optimization_parameters import OptimizationParameters
-from trainer.tensorflow_internals import tpu_feature_column, tpu_feature_column_v2
+from trainer.tensorflow_internals import (
+    get_private_attribute,
+    tpu_feature_column,
+    tpu_feature_column_v2,
+)
 
 # The names of the classes that choose an optimizer, for error messages.
 _PARAMETERS = (
@@ -395,5 +399,11 @@ def _is_other_column(column: Any) -> bool:
 
 
 def _is_on_tensor_core(column: Any) -> bool:
-    device = getattr(column, "_embedding_lookup_device", None)
+    types = (
+        tpu_feature_column_v2._TPUDeviceSpecificEmbeddingColumnV2,
+        tpu_feature_column_v2._TPUSharedDeviceSpecificEmbeddingColumnV2,
+    )
+    if not isinstance(column, types):
+        return False
+    device = get_private_attribute(column, "_embedding_lookup_device")
     return getattr(device, "name", None) == "TPU_TENSOR_CORE"

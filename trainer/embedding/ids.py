@@ -14,7 +14,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.embedding.config import EmbeddingConfig, FeatureConfig, Table
 from trainer.infeed.tensor_nest import PADDED_IDS, PADDED_WEIGHTS
-from trainer.tensorflow_internals import feature_column_v2
+from trainer.tensorflow_internals import feature_column_v2, get_private_attribute
 
 _LENGTH_SUFFIX = "_seq_length_"
 _MASK_SUFFIX = "__TENSOR_CORE_MASK"
@@ -49,7 +49,8 @@ def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
     padded.update(sequence_lengths(features, config))
     for column in config.spec.tensor_core_feature_columns or ():
         name = column.get_feature_key_name()
-        ids = _pad_to(_to_sparse(name, _find_feature(name, features)), column._tensor_core_shape[1])
+        size = get_private_attribute(column, "_tensor_core_shape")[1]
+        ids = _pad_to(_to_sparse(name, _find_feature(name, features)), size)
         padded[name] = tf.maximum(ids, 0)
         padded[f"{name}{_MASK_SUFFIX}"] = tf.cast(ids >= 0, tf.float32)
     return padded

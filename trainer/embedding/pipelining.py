@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tpuserve.graph import batch_rows
 from trainer.embedding.table_step import RowGradients
+from trainer.tensorflow_internals import get_private_attribute
 
 # Key of a collection in the graph of a step. The collection holds one bool tensor of shape []:
 # whether the step is the last of its loop. The last step must also apply its own gradients.
@@ -76,4 +77,5 @@ def _mark(operation: Any) -> None:
     The mark is the attribute of `tpuserve.graph.batch_rows`, by which later passes over the graph
     find such variables.
     """
-    operation._set_attr(batch_rows.ATTRIBUTE, tf.compat.v1.AttrValue(b=True))
+    value = tf.compat.v1.AttrValue(b=True)
+    get_private_attribute(operation, "_set_attr")(batch_rows.ATTRIBUTE, value)

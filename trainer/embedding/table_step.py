@@ -19,6 +19,7 @@ from trainer.embedding.config import FeatureConfig, Table
 from trainer.embedding.replicas import Replicas
 from trainer.embedding.row_optimizers import RowOptimizer
 from trainer.infeed.tensor_nest import PADDED_IDS, PADDED_WEIGHTS
+from trainer.tensorflow_internals import get_private_attribute
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ def mark(operation: Any, sharding: RowSharding) -> None:
       sharding: the division of the rows.
     """
     value = tf.compat.v1.AttrValue(s=sharding.strategy.encode())
-    operation._set_attr(row_sharding.ATTRIBUTE, value)
+    get_private_attribute(operation, "_set_attr")(row_sharding.ATTRIBUTE, value)
 
 
 class _Occurrences:

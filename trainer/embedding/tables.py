@@ -11,7 +11,7 @@ from trainer.embedding.config import EmbeddingConfig, Table
 from trainer.embedding.replicas import Replicas
 from trainer.embedding.row_optimizers import RowOptimizer, build_optimizer
 from trainer.embedding.table_step import RowGradients, TableStep, mark
-from trainer.tensorflow_internals import tpu_feature_column
+from trainer.tensorflow_internals import get_private_attribute, tpu_feature_column
 
 
 class StepTables:
@@ -148,7 +148,7 @@ class StepTables:
         for operation in [] if placeholder is None else placeholder.consumers():
             for index, tensor in enumerate(operation.inputs):
                 if tensor is placeholder:
-                    operation._update_input(index, handle)
+                    get_private_attribute(operation, "_update_input")(index, handle)
         step.handle, step.variable = handle, variable
 
     def _create_slots(self, table: Table, optimizer: RowOptimizer) -> list[Any]:

@@ -14,6 +14,7 @@ from tpuserve.stablehlo.xla_errors import LineOf
 from trainer.execution import max_pool_gradient, step_partition
 from trainer.execution.held_variables import HeldVariables
 from trainer.execution.step_copy import StepCopier, outside_inputs
+from trainer.tensorflow_internals import get_private_attribute
 
 # The name scope of the op that calls the part of the step that XLA compiles. TensorFlow's errors
 # about this op contain the scope, so `CompiledStep.is_failure_of_xla` can recognize them.
@@ -176,7 +177,7 @@ class CompiledStep:
         last = self._copier.copy(after, tensors, list(after))
         for operation in last:
             if operation.type != "Const":
-                operation._add_control_input(done)
+                get_private_attribute(operation, "_add_control_input")(done)
         return tf.group(done, *last)
 
     def check(self, sizes: Sequence[int]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.graph import reachability
+from trainer.tensorflow_internals import get_private_attribute
 
 
 def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
@@ -46,7 +47,7 @@ def _order_reads_before_writes(tensors: Iterable[Any], step: Mapping[str, Any]) 
         before = reachability.reachable_ops([read])
         for write in writes[read.inputs[0].name]:
             if write.name not in before:
-                write._add_control_input(read)
+                get_private_attribute(write, "_add_control_input")(read)
 
 
 def _operations(tensors: Iterable[Any]) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.lowering.rules.op_table import op_spec
-from trainer.tensorflow_internals import defined_function
+from trainer.tensorflow_internals import defined_function, get_private_attribute
 
 
 class SingleReplicaGraph(tf.Graph):
@@ -16,6 +16,17 @@ class SingleReplicaGraph(tf.Graph):
     CrossReplicaSum by an Identity when the op is created. A CrossReplicaSum in a function, such as
     the body of a loop, is replaced when the function is added to the graph.
     """
+
+    def __init__(self) -> None:
+        """Create an empty graph.
+
+        Raises:
+          UnsupportedTensorFlow: tf.Graph does not have the methods that this class replaces.
+        """
+        super().__init__()
+        graph = tf.Graph()
+        get_private_attribute(graph, "_add_function")
+        get_private_attribute(graph, "_create_op_internal")
 
     def _create_op_internal(
         self,

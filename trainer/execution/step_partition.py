@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import op_defs
 from tpuserve.stablehlo.xla_kernels import has_xla_kernel
+from trainer.tensorflow_internals import get_private_attribute
 
 # Matches the ops that draw other random numbers in XLA than in TensorFlow's kernels for the same
 # seed. They run in TensorFlow's kernels, so that a training gives the same result with XLA.
@@ -83,9 +84,8 @@ def partition_step(
         for name, operation in step.items()
         if name in host and name not in after and name in depends_on_weights
     )
-    # Of several obstacles, report the operation that was created first. `_id` is the number of an
-    # operation in the order of creation.
-    obstacle = min(obstacles, key=lambda operation: operation._id, default=None)
+    # Of several obstacles, report the operation that was created first.
+    obstacle = min(obstacles, key=_get_creation_number, default=None)
 
     def select(names: set[str]) -> Operations:
         return {name: operation for name, operation in step.items() if name in names}
@@ -98,6 +98,11 @@ def partition_step(
     )
 
 
+def _get_creation_number(operation: Any) -> int:
+    """Return the number of an operation in the order in which TensorFlow created them."""
+    return int(get_private_attribute(operation, "_id"))
+
+
 def draws_random_numbers(operation: Any) -> bool:
     """Return whether an operation draws random numbers, by its type or its seed attributes."""
     attributes = operation.node_def.attr
@@ -106,7 +111,7 @@ def draws_random_numbers(operation: Any) -> bool:
 
 def _can_compile(operation: Any, library: Mapping[str, Any]) -> bool:
     """Return whether XLA computes the same as TensorFlow's kernels for an operation."""
-    if operation._get_control_flow_context() is not None:
+    if get_private_attribute(operation, "_get_control_flow_context")() is not None:
         # This op is a part of a TensorFlow 1 while loop or condition. XLA compiles a function, and
         # a function can contain such a loop or condition only as a whole.
         return False

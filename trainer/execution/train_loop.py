@@ -19,7 +19,7 @@ from tpuserve.stablehlo.xla_errors import LineOf, unknown_line
 from trainer.execution.compiled_step import CompiledStep
 from trainer.execution.iterations_per_loop import UNBOUNDED
 from trainer.execution.step_copy import StepCopier
-from trainer.tensorflow_internals import control_flow_util, while_v2
+from trainer.tensorflow_internals import control_flow_util, get_private_attribute, while_v2
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -107,7 +107,7 @@ def build_train_loop(
     else:
         earlier_steps = _run_compiled(compiled, step, train_op, iterations - 1)
     for operation in (*_roots(step), *_reads(others)):
-        operation._add_control_input(earlier_steps)
+        get_private_attribute(operation, "_add_control_input")(earlier_steps)
     return TrainLoop(iterations, train_op, loss, step_after, iterations_per_loop, compiled=compiled)
 
 
@@ -146,7 +146,7 @@ def why_not_unrollable(step: dict[str, Any]) -> str | None:
         for tensor in (*operation.inputs, *operation.outputs):
             if tensor.op.type == "Placeholder":
                 return f"placeholder {tensor.op.name!r} is fed by each session.run"
-            if tensor.dtype._is_ref_dtype:
+            if get_private_attribute(tensor.dtype, "_is_ref_dtype"):
                 return (
                     f"{operation.type} {operation.name!r} works on a reference; use resource "
                     f"variables (use_resource=True)"
@@ -238,7 +238,8 @@ def _is_inside_while(operation: Any) -> bool:
     # In a TensorFlow 1 while loop, only the Enter operations can have a control input from outside
     # of the loop. The operations of the body wait for the Enter operations. So an Enter operation
     # counts as outside of its loop.
-    context = control_flow_util.GetContainingWhileContext(operation._get_control_flow_context())
+    own_context = get_private_attribute(operation, "_get_control_flow_context")()
+    context = control_flow_util.GetContainingWhileContext(own_context)
     if context is not None and operation.type == "Enter":
         context = control_flow_util.GetContainingWhileContext(context.outer_context)
     return context is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.tensorflow_internals import evaluation
+from trainer.tensorflow_internals import evaluation, get_private_attribute
 
 
 def count_steps(update: Any, steps_per_run: Any, hooks: Sequence[Any]) -> Any:
@@ -29,5 +29,5 @@ def count_steps(update: Any, steps_per_run: Any, hooks: Sequence[Any]) -> Any:
         completed = tf.identity(count, name="evals_completed")
     for hook in hooks:
         if isinstance(hook, evaluation._StopAfterNEvalsHook):
-            hook._set_evals_completed_tensor(completed)
+            get_private_attribute(hook, "_set_evals_completed_tensor")(completed)
     return completed.op

@@ -25,7 +25,7 @@ from trainer.hooks.training_hooks import NanLossHook, StepLimitHook, StepRangeHo
 from trainer.hosts.group import current_group
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import ModeKeys
-from trainer.tensorflow_internals import add_saving_listeners
+from trainer.tensorflow_internals import add_saving_listeners, find_private_attribute
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -320,6 +320,6 @@ def _checkpoint_hooks(
 def _set_steps_per_run(hook: Any, steps_per_run: int) -> None:
     # Pass the number of steps of one `session.run` to TensorFlow's hooks that count steps. By
     # default they expect one step, and would save or log one `session.run` too late.
-    set_steps_per_run = getattr(hook, "_set_steps_per_run", None)
+    set_steps_per_run = find_private_attribute(hook, "_set_steps_per_run")
     if set_steps_per_run is not None:
         set_steps_per_run(steps_per_run)

@@ -20,6 +20,7 @@ from trainer.tensorflow_internals import (
     control_flow_util,
     eager_context,
     func_graph_from_py_func,
+    get_private_attribute,
 )
 
 
@@ -193,7 +194,7 @@ def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> 
     sources = {tensor.op.name: tensor.op for tensor in arguments}
     for operation in operations:
         if any(tensor.dtype == tf.resource for tensor in operation.inputs):
-            operation._add_control_inputs(list(sources.values()))
+            get_private_attribute(operation, "_add_control_inputs")(list(sources.values()))
 
 
 def _capture(graph: Any, tensor: Any) -> Any:

@@ -12,7 +12,7 @@ from trainer.keras.model.unsupported_options import unsupported_option_error
 from trainer.keras.step import synchronized_batch_norm
 from trainer.keras.step.features import WeightedLabels, apply_class_weights
 from trainer.keras.step.outputs import OutputCodec
-from trainer.tensorflow_internals import tpu_function
+from trainer.tensorflow_internals import get_private_attribute, tpu_function
 
 _NO_LOSS = "A loss needs labels."
 _ASSIGNMENTS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
@@ -169,7 +169,8 @@ class ModelSteps:
             for operation in handle.consumers():
                 if operation.type in _ASSIGNMENTS:
                     value = operation.inputs[1]
-                    operation._update_input(1, cross_replica_sum(value / replicas))
+                    mean = cross_replica_sum(value / replicas)
+                    get_private_attribute(operation, "_update_input")(1, mean)
 
     def _trace_into_graph(self, step: Callable[..., Any], parts: dict[str, Any], name: str) -> Any:
         """Trace a step and import it into the default graph.
@@ -236,7 +237,10 @@ class ModelSteps:
         def replace_handle(handle: Any) -> Any:
             if id(handle) in self._graph_variables:
                 return self._graph_variables[id(handle)].handle
-            if getattr(handle, "_handle_data", None) is None:
+            if (
+                tf.is_symbolic_tensor(handle)
+                or get_private_attribute(handle, "_handle_data") is None
+            ):
                 raise unsupported_option_error("lookup table", self._label)
             names = [
                 variable.name for variable in func_graph.variables if variable.handle is handle

@@ -12,8 +12,10 @@ import tensorflow as tf
 from trainer.distribution.cross_shard import CrossShardOptimizer
 from trainer.keras_internals import TFOptimizer
 from trainer.tensorflow_internals import (
+    find_private_attribute,
     func_graph_from_py_func,
     get_optimizer_variable_key,
+    get_private_attribute,
     tpu_optimizer,
 )
 
@@ -58,8 +60,10 @@ def unwrap(wrapper: Any) -> Any:
     """
     optimizer = wrapper.optimizer
     for optimizer_type, attribute in _CROSS_SHARD_OPTIMIZERS:
-        if isinstance(optimizer, optimizer_type) and optimizer._reduction == _MEAN:
-            optimizer = getattr(optimizer, attribute)
+        if not isinstance(optimizer, optimizer_type):
+            continue
+        if get_private_attribute(optimizer, "_reduction") == _MEAN:
+            optimizer = get_private_attribute(optimizer, attribute)
     return optimizer
 
 
@@ -145,11 +149,12 @@ def state_variables(wrapper: Any, trained: Sequence[Any]) -> dict[tuple[str, int
     optimizer = unwrap(wrapper)
     slots = {
         (slot, number): by_key[get_optimizer_variable_key(variable)]
-        for slot, by_key in optimizer._slots.items()
+        for slot, by_key in get_private_attribute(optimizer, "_slots").items()
         for number, variable in enumerate(trained)
         if get_optimizer_variable_key(variable) in by_key
     }
-    others = {(name, -1): variable for (name, _), variable in optimizer._non_slot_dict.items()}
+    non_slots = get_private_attribute(optimizer, "_non_slot_dict")
+    others = {(name, -1): variable for (name, _), variable in non_slots.items()}
     return {("iterations", -1): wrapper.iterations, **slots, **others}
 
 
@@ -159,7 +164,8 @@ def describe_optimizer(wrapper: Any) -> str:
     For example: "MomentumOptimizer(0.1)".
     """
     optimizer = unwrap(wrapper)
-    rate = getattr(optimizer, "_lr", getattr(optimizer, "_learning_rate", None))
+    rate = find_private_attribute(optimizer, "_learning_rate")
+    rate = find_private_attribute(optimizer, "_lr", rate)
     text = f"{float(rate):g}" if isinstance(rate, (int, float)) else type(rate).__name__
     return f"{type(optimizer).__name__}({text})"
 

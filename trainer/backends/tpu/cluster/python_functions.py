@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.distribution.topology import Pipeline
-from trainer.tensorflow_internals import script_ops
+from trainer.tensorflow_internals import get_private_attribute, script_ops
 
 _PREFIX = "tpuserve"
 _SEPARATOR = ":"
@@ -169,10 +169,11 @@ def _repeatable_tokens(run: int, pipeline: Pipeline) -> Iterator[None]:
         if threading.get_ident() != thread:
             unnamed: str = insert_unnamed(function)
             return unnamed
-        inner = getattr(function, "_func", function)
+        is_eager = isinstance(function, script_ops.EagerFunc)
+        inner = get_private_attribute(function, "_func") if is_eager else function
         name = getattr(inner, "__name__", type(inner).__name__)
         token = _SEPARATOR.join(map(str, (_PREFIX, run, pipeline.index, next(numbers), name)))
-        registry._funcs[token] = function
+        get_private_attribute(registry, "_funcs")[token] = function
         return token
 
     registry.insert = insert

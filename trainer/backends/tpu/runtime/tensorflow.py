@@ -13,7 +13,13 @@ from tpuserve.errors import TpuNotFound
 from trainer.backends.tpu.runtime.base import PreparedTargets, TpuRuntime
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import BatchTopology, TpuSlice
-from trainer.tensorflow_internals import Topology, device_assignment, tpu_system_metadata
+from trainer.tensorflow_internals import (
+    Topology,
+    device_assignment,
+    get_private_attribute,
+    tpu_cluster_resolver,
+    tpu_system_metadata,
+)
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -101,8 +107,10 @@ class TensorFlowRuntime(TpuRuntime):
         """
         reinitialize = _ReinitializeHook(self, config)
         resolver = config.cluster
-        client = getattr(resolver, "_cloud_tpu_client", None)
-        if client is None or not client.api_available():
+        if not isinstance(resolver, tpu_cluster_resolver.TPUClusterResolver):
+            return (reinitialize,)
+        client = get_private_attribute(resolver, "_cloud_tpu_client")
+        if not client.api_available():
             return (reinitialize,)
         from trainer.tensorflow_internals import CloudTPUPreemptedHook
 

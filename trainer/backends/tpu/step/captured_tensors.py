@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trainer.backends.tpu.step import step_outputs
 from trainer.backends.tpu.step.step_outputs import StepOutputVariables
-from trainer.tensorflow_internals import tensor_util
+from trainer.tensorflow_internals import get_private_attribute, set_private_attribute, tensor_util
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -111,9 +111,10 @@ class TensorCapture:
         for hook, tag, variable in self._hook_tensors:
             tensor = step_outputs.read_after(variable, done, "logged_of_last_step")
             if isinstance(hook, tf.compat.v1.train.NanTensorHook):
-                hook._loss_tensor = tensor
+                set_private_attribute(hook, "_loss_tensor", tensor)
             else:
-                hook._tensors = {**hook._tensors, tag: tensor}
+                tensors = get_private_attribute(hook, "_tensors")
+                set_private_attribute(hook, "_tensors", {**tensors, tag: tensor})
 
 
 def _fetches(hook: Any) -> dict[Any, Any]:
@@ -122,9 +123,9 @@ def _fetches(hook: Any) -> dict[Any, Any]:
     The result is empty if the hook is neither a LoggingTensorHook nor a NanTensorHook.
     """
     if isinstance(hook, tf.compat.v1.train.NanTensorHook):
-        return {"loss": hook._loss_tensor}
+        return {"loss": get_private_attribute(hook, "_loss_tensor")}
     if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
-        return dict(hook._tensors)
+        return dict(get_private_attribute(hook, "_tensors"))
     return {}
 
 

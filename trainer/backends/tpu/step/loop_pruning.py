@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpuserve.graph.references import node_name
 from tpuserve.graph.traversal import find_reachable
-from trainer.tensorflow_internals import defined_function
+from trainer.tensorflow_internals import defined_function, get_private_attribute
 
 
 def prune_while_body(loop: Any) -> None:
@@ -32,8 +32,8 @@ def prune_while_body(loop: Any) -> None:
     pruned.signature.name = f"{name}_pruned"
     del pruned.node_def[:]
     pruned.node_def.extend(node for node in body.node_def if node.name in live_nodes)
-    graph._add_function(defined_function._from_definition(pruned))
-    loop._set_func_attr("body", pruned.signature.name)
+    get_private_attribute(graph, "_add_function")(defined_function._from_definition(pruned))
+    get_private_attribute(loop, "_set_func_attr")("body", pruned.signature.name)
 
 
 def _find_live_nodes(body: Any) -> set[str]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
+from trainer.tensorflow_internals import find_private_attribute
 
 v1 = tf.compat.v1
 _Keys = v1.GraphKeys
@@ -168,7 +169,7 @@ def zero_initializer(ref: Any, use_locking: bool = True, name: str = "zero_initi
 
 def get_variable_full_name(var: Any) -> str:
     """Return the name under which a checkpoint stores a variable."""
-    return str(getattr(var, "_shared_name", None) or var.op.name)
+    return str(find_private_attribute(var, "_shared_name") or var.op.name)
 
 
 def assert_or_get_global_step(graph: Any = None, global_step_tensor: Any = None) -> Any:
