@@ -11,22 +11,21 @@ Importing this module imports neither Keras 3 nor tf_keras: a name is resolved a
 
 import functools
 import importlib
-import importlib.metadata
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from tpuserve import keras_internals
 from tpuserve.errors import UnsupportedKeras
+from tpuserve.keras_internals import KERAS_3 as KERAS_3
+from tpuserve.keras_internals import TF_KERAS as TF_KERAS
+from tpuserve.keras_internals import unsupported_keras
 
-KERAS_3 = "keras"
-TF_KERAS = "tf_keras"
-
-_SUPPORTED = {KERAS_3: "keras>=3.10,<3.16", TF_KERAS: "tf-keras>=2.20.1,<2.22"}
-_DISTRIBUTIONS = {KERAS_3: "keras", TF_KERAS: "tf-keras"}
+_PACKAGE = "trainer"
 
 # The objects that other modules can import from this module: name here → (the Keras module that
 # defines the object, its name in the Keras module).
@@ -35,6 +34,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     # which initializers without a seed get their seeds.
     "SEED_GENERATOR": ("tf_keras.src.backend", "_SEED_GENERATOR"),
     "CompileLoss": ("keras.src.trainers.compile_utils", "CompileLoss"),
+    "Functional": ("keras.src.models.functional", "Functional"),
     "LossesContainer": ("tf_keras.src.engine.compile_utils", "LossesContainer"),
     "TFOptimizer": ("tf_keras.src.optimizers.optimizer_v1", "TFOptimizer"),
     "get_keras_mask": ("keras.src.backend", "get_keras_mask"),
@@ -99,11 +99,13 @@ _OBJECT_ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
         "CompileLoss": ("_flat_losses", "_user_loss", "_user_loss_weights"),
         "CompileMetrics": ("_user_metrics", "_user_weighted_metrics"),
         "KerasTensor": ("_keras_history",),
+        "Probabilities": ("_keras_logits",),
     },
     TF_KERAS: {
         "Model": (
             "_distribution_strategy",
             "_is_compiled",
+            "_is_graph_network",
             "_jit_compile",
             "_nested_inputs",
             "_nested_outputs",
@@ -112,10 +114,12 @@ _OBJECT_ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
         "Layer": ("_dtype_policy", "_metrics", "_random_generator"),
         "RandomGenerator": ("_rng_type",),
         "Optimizer": ("_learning_rate", "_model_variables_moving_average"),
-        "LegacyOptimizer": ("_create_all_weights", "_hyper"),
+        "Nadam": ("_u_product_counter",),
+        "LegacyOptimizer": ("_create_all_weights", "_hyper", "_name"),
         "LossesContainer": ("_losses", "_total_loss_mean", "_user_loss_weights", "_user_losses"),
         "MetricsContainer": ("_user_metrics", "_user_weighted_metrics"),
         "GraphModel": (
+            "_collected_trainable_weights",
             "_compile_metrics",
             "_compile_weighted_metrics",
             "_compiled_trainable_state",
@@ -129,6 +133,8 @@ _OBJECT_ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "GraphLayer": ("_callable_losses",),
         "MeanMetricWrapper": ("_fn", "_fn_kwargs", "_name"),
+        "Probabilities": ("_keras_logits",),
+        "MaskedTensor": ("_keras_mask",),
     },
 }
 
@@ -155,13 +161,35 @@ def get_private_attribute(owner: Any, attribute: str) -> Any:
     Raises:
       UnsupportedKeras: the object lacks the attribute; the message names supported versions.
     """
-    try:
-        return getattr(owner, attribute)
-    except AttributeError as error:
-        kind = owner if isinstance(owner, type) else type(owner)
-        packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
-        package = TF_KERAS if TF_KERAS in packages else KERAS_3
-        raise _unsupported_keras(package, [f"{kind.__name__}.{attribute}"]) from error
+    return keras_internals.get_private_attribute(owner, attribute, _PACKAGE)
+
+
+def set_private_attribute(owner: Any, attribute: str, value: Any) -> None:
+    """Set a private attribute that a Keras object has already.
+
+    Raises:
+      UnsupportedKeras: the object lacks the attribute; the message names supported versions.
+    """
+    get_private_attribute(owner, attribute)
+    setattr(owner, attribute, value)
+
+
+def find_private_attribute(owner: Any, attribute: str, default: Any = None) -> Any:
+    """Return a private attribute that only some objects of a kind have.
+
+    The attribute must be in `_OBJECT_ATTRIBUTES`, so that a test checks that Keras still sets it.
+
+    Args:
+      owner: an object of Keras, or a tensor.
+      attribute: the name of the attribute.
+      default: the result if the object does not have the attribute.
+    """
+    return getattr(owner, attribute, default)
+
+
+def attach_to_tensor(tensor: Any, attribute: str, value: Any) -> None:
+    """Set a private attribute by which Keras passes a value, such as a mask, with a tensor."""
+    setattr(tensor, attribute, value)
 
 
 def get_loaded_engine_classes() -> dict[type, type]:
@@ -195,7 +223,7 @@ def check_private_names(package: str) -> None:
     """
     missing = list(_missing_names(package))
     if missing:
-        raise _unsupported_keras(package, missing)
+        raise unsupported_keras(package, missing, _PACKAGE)
 
 
 def check_keras_internals(package: str) -> None:
@@ -218,7 +246,7 @@ def check_keras_internals(package: str) -> None:
         if not hasattr(objects[name], attribute)
     ]
     if missing:
-        raise _unsupported_keras(package, missing)
+        raise unsupported_keras(package, missing, _PACKAGE)
 
 
 def _missing_names(package: str) -> Iterator[str]:
@@ -281,24 +309,7 @@ def _import_name(module_name: str, attribute: str) -> Any:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         package = module_name.partition(".")[0]
-        raise _unsupported_keras(package, [f"{module_name}.{attribute}"]) from error
-
-
-def _unsupported_keras(package: str, names: Iterable[str]) -> UnsupportedKeras:
-    """Build the error that reports private names that the installed Keras lacks.
-
-    Args:
-      package: `KERAS_3` or `TF_KERAS`.
-      names: the missing names.
-    """
-    try:
-        version = importlib.metadata.version(_DISTRIBUTIONS[package])
-    except importlib.metadata.PackageNotFoundError:
-        version = "of unknown version"
-    return UnsupportedKeras(
-        f"{package} {version} lacks private names that trainer uses: {', '.join(names)}. "
-        f"Install a supported version: {_SUPPORTED[package]}."
-    )
+        raise unsupported_keras(package, [f"{module_name}.{attribute}"], _PACKAGE) from error
 
 
 def _make_keras_3_objects() -> Mapping[str, Any]:
@@ -319,6 +330,7 @@ def _make_keras_3_objects() -> Mapping[str, Any]:
         "CompileLoss": get_private_attribute(model, "_compile_loss"),
         "CompileMetrics": get_private_attribute(model, "_compile_metrics"),
         "KerasTensor": functional.inputs[0],
+        "Probabilities": _trace(keras.activations.softmax),
     }
 
 
@@ -332,6 +344,8 @@ def _make_tf_keras_objects() -> Mapping[str, Any]:
         return tf_keras.Sequential([layers.Dropout(0.5, input_shape=(1,)), layers.Dense(1)])
 
     legacy_optimizer = tf_keras.optimizers.legacy.SGD()
+    nadam = tf_keras.optimizers.Nadam()
+    nadam.build([tf.Variable(0.0)])
     model = make_model()
     model.compile(tf_keras.optimizers.SGD(use_ema=True), "mse", metrics=["mae"])
     model.train_on_batch(np.zeros([1, 1]), np.zeros([1, 1]))
@@ -344,10 +358,21 @@ def _make_tf_keras_objects() -> Mapping[str, Any]:
         "Layer": dropout,
         "RandomGenerator": get_private_attribute(dropout, "_random_generator"),
         "Optimizer": model.optimizer,
+        "Nadam": nadam,
         "LegacyOptimizer": legacy_optimizer,
         "LossesContainer": model.compiled_loss,
         "MetricsContainer": model.compiled_metrics,
         "GraphModel": graph_model,
         "GraphLayer": graph_model.layers[1],
         "MeanMetricWrapper": tf_keras.metrics.MeanAbsoluteError(),
+        "Probabilities": _trace(tf_keras.activations.softmax),
+        "MaskedTensor": _trace(tf_keras.layers.Masking()),
     }
+
+
+def _trace(function: Callable[[Any], Any]) -> Any:
+    """Return the result of a function for a tensor with the shape [1, 1, 2] of a new graph."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default():
+        return function(tf.zeros([1, 1, 2]))

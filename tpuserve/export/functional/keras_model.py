@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import keras_internals
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export.functional.callable_model import DEFAULT_OUTPUT, CallableModel
 
@@ -104,10 +105,7 @@ class KerasModel(CallableModel):
         Returns:
           {"training": False}; {} if the layer's `call` has no parameter `training`.
         """
-        takes_training = getattr(self.function, "_call_has_training_arg", None)
-        if takes_training is None:
-            takes_training = getattr(self.function, "_expects_training_arg", True)
-        return {"training": False} if takes_training else {}
+        return {"training": False} if keras_internals.takes_training(self.function) else {}
 
     def _name_outputs(self, returned: Any) -> Mapping[Any, Any]:
         if isinstance(returned, Mapping):
@@ -115,7 +113,9 @@ class KerasModel(CallableModel):
         values = list(returned) if isinstance(returned, (list, tuple)) else [returned]
         # A sequential model of Keras 3 has no output names. Take them from the functional model
         # that it contains.
-        functional = getattr(self.function, "_functional", None)
+        keras = sys.modules.get("keras")
+        is_sequential = keras is not None and isinstance(self.function, keras.Sequential)
+        functional = keras_internals.get_functional_model(self.function) if is_sequential else None
         names = getattr(functional or self.function, "output_names", None) or []
         if len(names) != len(values):
             names = (

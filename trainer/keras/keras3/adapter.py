@@ -33,9 +33,10 @@ class _Keras3Adapter:
         return model
 
     def input_names(self, model: Any) -> Any:
-        structure = getattr(_find_functional(model), "_inputs_struct", None)
-        if structure is None:
+        functional = _find_functional(model)
+        if functional is None:
             return None
+        structure = get_private_attribute(functional, "_inputs_struct")
         return keras.tree.map_structure(_get_input_name, structure)
 
     def input_specs(self, model: Any) -> dict[str, Any] | None:
@@ -319,7 +320,7 @@ def _seed_generators(layer: Any) -> list[Any]:
     """Return the keras.random.SeedGenerators that are attributes of a layer."""
     return [
         value
-        for value in (*vars(layer).values(), *getattr(layer, "_seed_generators", ()))
+        for value in (*vars(layer).values(), *get_private_attribute(layer, "_seed_generators"))
         if isinstance(value, keras.random.SeedGenerator)
     ]
 
@@ -333,7 +334,7 @@ def _find_functional(model: Any) -> Any:
     """
     if isinstance(model, keras.Sequential):
         return get_private_attribute(model, "_functional")
-    return model if hasattr(model, "_inputs_struct") else None
+    return model if isinstance(model, keras_internals.Functional) else None
 
 
 def _get_input_name(tensor: Any) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.keras_internals import find_private_attribute
+
 _STEP_METHODS = ("train_step", "test_step", "predict_step", "compute_metrics")
 
 
@@ -71,9 +73,9 @@ def describe_optimizer(optimizer: Any) -> str:
 
     The learning rate is a number or the class of a schedule: "SGD(0.01)", "Adam(CosineDecay)".
     """
-    rate = getattr(optimizer, "_learning_rate", None)
+    rate = find_private_attribute(optimizer, "_learning_rate")
     if rate is None:
-        rate = getattr(optimizer, "_hyper", {}).get("learning_rate")
+        rate = find_private_attribute(optimizer, "_hyper", {}).get("learning_rate")
     read_value = getattr(rate, "numpy", None)
     if read_value is not None:
         rate = f"{float(read_value()):g}"

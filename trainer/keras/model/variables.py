@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from trainer.keras.model.adapter import KerasAdapter
 from trainer.keras.model.tracing import eager_mode
+from trainer.keras_internals import find_private_attribute
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ def _named_objects(adapter: KerasAdapter, model: Any) -> list[Any]:
 
 def _name_and_default_name(layer: Any) -> tuple[str, str]:
     """Return (a layer's name, the name that Keras gives to the first layer of the same class)."""
-    name = str(getattr(layer, "name", None) or getattr(layer, "_name", ""))
+    name = str(getattr(layer, "name", None) or find_private_attribute(layer, "_name", ""))
     kind = re.sub(r"\W+", "", type(layer).__name__)
     snake_case = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", kind)
     return name, re.sub(r"([a-z])([A-Z])", r"\1_\2", snake_case).lower()

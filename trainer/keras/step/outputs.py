@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.keras.model.adapter import KerasAdapter
+from trainer.keras_internals import attach_to_tensor, find_private_attribute
 
 # Type of an activation's op → the activation function. If such an op computes an output, Keras's
 # crossentropies use the op's input, the logits, instead of the output.
@@ -56,7 +57,7 @@ class OutputCodec:
         self._activations = []
         encoded = []
         for output in outputs:
-            logits = getattr(output, "_keras_logits", None)
+            logits = find_private_attribute(output, "_keras_logits")
             activation = output.op.type if output.op.type in _ACTIVATIONS else None
             self._activations.append((activation, logits is not None))
             parts = {
@@ -77,7 +78,7 @@ class OutputCodec:
         for parts, (activation, has_logits) in zip(encoded, self._activations, strict=True):
             output = _ACTIVATIONS[activation](parts["logits"]) if activation else parts["values"]
             if has_logits:
-                output._keras_logits = parts["logits"]
+                attach_to_tensor(output, "_keras_logits", parts["logits"])
             if "mask" in parts:
                 self._adapter.set_mask(output, parts["mask"])
             outputs.append(output)

@@ -9,7 +9,12 @@ import tf_keras
 
 from trainer.keras.model import options
 from trainer.keras.tf_keras import losses, tf_optimizer
-from trainer.keras_internals import get_private_attribute
+from trainer.keras_internals import (
+    attach_to_tensor,
+    find_private_attribute,
+    get_private_attribute,
+    set_private_attribute,
+)
 
 # The value of `_rng_type` with which tf_keras's random generators use stateful random ops. The
 # state of these ops is not a variable, so the replicas do not share it.
@@ -27,7 +32,7 @@ class _TfKerasAdapter:
 
     def input_names(self, model: Any) -> Any:
         names = getattr(model, "input_names", None)
-        structure = getattr(model, "_nested_inputs", None)
+        structure = _find_structure(model, "_nested_inputs")
         if not names or structure is None:
             return None
         if isinstance(structure, Mapping):
@@ -37,7 +42,7 @@ class _TfKerasAdapter:
         return names[0] if len(names) == 1 else list(names)
 
     def input_specs(self, model: Any) -> dict[str, Any] | None:
-        structure = getattr(model, "_nested_inputs", None)
+        structure = _find_structure(model, "_nested_inputs")
         if structure is None or not getattr(model, "input_names", None):
             return None
         named = (
@@ -49,7 +54,7 @@ class _TfKerasAdapter:
 
     def output_names(self, model: Any) -> Sequence[str] | None:
         names = getattr(model, "output_names", None)
-        has_outputs = getattr(model, "_nested_outputs", None) is not None
+        has_outputs = _find_structure(model, "_nested_outputs") is not None
         return list(names) if names and has_outputs else None
 
     def layers(self, model: Any) -> Iterable[Any]:
@@ -78,7 +83,8 @@ class _TfKerasAdapter:
         listed = optimizer.variables() if _is_legacy(optimizer) else list(optimizer.variables)
         # Add the variables that hold hyperparameters and counters. They are attributes of the
         # optimizer, but missing from its list `variables`.
-        others = [*vars(optimizer).values(), *getattr(optimizer, "_hyper", {}).values()]
+        hyperparameters = find_private_attribute(optimizer, "_hyper", {})
+        others = [*vars(optimizer).values(), *hyperparameters.values()]
         unique = {
             id(value): value for value in [*listed, *others] if isinstance(value, tf.Variable)
         }
@@ -119,12 +125,12 @@ class _TfKerasAdapter:
         if tf_optimizer.is_tf_optimizer(optimizer):
             tf_optimizer.apply_step(optimizer, pairs)
             return
-        counter = getattr(optimizer, "_u_product_counter", None)
+        counter = find_private_attribute(optimizer, "_u_product_counter")
         optimizer.apply_gradients(pairs)
         if counter is not None:
             # Restore the Python attribute in which the optimizer Nadam counts its calls. Tracing
             # increments the attribute, but each trace of a step must start from the same count.
-            optimizer._u_product_counter = counter
+            set_private_attribute(optimizer, "_u_product_counter", counter)
 
     @contextlib.contextmanager
     def per_replica_seeds(self, model: Any) -> Iterator[None]:
@@ -132,18 +138,18 @@ class _TfKerasAdapter:
         # tf.random.Generator would draw the same numbers on all replicas, because its state is a
         # variable, which has the same value on all replicas.
         generators = [
-            layer._random_generator
+            generator
             for layer in self.layers(model)
-            if getattr(layer, "_random_generator", None) is not None
+            if (generator := find_private_attribute(layer, "_random_generator")) is not None
         ]
         kinds = [get_private_attribute(generator, "_rng_type") for generator in generators]
         for generator in generators:
-            generator._rng_type = _STATEFUL_OPS
+            set_private_attribute(generator, "_rng_type", _STATEFUL_OPS)
         try:
             yield
         finally:
             for generator, kind in zip(generators, kinds, strict=True):
-                generator._rng_type = kind
+                set_private_attribute(generator, "_rng_type", kind)
 
     def metric_variables(self, model: Any) -> list[Any]:
         return [variable for metric in model.metrics for variable in metric.variables]
@@ -175,10 +181,10 @@ class _TfKerasAdapter:
         model.reset_metrics()
 
     def get_mask(self, tensor: Any) -> Any:
-        return getattr(tensor, "_keras_mask", None)
+        return find_private_attribute(tensor, "_keras_mask")
 
     def set_mask(self, tensor: Any, mask: Any) -> None:
-        tensor._keras_mask = mask
+        attach_to_tensor(tensor, "_keras_mask", mask)
 
     def finish_training(self, model: Any) -> None:
         if _is_new(model.optimizer):
@@ -231,6 +237,18 @@ class _TfKerasAdapter:
 
 
 ADAPTER = _TfKerasAdapter()
+
+
+def _find_structure(model: Any, attribute: str) -> Any:
+    """Return the nest of a functional model's symbolic inputs or outputs; None for other models.
+
+    Args:
+      model: a model of tf_keras.
+      attribute: "_nested_inputs" or "_nested_outputs".
+    """
+    if not get_private_attribute(model, "_is_graph_network"):
+        return None
+    return get_private_attribute(model, attribute)
 
 
 def _is_new(optimizer: Any) -> bool:

@@ -18,7 +18,7 @@ from trainer.keras.model.tracing import eager_mode
 from trainer.keras.model.unsupported_options import unsupported_option_error
 from trainer.keras.tf_keras import graph_mode_compile_args, graph_mode_optimizer
 from trainer.keras.tf_keras.adapter import ADAPTER
-from trainer.keras_internals import get_private_attribute
+from trainer.keras_internals import find_private_attribute, get_private_attribute
 
 
 def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
@@ -182,7 +182,7 @@ def _copy_trainable_flags(model: Any, clone: Any, label: str) -> None:
       InvalidSetting: a layer has a loss that the cloned layer does not have, because the user has
         passed a function to the layer's method add_loss.
     """
-    compiled_flags = getattr(model, "_compiled_trainable_state", {})
+    compiled_flags = find_private_attribute(model, "_compiled_trainable_state", {})
     for layer, cloned in zip(_get_layers(model), _get_layers(clone), strict=True):
         cloned.trainable = compiled_flags.get(layer, layer.trainable)
         added_losses, cloned_losses = (

@@ -8,7 +8,11 @@ from typing import Any
 
 import tf_keras
 
-from trainer.keras_internals import get_private_attribute
+from trainer.keras_internals import (
+    find_private_attribute,
+    get_private_attribute,
+    set_private_attribute,
+)
 
 
 def build_compile_args(model: Any) -> dict[str, Any]:
@@ -57,7 +61,7 @@ def _assign_to_outputs(model: Any, values: Sequence[Any]) -> Any:
     """
     if len(values) == 1:
         return values[0]
-    outputs = getattr(model, "_nested_outputs", None)
+    outputs = find_private_attribute(model, "_nested_outputs")
     if isinstance(outputs, Mapping):
         # Sort the output names, because tf.nest has flattened the dict of outputs in the order of
         # its sorted keys, and the values are in the same order.
@@ -92,5 +96,5 @@ def _copy_metric(name: str, metric: Any) -> Any:
             **get_private_attribute(metric, "_fn_kwargs"),
         )
     copy = type(metric).from_config(metric.get_config())
-    copy._name = name
+    set_private_attribute(copy, "_name", name)
     return copy

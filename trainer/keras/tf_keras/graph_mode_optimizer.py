@@ -7,7 +7,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer.keras.tf_keras import tf_optimizer
-from trainer.keras_internals import get_private_attribute
+from trainer.keras_internals import find_private_attribute, get_private_attribute
 
 
 class GraphOptimizerState:
@@ -85,7 +85,7 @@ def state_variables(model: Any) -> dict[tuple[str, int], Any]:
     """
     optimizer = model.optimizer
     if tf_optimizer.is_tf_optimizer(optimizer):
-        trained = getattr(model, "_collected_trainable_weights", None)
+        trained = find_private_attribute(model, "_collected_trainable_weights")
         return tf_optimizer.state_variables(
             optimizer, model.trainable_weights if trained is None else trained
         )
