@@ -21,8 +21,8 @@ FLAGS = flags.FLAGS
 STEPS, BATCH = 5, 8
 OPTIMIZERS = {
     "sgd": lambda: tf.keras.optimizers.SGD(lr=0.05, momentum=0.9, decay=0.01),
-    "adam": lambda: tf.keras.optimizers.Adam(lr=0.02),
-    "native": lambda: tf.train.AdamOptimizer(0.02),
+    "adam": lambda: tf.keras.optimizers.Adam(lr=0.02, epsilon=1e-3),
+    "native": lambda: tf.train.AdamOptimizer(0.02, epsilon=1e-3),
 }
 
 random = np.random.RandomState(0)
@@ -34,9 +34,9 @@ def make_model(optimizer):
     layers = tf.keras.layers
     my_keras_model = tf.keras.models.Sequential(
         [
-            layers.Conv2D(4, 3, activation="relu", input_shape=(8, 8, 1), name="conv"),
+            layers.Conv2D(4, 3, activation="tanh", input_shape=(8, 8, 1), name="conv"),
             layers.Lambda(lambda x: tf.identity(x) * tf.keras.backend.constant(2.0)),
-            layers.MaxPooling2D(),
+            layers.AveragePooling2D(),
             layers.Flatten(),
             layers.Dense(4, activation="softmax", kernel_regularizer="l2", name="digit"),
         ]

@@ -57,7 +57,7 @@ class _Own(tf_keras.Model):
 
     def __init__(self) -> None:
         super().__init__()
-        self.hidden, self.last = layers.Dense(4, activation="relu"), layers.Dense(3)
+        self.hidden, self.last = layers.Dense(4, activation="tanh"), layers.Dense(3)
 
     def call(self, x: Any) -> Any:
         return self.last(self.hidden(x))
@@ -65,7 +65,7 @@ class _Own(tf_keras.Model):
 
 def _two_outputs() -> Any:
     a, b = layers.Input((4,), name="a"), layers.Input((2,), name="b")
-    hidden = tf.nn.relu(layers.Concatenate()([layers.Dense(3)(a), b])) * 1.5
+    hidden = tf.tanh(layers.Concatenate()([layers.Dense(3)(a), b])) * 1.5
     hidden = _Scale(0.5)(hidden)
     outputs = [
         layers.Dense(3, activation="softmax", name="kind")(hidden),
@@ -74,7 +74,7 @@ def _two_outputs() -> Any:
     model = tf_keras.Model([a, b], outputs)
     schedule = tf_keras.optimizers.schedules.ExponentialDecay(0.05, 2, 0.5)
     model.compile(
-        legacy.Adam(schedule),
+        legacy.Adam(schedule, epsilon=1e-3),
         loss={"kind": "sparse_categorical_crossentropy", "size": "mse"},
         loss_weights={"size": 0.25},
         metrics={"kind": ["accuracy", tf_keras.metrics.SparseCategoricalAccuracy()]},
@@ -191,7 +191,7 @@ def test_to_keras_needs_a_model_with_weights(tmp_path: Path) -> None:
 
 
 def test_a_loaded_model_is_built_for_the_graph_of_the_program(tmp_path: Path) -> None:
-    model = _dense(legacy.Adam(0.05))
+    model = _dense(legacy.Adam(0.05, epsilon=1e-3))
     model.train_on_batch(models.X[:8], models.Y[:8])
     model.save(tmp_path / "kept.h5")
     options = {"keras_model_path": str(tmp_path / "kept.h5")}

@@ -29,11 +29,11 @@ def mlp(rate: float = 0.0) -> Callable[..., Any]:
     """Return the model_fn of a network with two layers, momentum, and dropout of this rate."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        hidden = tf.nn.relu(features @ weights("hidden", [6, 5]))
+        hidden = tf.tanh(features @ weights("hidden", [6, 5]))
         if rate:
             hidden = tf.nn.dropout(hidden, rate=rate)
         loss = tf.reduce_mean((hidden @ weights("out", [5, 1]) - labels) ** 2)
-        optimizer = trainer.CrossShardOptimizer(v1.train.MomentumOptimizer(0.05, 0.9))
+        optimizer = trainer.CrossShardOptimizer(v1.train.MomentumOptimizer(0.02, 0.9))
         train_op = optimizer.minimize(loss, v1.train.get_global_step())
         return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
@@ -45,9 +45,10 @@ def weights(name: str, shape: list[int]) -> Any:
 
 
 def rows(params: Any) -> Any:
-    """Return a Dataset that repeats one batch; the label of a row is the sum of its features."""
+    """Return a Dataset that repeats one batch; a label is the tanh of the sum of the features."""
     features = np.random.default_rng(1).normal(size=(BATCH, 6)).astype(np.float32)
-    dataset = tf.data.Dataset.from_tensor_slices((features, features.sum(1, keepdims=True)))
+    labels = np.tanh(features.sum(1, keepdims=True))
+    dataset = tf.data.Dataset.from_tensor_slices((features, labels))
     return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
 
 
@@ -73,8 +74,9 @@ def values(model_dir: Path) -> dict[str, Any]:
 def assert_equal(first: dict[str, Any], second: dict[str, Any]) -> None:
     """Assert that two trainings have the same variables and values.
 
-    A step rounds float32 sums of 8 rows in another order; 20 steps of a network that moves its
-    weights by about 0.1 stay within 1e-5.
+    A step adds 8 gradients below 2 in another order, which changes their float32 sum by up to 1e-6.
+    The rate 0.02 and the momentum 0.9 make it 2e-7 in a weight, and the rounding of a weight below
+    2 adds 1.2e-7. The errors of 20 steps add up to 7e-6, and the later steps do not enlarge them.
     """
     assert first.keys() == second.keys()
     for name in first:
