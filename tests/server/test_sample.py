@@ -63,6 +63,7 @@ def port(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.slow
+@pytest.mark.numeric
 def test_printed_request_is_that_of_the_readme_and_gets_its_answer_at_once(port: int) -> None:
     (block,) = re.findall(r"```console\n\$ (curl .*?)```", README.read_text(), re.DOTALL)
     command, _, reply = block.partition(":predict\n")

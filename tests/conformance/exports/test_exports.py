@@ -87,7 +87,7 @@ def export(
 @pytest.mark.parametrize(
     "promise",
     [
-        pytest.param(name, marks=[pytest.mark.numeric] * (promise is promises.answers_alike))
+        pytest.param(name, marks=[pytest.mark.numeric] * (promise in promises.NUMERIC))
         for name, promise in promises.ALL.items()
     ],
 )

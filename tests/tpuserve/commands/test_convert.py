@@ -109,6 +109,7 @@ def test_batch_sizes_and_warm_up_are_written(dense: Path, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.numeric
 def test_bfloat16_is_compared_with_its_own_tolerance(dense: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=np.array([[1.001, 2.003]], np.float32))
     options = ("--bfloat16", "--inputs", tmp_path / "inputs.npz")

@@ -38,6 +38,7 @@ def check_answers(directory: str) -> None:
 
 @pytest.mark.parametrize("make", [from_numpy, from_eager_tensor])
 @pytest.mark.parametrize("config", [None, BatchConfig(1, 4, 0, [4])], ids=["", "batched"])
+@pytest.mark.numeric
 def test_large_constant_is_stored_once_as_a_variable(
     tmp_path: Path,
     make: Callable[[], Any],
@@ -67,6 +68,7 @@ def test_smaller_constants_and_sizes_stay_constants(tmp_path: Path) -> None:
     assert answers.both(directory, x=ONES)["z"].tolist() == [1, 1]
 
 
+@pytest.mark.numeric
 def test_functions_of_the_user_keep_their_constants(tmp_path: Path) -> None:
     multiply = tf.function(lambda x: x @ WEIGHTS, autograph=False)
     directory = export(lambda x: {"y": multiply(x)}, X, tmp_path)

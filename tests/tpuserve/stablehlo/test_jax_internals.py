@@ -63,6 +63,7 @@ module @erf {
 
 
 @pytest.mark.slow
+@pytest.mark.numeric
 def test_a_module_that_tensorflow_writes_as_text_runs_in_jax() -> None:
     jax = pytest.importorskip("jax")
 

@@ -143,6 +143,7 @@ def _example(row: int) -> Any:
     return example
 
 
+@pytest.mark.numeric
 def test_predictions_off_the_tpu_do_without_features_and_columns_of_the_training(
     on_cpu: Run, tmp_path: Path
 ) -> None:
@@ -169,6 +170,7 @@ def test_predictions_off_the_tpu_do_without_features_and_columns_of_the_training
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
+@pytest.mark.numeric
 def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(
     use_tpu: bool, tmp_path: Path
 ) -> None:

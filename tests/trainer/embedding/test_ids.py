@@ -46,6 +46,7 @@ def test_the_number_of_columns_is_a_power_of_two() -> None:
         ("sqrtn", [[3 / 10**0.5, 1 / 10**0.5], [0.0, 0.0], [1.0, 0.0]]),
     ],
 )
+@pytest.mark.numeric
 def test_weights_are_those_of_the_combiner(combiner: str, expected: Any) -> None:
     features = {
         "x": columns.sparse([[1, 2], [], [5]]),

@@ -52,6 +52,7 @@ def train(
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
+@pytest.mark.numeric
 def test_columns_on_the_tensor_core_are_trained_by_the_optimizer_of_model_fn(
     use_tpu: bool, tmp_path: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_columns_on_the_tensor_core_are_trained_by_the_optimizer_of_model_fn(
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
+@pytest.mark.numeric
 def test_all_columns_may_be_on_the_tensor_core(use_tpu: bool, tmp_path: Path) -> None:
     other = tf.feature_column.categorical_column_with_identity("z", 5)
     used = columns.experimental.shared_embedding_columns(
@@ -104,6 +106,7 @@ def test_input_layer_in_a_scope_names_the_variable(use_tpu: bool, tmp_path: Path
     assert set(after) == {"tower/input_layer/x_embedding/embedding_weights", "global_step"}
 
 
+@pytest.mark.numeric
 def test_a_vocabulary_makes_ids_of_words_off_the_tpu(tmp_path: Path) -> None:
     used = [columns.experimental.embedding_column(WORDS, 2, initializer=ZEROS)]
     after = train(tmp_path, used, {"x": [["b", "b"], ["b", "c"]]}, use_tpu=False)

@@ -43,6 +43,7 @@ def estimator(model_dir: Path, **options: Any) -> trainer.TPUEstimator:
 
 
 @pytest.mark.parametrize("cores", [None, 2, 4])
+@pytest.mark.numeric
 def test_evaluation_and_predictions_are_those_of_the_table(
     cores: int | None, trained_model_dir: Path
 ) -> None:
@@ -57,6 +58,7 @@ def test_evaluation_and_predictions_are_those_of_the_table(
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
+@pytest.mark.numeric
 def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(
     use_tpu: bool, tmp_path: Path
 ) -> None:
@@ -69,6 +71,7 @@ def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(
     assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in Y]), rel=1e-6)
 
 
+@pytest.mark.numeric
 def test_a_smaller_last_batch_is_predicted(trained_model_dir: Path) -> None:
     def input_fn(params: Any) -> Any:
         dataset = tf.data.Dataset.from_tensor_slices({"x": sums.sparse(sums.IDS + sums.IDS[:2])})
@@ -143,6 +146,7 @@ def _example(ids: list[int]) -> bytes:
     return bytes(example.SerializeToString())
 
 
+@pytest.mark.numeric
 def test_sequences_have_a_row_for_each_of_their_ids(tmp_path: Path) -> None:
     shapes = []
 

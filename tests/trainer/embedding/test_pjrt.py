@@ -69,6 +69,7 @@ def assert_same(first: Path, second: Path) -> None:
         ("one by one", "div"),
     ],
 )
+@pytest.mark.numeric
 def test_pjrt_devices_train_the_variables_of_the_cpu(
     name: str, strategy: str, tmp_path: Path, shapes_on_devices: dict[str, Any]
 ) -> None:
@@ -84,6 +85,7 @@ def test_pjrt_devices_train_the_variables_of_the_cpu(
     assert shapes_on_devices == {name: [(rows, sums.DIMENSION)] * CORES for name in tables}
 
 
+@pytest.mark.numeric
 def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: Path) -> None:
     spec, ids = sums.spec(OPTIMIZERS["adam"]), sums.batches(sums.IDS)
     sums.estimator(tmp_path / "cpu", spec, use_tpu=False).train(ids, max_steps=8)
@@ -94,6 +96,7 @@ def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: 
     assert_same(tmp_path / "cpu", tmp_path / "ring")
 
 
+@pytest.mark.numeric
 def test_evaluation_and_prediction_divide_the_table_too(
     tmp_path: Path, shapes_on_devices: dict[str, Any]
 ) -> None:
@@ -112,6 +115,7 @@ def test_evaluation_and_prediction_divide_the_table_too(
     np.testing.assert_allclose(prediction["y"], first["y"], rtol=1e-5)
 
 
+@pytest.mark.numeric
 def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(tmp_path: Path) -> None:
     with slope.tpu(CORES, kind="pjrt"):
         model = sums.estimator(tmp_path, sums.spec(), model=sums.model_fn_with_train_op)
@@ -151,6 +155,7 @@ def test_no_device_ever_has_memory_for_all_rows(
         assert f"[{rows}," not in text
 
 
+@pytest.mark.numeric
 def test_columns_train_evaluate_and_predict_as_on_the_cpu(
     tmp_path: Path, shapes_on_devices: dict[str, Any]
 ) -> None:
@@ -183,6 +188,7 @@ def pipelined_on_emulated_tpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # With 1 step in a dispatch, the gradients wait on the devices from one dispatch to the next.
 @pytest.mark.parametrize("max_steps", [1, 64])
+@pytest.mark.numeric
 def test_pipelined_training_equals_that_of_the_emulated_tpu(
     max_steps: int,
     pipelined_on_emulated_tpu: Path,
@@ -194,6 +200,7 @@ def test_pipelined_training_equals_that_of_the_emulated_tpu(
     assert_same(pipelined_on_emulated_tpu, tmp_path)
 
 
+@pytest.mark.numeric
 def test_pipelined_lookups_come_before_the_update_of_the_step_before(tmp_path: Path) -> None:
     # The numbers are those of the test of the same name in test_training.
     spec = sums.spec(

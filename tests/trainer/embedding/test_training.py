@@ -43,6 +43,7 @@ SLOTS = {
 }
 
 
+@pytest.mark.numeric
 def test_gradients_of_an_id_in_several_replicas_are_summed_before_one_update(
     tmp_path: Path,
 ) -> None:
@@ -124,6 +125,7 @@ def test_devices_continue_each_others_checkpoints(tmp_path: Path) -> None:
         np.testing.assert_allclose(value, expected[variable], atol=1e-5, err_msg=variable)
 
 
+@pytest.mark.numeric
 def test_updates_without_accumulation_come_one_after_the_other(tmp_path: Path) -> None:
     # Row 0 is looked up in both rows of the batch; all gradients are -1/2. The accumulator grows
     # from 0.5 to 0.75 and to 1: the row is 0.5 / sqrt(0.75) + 0.5 / sqrt(1).
@@ -151,6 +153,7 @@ def rate_of_table(step: Any) -> Any:
     ],
     ids=["of the optimizer", "of the table", "function of the step"],
 )
+@pytest.mark.numeric
 def test_learning_rate_is_that_of_the_table_or_else_of_the_optimizer(
     table: dict[str, Any], expected: list[float], use_tpu: bool, tmp_path: Path
 ) -> None:
@@ -169,6 +172,7 @@ def test_learning_rate_is_that_of_the_table_or_else_of_the_optimizer(
     np.testing.assert_allclose(row_sums, expected, rtol=1e-6)
 
 
+@pytest.mark.numeric
 def test_gradient_multiplier_takes_the_global_step(tmp_path: Path) -> None:
     spec = sums.spec(
         initializer=sums.v1.zeros_initializer(),
@@ -208,6 +212,7 @@ def test_other_variables_train_beside_the_tables(use_tpu: bool, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("cores", "compiled"), [(1, False), (2, False), (2, True)])
+@pytest.mark.numeric
 def test_pipelined_lookups_come_before_the_update_of_the_step_before(
     cores: int, compiled: bool, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def untranslatable_model_fn(features: Any, labels: Any, mode: str) -> Any:
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
+@pytest.mark.numeric
 def test_a_step_that_xla_refuses_trains_in_the_kernels_with_one_line_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,6 +156,7 @@ def enormous_model_fn(features: Any, labels: Any, mode: str) -> Any:
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
+@pytest.mark.numeric
 def test_a_step_in_which_xla_fails_trains_in_the_kernels_with_one_line_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,6 +50,7 @@ def test_several_hosts_compute_what_one_process_computes(
     assert results[0]["same"]["rows"] == 3 * program.REPLICAS * program.ROWS
 
 
+@pytest.mark.numeric
 def test_several_hosts_train_a_table_of_which_each_device_has_some_rows(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     with host_processes.hosts(2, 4, "table", tmp_path / "hosts") as processes:

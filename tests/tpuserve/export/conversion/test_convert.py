@@ -72,6 +72,7 @@ def test_strings_and_tables_stay_in_front_and_behind(word_scores: Path, tmp_path
     assert outputs["best"].tolist() == [b"high"] * 3
 
 
+@pytest.mark.numeric
 def test_ops_of_unknown_result_size_stay_behind(tmp_path: Path) -> None:
     directory = models.save(models.Detector(), tmp_path / "model")
     conversion = convert(directory, tmp_path / "out")
@@ -93,6 +94,7 @@ def test_a_check_of_the_input_runs_before_the_tpu_and_one_of_a_result_is_left_ou
         answers.both(str(tmp_path / "out"), x=np.array([-1], np.float32))
 
 
+@pytest.mark.numeric
 def test_a_version_1_model_keeps_its_asset_and_shares_its_variables(
     version_1: Path, tmp_path: Path
 ) -> None:

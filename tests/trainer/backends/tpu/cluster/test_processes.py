@@ -83,6 +83,7 @@ def variables(model_dir: Path, step: int) -> dict[str, Any]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+@pytest.mark.numeric
 def test_four_processes_train_exactly_what_one_process_trains(trained_runs: dict[str, Run]) -> None:
     directory = trained_runs["directory"].values["path"]
     alone, together = (variables(directory / name, 18) for name in ("alone", "together"))
@@ -93,6 +94,7 @@ def test_four_processes_train_exactly_what_one_process_trains(trained_runs: dict
     assert trained_runs["chief 0"].values["metrics"] == trained_runs["alone"].values["metrics"]
 
 
+@pytest.mark.numeric
 def test_a_batch_is_sliced_over_the_replicas_of_all_processes(trained_runs: dict[str, Run]) -> None:
     directory = trained_runs["directory"].values["path"]
     alone, together = (variables(directory / name / "sliced", 4) for name in ("alone", "together"))
@@ -113,6 +115,7 @@ def test_workers_serve_until_the_chiefs_program_ends(trained_runs: dict[str, Run
         assert re.search(r"the program of chief 0 \(.*\) has ended", run.errors)
 
 
+@pytest.mark.numeric
 def test_the_evaluator_evaluates_and_exports_the_last_checkpoint(
     trained_runs: dict[str, Run],
 ) -> None:

@@ -99,6 +99,7 @@ def assert_close(first: Any, second: Any) -> None:
 @pytest.mark.parametrize(
     "mode", [Modes.PER_SHARD_V1, Modes.PER_HOST_V1, Modes.PER_HOST_V2, Modes.BROADCAST]
 )
+@pytest.mark.numeric
 def test_hosts_of_a_cluster_train_what_hosts_in_one_process_train(
     mode: int, resolver: Any, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_process_outside_of_the_cluster_trains_on_its_servers(
     assert variables(tmp_path)["global_step"] == 2
 
 
+@pytest.mark.numeric
 def test_a_broadcast_input_is_predicted(resolver: Any, tmp_path: Path) -> None:
     with tpuserve.emulated_tpu(CORES, HOSTS):
         alone = estimator(tmp_path, Modes.BROADCAST).train(input_fn, steps=1)

@@ -50,6 +50,7 @@ def assert_table(model_dir: Path, expected: Any) -> None:
     np.testing.assert_allclose(table, expected, rtol=0, atol=5e-6)
 
 
+@pytest.mark.numeric
 def test_training_evaluation_and_prediction_with_parts_of_the_table(
     tmp_path: Path, programs_made: list[StepProgram]
 ) -> None:
@@ -73,6 +74,7 @@ def test_training_evaluation_and_prediction_with_parts_of_the_table(
         assert [shard.shape for shard in program.get_shards(index)] == [(6, 4)] * REPLICAS
 
 
+@pytest.mark.numeric
 def test_training_with_a_divided_table_is_compiled_once_for_each_strategy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +87,7 @@ def test_training_with_a_divided_table_is_compiled_once_for_each_strategy(
     assert len(list((tmp_path / "executables").glob("*.executable"))) == 2
 
 
+@pytest.mark.numeric
 def test_hook_sees_and_assigns_the_whole_table(tmp_path: Path) -> None:
     tables: list[Any] = []
 

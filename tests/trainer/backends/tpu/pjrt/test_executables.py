@@ -29,6 +29,7 @@ def loop_capacities(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return capacities
 
 
+@pytest.mark.numeric
 def test_a_second_start_compiles_nothing_and_trains_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop_capacities: list[int]
 ) -> None:

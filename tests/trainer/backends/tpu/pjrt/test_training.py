@@ -83,6 +83,7 @@ def assert_equal(first: dict[str, Any], second: dict[str, Any]) -> None:
         np.testing.assert_allclose(first[name], second[name], rtol=0, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.numeric
 def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: Path) -> None:
     train(tmp_path / "cpu", "cpu", 20)
     for kind, max_steps in (("cpu", 5), ("pjrt", 10), ("emulated", 15), ("cpu", 20)):
@@ -99,12 +100,14 @@ def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: 
     assert_equal(actual, expected)
 
 
+@pytest.mark.numeric
 def test_pjrt_devices_train_the_weights_of_the_emulated_tpu(tmp_path: Path) -> None:
     train(tmp_path / "pjrt", "pjrt", 20)
     train(tmp_path / "emulated", "emulated", 20)
     assert_equal(values(tmp_path / "pjrt"), values(tmp_path / "emulated"))
 
 
+@pytest.mark.numeric
 def test_dropout_is_the_same_with_and_without_a_restart(tmp_path: Path) -> None:
     train(tmp_path / "once", "pjrt", 10, rate=0.5)
     for max_steps in (5, 10):

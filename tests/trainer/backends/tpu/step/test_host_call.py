@@ -63,6 +63,7 @@ def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Pa
 
 
 @pytest.mark.parametrize("compile_step", [False, "auto"])
+@pytest.mark.numeric
 def test_a_host_call_runs_in_every_step_of_a_loop_off_the_tpu(
     compile_step: Any, tmp_path: Path
 ) -> None:

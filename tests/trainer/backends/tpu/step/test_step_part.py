@@ -109,6 +109,7 @@ def test_a_part_receives_the_values_of_all_replicas_in_training(
 
 
 @pytest.mark.parametrize("has_host_ops", [False, True])
+@pytest.mark.numeric
 def test_a_part_receives_no_padding_in_evaluation_and_prediction(
     tmp_path: Path, has_host_ops: bool
 ) -> None:
