@@ -2,19 +2,37 @@
 
     python -m tools.other_processors
 
-Two pytest processes run at a time, on two idle cores for about seven minutes. The first
-configuration differs most from `make test`, which runs without restrictions: TensorFlow without
-oneDNN, XLA at SSE4.2, and one thread, so that the kernels, the vector length and the order of sums
-all differ. Every numeric test runs there, except those of whole programs.
+`make test` runs all tests with the processor's own instructions. Here each run of pytest may use
+older instructions only, and has one or two threads. So the kernels, the lengths of vectors and the
+order of sums are others. Two runs are made at a time.
 
-The other configurations restrict oneDNN, which changes the order of sums only a little, so they run
-the tests in which a rounding error can grow: those that train for many steps and compare the result
-with another run. Each of these tests runs with oneDNN at SSE4.1 or at AVX2. A test that compares
-the results of a few operations has nothing in which an error could grow. Of the tests of whole
-programs, only those run that compare results with numbers. Variants without a TPU, and programs
-whose results must only pass a limit by far, run in `make test` alone.
+    Tests                                    oneDNN's kernels   oneDNN    XLA      Threads
+    conformance, tpuserve, embedding         off                SSE4.1    SSE4.2   1
+    others of one process                    on                 SSE4.1    SSE4.2   2
+    conformance, tpuserve, embedding/PJRT    on                 AVX2      AVX2     2
+    others of one process                    off                AVX2      AVX2     1
+    whole programs                           off                default   SSE4.2   2
+    several processes                        on                 AVX2      AVX2     2
 
-tests/conformance/test_processor.py runs in each process, and proves that the settings take effect.
+Where oneDNN's kernels are off in TensorFlow, oneDNN still multiplies matrices for some of
+TensorFlow's own kernels. So its instructions are restricted there too.
+
+So most numeric tests run once with SSE4 and once with AVX2, once with one thread and once with two,
+and once with oneDNN's kernels and once without. All tests in all combinations would take more than
+ten minutes on two cores. For the same reason, these tests run in one configuration only:
+
+- Embedding tables on the CPU and on an emulated TPU run with SSE4, and on PJRT devices with AVX2.
+- Exports run on the emulated TPU with SSE4, and through the runtime "xla" with AVX2.
+- Tests that have the package as a parameter run for keras with SSE4, and for tf_keras with AVX2.
+- Tests of whole programs and of several processes, each of which takes seconds to start.
+- Tests of bfloat16, where oneDNN's kernels are off. TensorFlow asks the processor, and not oneDNN,
+  whether bfloat16 is supported, and aborts if oneDNN may not use the instructions. A processor
+  without the instructions has no such conflict.
+
+Variants of programs without a TPU, programs whose results must only pass a limit by far, and the
+outputs in documents run in `make test` alone, and `tests/clusters` in `make test-clusters`.
+
+tests/test_processor.py runs in each process, and proves that the settings take effect.
 """
 
 import os
@@ -25,7 +43,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-_PROBE = "tests/conformance/test_processor.py"
+_PROBE = "tests/test_processor.py"
 _PROGRAM_FILES = (
     "tests/examples",
     "tests/trainer/compat/test_estimator_programs.py",
@@ -41,7 +59,19 @@ _PROGRAM_TESTS = (
     "tests/trainer/compat/test_own_session_programs.py",
     "-k=not [0] and not cpu",
 )
-_ALL_BUT_PROGRAMS = ("tests", *(f"--ignore={path}" for path in _PROGRAM_FILES))
+# Tests that start several processes, such as the hosts of a TPU or a server.
+_PROCESS_FILES = (
+    "tests/server/test_sample.py",
+    "tests/trainer/backends/tpu/cluster/test_processes.py",
+    "tests/trainer/hosts",
+)
+_ROOMS = ("tests/conformance", "tests/tpuserve")
+_EMBEDDING = "tests/trainer/embedding"
+_EMBEDDING_ON_PJRT = f"{_EMBEDDING}/test_pjrt.py"
+_OTHERS = (
+    "tests",
+    *(f"--ignore={path}" for path in (*_ROOMS, _EMBEDDING, *_PROGRAM_FILES, *_PROCESS_FILES)),
+)
 
 
 @dataclass(frozen=True)
@@ -62,55 +92,59 @@ class Configuration:
     arguments: Sequence[str]
 
 
-# Turn oneDNN on: by default TensorFlow uses it only on processors with AVX-512 or newer
-# instructions.
-_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "1"}
-_OLDEST = {"TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
-# Leave out the bfloat16 tests where oneDNN is restricted. TensorFlow asks the processor, and not
-# oneDNN, whether bfloat16 is supported, and aborts if oneDNN may not use the instructions. A
-# processor without the instructions has no such conflict.
-_WITHOUT_BFLOAT16 = "-k=not bfloat16"
+_OFF = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+# By default, TensorFlow uses these kernels only on processors with AVX-512 or newer instructions.
+_ON = {"TF_ENABLE_ONEDNN_OPTS": "1"}
+_XLA_SSE4 = {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
+_SSE4 = {"ONEDNN_MAX_CPU_ISA": "SSE41", **_XLA_SSE4}
+_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"}
+# The tests of tf_keras and of its legacy optimizers, in an expression of pytest.
+_TF_KERAS = "(tf_keras or legacy)"
 CONFIGURATIONS = (
     Configuration(
-        "TensorFlow without oneDNN, XLA at SSE4.2, one thread", 1, _OLDEST, _ALL_BUT_PROGRAMS
-    ),
-    Configuration(
-        "oneDNN at AVX2, XLA at SSE4.2, one thread",
+        "conformance, tpuserve and embedding at SSE4",
         1,
-        {**_ONEDNN, "ONEDNN_MAX_CPU_ISA": "AVX2", "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"},
+        {**_OFF, **_SSE4},
         (
             _PROBE,
-            "tests/conformance/test_replicated_training.py",
-            "tests/trainer/keras/test_optimizers.py",
-            _WITHOUT_BFLOAT16,
+            *_ROOMS,
+            _EMBEDDING,
+            f"--ignore={_EMBEDDING_ON_PJRT}",
+            "-k=not (test_exports and through)",
         ),
     ),
     Configuration(
-        "oneDNN at SSE4.1, XLA at AVX2, two threads",
+        "others at SSE4",
         2,
-        {**_ONEDNN, "ONEDNN_MAX_CPU_ISA": "SSE41", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
+        {**_ON, **_SSE4},
+        (*_OTHERS, f"-k=not bfloat16 and not {_TF_KERAS}"),
+    ),
+    Configuration(
+        "conformance, tpuserve and embedding on PJRT at AVX2",
+        2,
+        {**_ON, **_AVX2},
         (
             _PROBE,
-            "tests/conformance/test_exact_training.py",
-            "tests/trainer/backends/tpu/test_training.py",
-            "tests/trainer/keras/test_conversion.py",
-            "tests/trainer/keras/test_fit.py",
-            _WITHOUT_BFLOAT16,
+            *_ROOMS,
+            _EMBEDDING_ON_PJRT,
+            "-k=not bfloat16 and not (test_exports and lowered)",
         ),
     ),
     Configuration(
-        "programs, TensorFlow without oneDNN, XLA at SSE4.2, two threads",
-        2,
-        _OLDEST,
-        (_PROBE, *_PROGRAM_TESTS),
+        "others at AVX2",
+        1,
+        {**_OFF, **_AVX2},
+        (*_OTHERS, f"-k=bfloat16 or {_TF_KERAS} or not ([keras or -keras or keras-)"),
     ),
+    Configuration("programs at SSE4", 2, {**_OFF, **_XLA_SSE4}, (_PROBE, *_PROGRAM_TESTS)),
+    Configuration("processes at AVX2", 2, {**_ON, **_AVX2}, (_PROBE, *_PROCESS_FILES)),
 )
 
 
 def run_numeric_tests(configuration: Configuration) -> "subprocess.CompletedProcess[str]":
     """Run the tests marked `numeric` with the environment and processors of a configuration."""
     available = sorted(os.sched_getaffinity(0))
-    # Let the first two configurations, which run side by side, have a processor each.
+    # Two configurations run side by side: let those with one processor have different ones.
     first = CONFIGURATIONS.index(configuration) % len(available)
     processors = set((available[first:] + available[:first])[: configuration.processors])
     environment = {
@@ -144,7 +178,9 @@ def main() -> None:
             if result.returncode:
                 has_failed = True
                 print(result.stdout, flush=True)
-    print(f"{time.monotonic() - start:.0f} s in all")
+    times = os.times()
+    processor_seconds = times.children_user + times.children_system
+    print(f"{time.monotonic() - start:.0f} s in all, {processor_seconds:.0f} s of processor time")
     raise SystemExit(1 if has_failed else 0)
 
 
