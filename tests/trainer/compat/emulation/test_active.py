@@ -21,7 +21,7 @@ def emulated_tpu_graph() -> Iterator[None]:
 
 def test_graph_is_built_for_an_emulated_tpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(find_active_emulated_tpu()) == "emulated TPU of 8 cores, from emulated_tpu()"
-    monkeypatch.setattr("tpuserve.devices._emulated_in_process", None)
+    monkeypatch.setattr("tpuserve.devices.tpu_system._emulated_in_process", None)
     assert find_active_emulated_tpu() is None
 
 
