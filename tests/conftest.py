@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tpuserve.devices import tpu_system
 from tpuserve.runtime import gc_control
 
 _SLOW_FILE = re.compile(r"^pytestmark = (\[[^]]*)?pytest\.mark\.slow\b", re.MULTILINE)
@@ -130,3 +131,11 @@ def _no_tensorflow_in_fast_tests(request: pytest.FixtureRequest) -> Iterator[Non
     yield
     if request.node.get_closest_marker("slow") is None and not was_there:
         assert "tensorflow" not in sys.modules, "it imports TensorFlow: mark it slow"
+
+
+@pytest.fixture(autouse=True)
+def _no_emulated_tpu_is_left() -> Iterator[None]:
+    """Check that a test ends the emulations that it starts, which later tests would run on."""
+    before = tpu_system._emulated_in_process
+    yield
+    assert tpu_system._emulated_in_process is before, "the test leaves an emulated TPU behind"

@@ -19,10 +19,12 @@ def emulated_tpu_graph() -> Iterator[None]:
         yield
 
 
-def test_graph_is_built_for_an_emulated_tpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graph_is_built_for_an_emulated_tpu_only() -> None:
     assert str(find_active_emulated_tpu()) == "emulated TPU of 8 cores, from emulated_tpu()"
-    monkeypatch.setattr("tpuserve.devices.tpu_system._emulated_in_process", None)
-    assert find_active_emulated_tpu() is None
+    # Undo the patch before the fixture ends the emulation, or it would begin again.
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("tpuserve.devices.tpu_system._emulated_in_process", None)
+        assert find_active_emulated_tpu() is None
 
 
 def test_eager_program_has_no_active_emulated_tpu() -> None:
