@@ -110,7 +110,7 @@ def test_mnist_trains_evaluates_and_exports(tmp_path: Path) -> None:
 def test_every_example_is_short_and_has_a_test() -> None:
     files = [
         *Path(__file__).parent.glob("test_*.py"),
-        *EXAMPLES.glob("../tests/test_*_document.py"),
+        *EXAMPLES.glob("../tests/documents/test_*.py"),
         *EXAMPLES.glob("../tests/clusters/test_*.py"),
     ]
     tests = "".join(file.read_text() for file in files)

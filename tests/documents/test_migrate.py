@@ -4,16 +4,16 @@ import re
 
 import pytest
 
-from tests import document_blocks
-from tests.document_blocks import Block
+from tests.documents import code_blocks
+from tests.documents.code_blocks import Block
 from tests.trainer.migration import tables
 from trainer.migration.command import migrate
 
 pytestmark = pytest.mark.slow
 
-DOCUMENT = document_blocks.ROOT / "docs/migrate.md"
-REFERENCE = document_blocks.ROOT / "docs/migrate_reference.md"
-BLOCKS = document_blocks.read_blocks(DOCUMENT)
+DOCUMENT = code_blocks.ROOT / "docs/migrate.md"
+REFERENCE = code_blocks.ROOT / "docs/migrate_reference.md"
+BLOCKS = code_blocks.read_blocks(DOCUMENT)
 PROGRAMS = re.findall(r"^```python (\S+)\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S)
 
 
@@ -22,14 +22,14 @@ def block_outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("migrate")
     for name, program in PROGRAMS:
         (directory / name).write_text(program)
-    return document_blocks.run_blocks(DOCUMENT, directory)
+    return code_blocks.run_blocks(DOCUMENT, directory)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_command_prints_the_output_in_the_document(
     block: Block, block_outputs: dict[str, str]
 ) -> None:
-    document_blocks.check_output(block, block_outputs)
+    code_blocks.check_output(block, block_outputs)
 
 
 def test_all_programs_are_named_and_all_commands_are_run() -> None:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from tests.processes import free_ports
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 BLOCK = re.compile(
     r"^```(?P<kind>\w+)(?: (?P<file>\S+))?\n(?P<content>.*?)^```\n|^## (?P<heading>[^\n]*)\n",

@@ -3,7 +3,7 @@
 A Python block is followed by its output, in a text block. A console block contains commands, each
 with its output. All blocks run in one directory, and all Python blocks run in one process.
 
-$ python -m tests.document_blocks docs/export.md DIRECTORY
+$ python -m tests.documents.code_blocks docs/export.md DIRECTORY
 prints the current output of all blocks, for an update of the document.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 _BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:```text\n(?P<output>.*?)^```\n)?"

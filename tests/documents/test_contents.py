@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests import document_blocks
+from tests.documents import code_blocks
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig, TPUConfig
 from trainer.distribution.topology import BatchTopology, TpuSlice
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     "README.md",
     "CONTRIBUTING.md",
@@ -76,12 +76,12 @@ def test_the_output_of_an_example_is_quoted_from_its_tested_docstring(document: 
 
 
 def test_the_commands_of_the_readme_are_those_of_the_tested_document() -> None:
-    quoted = document_blocks.read_blocks(ROOT / "README.md")
+    quoted = code_blocks.read_blocks(ROOT / "README.md")
     commands = [block for block in quoted if re.match("tpuserve (verify|compile) ", block.text)]
     assert len(commands) == 2
-    tested = {block.text: block for block in document_blocks.read_blocks(ROOT / "docs/export.md")}
+    tested = {block.text: block for block in code_blocks.read_blocks(ROOT / "docs/export.md")}
     for block in commands:
-        assert document_blocks.shows_all(block, tested[block.text].output or ""), block.text
+        assert code_blocks.shows_all(block, tested[block.text].output or ""), block.text
 
 
 def test_the_lines_on_storage_and_ray_in_the_readme_are_those_of_the_tested_documents() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from server.command import serve
-from tests import document_blocks, processes
-from tests.document_blocks import Block
+from tests import processes
+from tests.documents import code_blocks
+from tests.documents.code_blocks import Block
 from tpuserve import tags
 
 pytestmark = [
@@ -18,8 +19,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning"),
 ]
 
-DOCUMENT = document_blocks.ROOT / "docs/export.md"
-BLOCKS = document_blocks.read_blocks(DOCUMENT)
+DOCUMENT = code_blocks.ROOT / "docs/export.md"
+BLOCKS = code_blocks.read_blocks(DOCUMENT)
 PNG_HEADER = 24
 
 
@@ -31,14 +32,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def block_outputs(directory: Path) -> dict[str, str]:
     pytest.importorskip("libtpu", reason="the extra tpuserve[compile] is not installed")
-    return document_blocks.run_blocks(DOCUMENT, directory)
+    return code_blocks.run_blocks(DOCUMENT, directory)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_prints_the_output_in_the_document(
     block: Block, block_outputs: dict[str, str]
 ) -> None:
-    document_blocks.check_output(block, block_outputs)
+    code_blocks.check_output(block, block_outputs)
 
 
 def test_the_picture_has_the_format_and_size_that_the_command_draws(
@@ -55,7 +56,7 @@ def test_the_picture_has_the_format_and_size_that_the_command_draws(
 def test_the_example_for_tf_examples_prints_what_its_docstring_shows(
     block_outputs: dict[str, str], directory: Path
 ) -> None:
-    example = document_blocks.ROOT / "examples" / "ask_examples.py"
+    example = code_blocks.ROOT / "examples" / "ask_examples.py"
     answers = re.findall(r"^    (REST|gRPC): (.*)", example.read_text(), re.M)
     assert len(answers) == 2
     assert re.findall(r"^    (REST|gRPC): (.*)", DOCUMENT.read_text(), re.M) == answers
@@ -64,7 +65,7 @@ def test_the_example_for_tf_examples_prints_what_its_docstring_shows(
             [sys.executable, str(example), server.rest, server.rpc, "half"],
             capture_output=True,
             text=True,
-            timeout=document_blocks.TIME_LIMIT,
+            timeout=code_blocks.TIME_LIMIT,
         )
     assert re.findall(r"^(REST|gRPC): (.*)", finished.stdout, re.M) == answers, finished.stderr
 

@@ -9,8 +9,9 @@ from rich.console import Console
 
 import tpuserve
 from server.config import flags
-from tests import document_blocks, models
-from tests.document_blocks import Block
+from tests import models
+from tests.documents import code_blocks
+from tests.documents.code_blocks import Block
 from tpuserve.bench import analysis, rendering
 from tpuserve.bench.analysis import Analysis, Goal
 from tpuserve.bench.configurations import Configuration, ModelEngine
@@ -19,8 +20,8 @@ from tpuserve.bench.windows import PERCENTILES, Result
 
 pytestmark = pytest.mark.slow
 
-DOCUMENT = document_blocks.ROOT / "docs/client.md"
-BLOCKS = document_blocks.read_blocks(DOCUMENT)
+DOCUMENT = code_blocks.ROOT / "docs/client.md"
+BLOCKS = code_blocks.read_blocks(DOCUMENT)
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +32,14 @@ def block_outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     with tpuserve.serve({"half": base}) as server:
         copy = directory / "client.md"
         copy.write_text(DOCUMENT.read_text().replace("http://localhost:8501", server.rest_url))
-        return document_blocks.run_blocks(copy, directory)
+        return code_blocks.run_blocks(copy, directory)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_prints_the_output_in_the_document(
     block: Block, block_outputs: dict[str, str]
 ) -> None:
-    document_blocks.check_output(block, block_outputs)
+    code_blocks.check_output(block, block_outputs)
 
 
 def test_the_table_of_errors_is_that_of_the_client() -> None:

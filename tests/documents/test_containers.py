@@ -17,7 +17,7 @@ import pytest
 from server.config import flags
 from tests.deploy import test_chart, test_image
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/containers.md").read_text()
 COMMANDS = [
     shlex.split(command.replace("\\\n", ""))

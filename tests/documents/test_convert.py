@@ -4,27 +4,27 @@ import re
 
 import pytest
 
-from tests import document_blocks
-from tests.document_blocks import Block
+from tests.documents import code_blocks
+from tests.documents.code_blocks import Block
 from tpuserve.commands.convert import convert
 from tpuserve.export.conversion.analysis import host_ops
 
 pytestmark = pytest.mark.slow
 
-DOCUMENT = document_blocks.ROOT / "docs/convert.md"
-BLOCKS = document_blocks.read_blocks(DOCUMENT)
+DOCUMENT = code_blocks.ROOT / "docs/convert.md"
+BLOCKS = code_blocks.read_blocks(DOCUMENT)
 
 
 @pytest.fixture(scope="module")
 def block_outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return document_blocks.run_blocks(DOCUMENT, tmp_path_factory.mktemp("convert"))
+    return code_blocks.run_blocks(DOCUMENT, tmp_path_factory.mktemp("convert"))
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_prints_the_output_in_the_document(
     block: Block, block_outputs: dict[str, str]
 ) -> None:
-    document_blocks.check_output(block, block_outputs)
+    code_blocks.check_output(block, block_outputs)
 
 
 def test_all_options_in_the_document_exist() -> None:

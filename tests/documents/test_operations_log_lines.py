@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROOMS = ("server", "tpuserve/pjrt", "tpuserve/runtime")
 # Method of a logger → the name of the level in the document.
 LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}

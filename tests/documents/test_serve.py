@@ -5,7 +5,7 @@ import re
 import pytest
 
 from server.config import flags
-from tests.document_terminal import (
+from tests.documents.terminal import (
     ROOT,
     LogAndOutput,
     Step,

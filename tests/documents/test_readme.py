@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import document_blocks
-from tests.document_blocks import Block
-from tests.document_terminal import ROOT, LogAndOutput, Step, read_sections, run_sections
+from tests.documents import code_blocks
+from tests.documents.code_blocks import Block
+from tests.documents.terminal import ROOT, LogAndOutput, Step, read_sections, run_sections
 
 pytestmark = pytest.mark.slow
 
@@ -29,4 +29,4 @@ def test_a_command_prints_the_output_in_the_readme(
 ) -> None:
     # Numbers may differ, such as those of the measurement.
     block = Block(step.line, True, step.text, step.output)
-    assert document_blocks.shows_all(block, "".join(outputs[str(step)]))
+    assert code_blocks.shows_all(block, "".join(outputs[str(step)]))

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.document_terminal import (
+from tests.documents.terminal import (
     ROOT,
     LogAndOutput,
     Step,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from server.config import flags
-from tests.document_terminal import (
+from tests.documents.terminal import (
     ROOT,
     LogAndOutput,
     Step,

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import document_blocks
-from tests.document_blocks import Block
+from tests.documents import code_blocks
+from tests.documents.code_blocks import Block
 
 DOCUMENT = """Words.
 
@@ -29,16 +29,16 @@ $ pwd
 
 def test_code_and_commands_are_run_in_order_and_compared(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text(DOCUMENT)
-    code, echo, pwd = document_blocks.read_blocks(tmp_path / "page.md")
-    outputs = document_blocks.run_blocks(tmp_path / "page.md", tmp_path)
+    code, echo, pwd = code_blocks.read_blocks(tmp_path / "page.md")
+    outputs = code_blocks.run_blocks(tmp_path / "page.md", tmp_path)
     assert [block.line for block in (code, echo, pwd)] == [4, 14, 17]
-    document_blocks.check_output(code, outputs)
-    document_blocks.check_output(echo, outputs)
+    code_blocks.check_output(code, outputs)
+    code_blocks.check_output(echo, outputs)
     assert outputs[str(pwd)].strip() == str(tmp_path)
 
 
 def shows_all(expected: str, output: str) -> bool:
-    return document_blocks.shows_all(Block(1, True, "", expected), output)
+    return code_blocks.shows_all(Block(1, True, "", expected), output)
 
 
 def test_numbers_and_line_breaks_may_differ_and_words_may_not() -> None:
@@ -54,6 +54,6 @@ def test_numbers_and_line_breaks_may_differ_and_words_may_not() -> None:
 
 def test_code_prints_no_error_that_the_document_does_not_show() -> None:
     outputs = {"line_1": "1\nbuiltins.KeyError: 'a'"}
-    document_blocks.check_output(Block(1, False, "", "1\nbuiltins.KeyError: 'a'\n"), outputs)
+    code_blocks.check_output(Block(1, False, "", "1\nbuiltins.KeyError: 'a'\n"), outputs)
     with pytest.raises(AssertionError):
-        document_blocks.check_output(Block(1, False, "", "1\n"), outputs)
+        code_blocks.check_output(Block(1, False, "", "1\n"), outputs)
