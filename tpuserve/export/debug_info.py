@@ -28,13 +28,13 @@ _IGNORED_OPS = frozenset(
 
 _REPOSITORY = Path(__file__).parent.parent.parent
 # Prefixes of the paths of files that are not user code: packages of this project, the Python
-# library and installed packages.
+# library, installed packages and their commands.
 _LIBRARY_PREFIXES = tuple(
     f"{directory}{os.sep}"
     for directory in (
         *(_REPOSITORY / package for package in ("tpuserve", "trainer", "server")),
-        # The directories of Python's standard library and of installed packages.
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        # The directories of Python's standard library, of installed packages and of commands.
+        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib", "scripts")),
         Path(tf.__file__).parent.parent,
     )
 )

@@ -1,4 +1,5 @@
 import os
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,19 @@ def test_the_innermost_line_of_user_code_is_recorded(tmp_path: Path) -> None:
     _, line_of = lines_of(tmp_path)
     assert line_of("Sum") == line_with("# branches")
     assert line_of("Softmax") == line_with("# in a library")
+
+
+def test_installed_command_is_no_user_code(tmp_path: Path) -> None:
+    command = Path(sysconfig.get_path("scripts"), "tpuserve")
+    script = compile("y = tf.sin(x)", command, "exec")
+
+    def run_command(x: Any) -> dict[str, Any]:
+        names = {"tf": tf, "x": x}
+        exec(script, names)  # calls the command
+        return {"y": names["y"]}
+
+    directory = models.export(run_command, tmp_path)
+    assert debug_info.load_line_lookup(directory)("Sin") == line_with("# calls the command")
 
 
 def test_nodes_of_branches_and_loops_have_lines(tmp_path: Path) -> None:
