@@ -1,6 +1,6 @@
 """Forks processes that run Python programs, after importing TensorFlow once.
 
-    python -m tests.preloaded.fork_server SOCKET
+    python -c "from tests.preloaded import fork_server; fork_server.serve_requests()()" SOCKET
 
 SOCKET is the number of the open socket that requests arrive on. A request is a JSON object with the
 arguments of the Python interpreter, the environment and the working directory of a process. The
@@ -18,8 +18,14 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+from tpuserve.runtime import gc_control
+
+Call: TypeAlias = Callable[[], object]
 
 # Less than the size of the buffer of a Unix socket.
 MAX_REQUEST_BYTES = 1 << 17
@@ -63,26 +69,33 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
             os.close(stream)
 
 
-def _run_program(arguments: list[str]) -> None:
-    """Run a module, a command or a script, as the Python interpreter does with these arguments."""
+def _program_call(arguments: list[str]) -> Call:
+    """Return the call that runs a module, a command or a script, as the Python interpreter does."""
     added = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path[:0] = [os.getcwd(), *added]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    elif arguments[0] == "-c":
+        return partial(runpy.run_module, arguments[1], run_name="__main__", alter_sys=True)
+    if arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]
         sys.path[:0] = [os.getcwd(), *added]
-        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
-    else:
-        sys.argv = arguments
-        sys.path[:0] = [str(Path(arguments[0]).parent), *added]
-        runpy.run_path(arguments[0], run_name="__main__")
+        return partial(exec, compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+    sys.argv = arguments
+    sys.path[:0] = [str(Path(arguments[0]).parent), *added]
+    return partial(runpy.run_path, arguments[0], run_name="__main__")
 
 
-def main() -> None:
-    """Import TensorFlow and serve requests; in a forked process, run the requested program."""
-    import tensorflow  # noqa: F401
+def serve_requests() -> Call:
+    """Import TensorFlow, and fork a process for each request.
+
+    Returns:
+      In a forked process: the call that runs the requested program. The caller makes this call, so
+      that the program's stack has no function of this file. In the fork server: a call without
+      effect, after the tests have closed the socket.
+    """
+    # The end of a process would search all objects for garbage, and so copy TensorFlow's memory.
+    with gc_control.gc_disabled():
+        import tensorflow  # noqa: F401
 
     # The directory of this program, and those of PYTHONPATH.
     del sys.path[: 1 + len(os.environ["PYTHONPATH"].split(os.pathsep))]
@@ -91,14 +104,11 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         requests.sendall(b"ready\n")
         request = _serve(requests)
-    if request is not None:
-        # A shell may have started the tests with this signal ignored.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.chdir(request["cwd"])
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        _run_program(request["arguments"])
-
-
-if __name__ == "__main__":
-    main()
+    if request is None:
+        return lambda: None
+    # A shell may have started the tests with this signal ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    return _program_call(request["arguments"])

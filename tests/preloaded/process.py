@@ -23,6 +23,7 @@ from typing import Any
 from tests.preloaded.fork_server import MAX_REQUEST_BYTES
 
 _ROOT = Path(__file__).parents[2]
+_SERVE_REQUESTS = "from tests.preloaded import fork_server; fork_server.serve_requests()()"
 # The constant of Linux's <sys/prctl.h>.
 _PR_SET_CHILD_SUBREAPER = 36
 # The beginnings of the names of variables that are read before a program begins: by Python, or
@@ -47,7 +48,7 @@ class _ForkServer:
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "tests.preloaded.fork_server", str(other.fileno())],
+                [sys.executable, "-c", _SERVE_REQUESTS, str(other.fileno())],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=_ROOT,
