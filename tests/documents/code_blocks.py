@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.preloaded.commands import preloaded_commands
+
 ROOT = Path(__file__).parents[2]
 
 _BLOCK = re.compile(
@@ -133,7 +135,7 @@ def _run_in_order(blocks: list[Block], source: Path, directory: Path) -> dict[st
     running = {}
     # Run the commands in two threads beside the code: each is a process, and no later block changes
     # what it reads.
-    with ThreadPoolExecutor(2) as commands:
+    with preloaded_commands(directory / ".commands"), ThreadPoolExecutor(2) as commands:
         for block in blocks:
             if block.is_command:
                 running[str(block)] = commands.submit(_run_command, block, directory, environment)
@@ -217,7 +219,9 @@ def _environment(directory: Path) -> dict[str, str]:
     return {
         **inherited,
         "COLUMNS": "100",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(
+            [str(directory / ".commands"), str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),
         "XDG_CACHE_HOME": str(directory / "cache"),
     }
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from tests.preloaded.commands import preloaded_commands
 from tests.processes import free_ports
 
 ROOT = Path(__file__).parents[2]
@@ -126,9 +127,12 @@ class Terminal:
             time.sleep(0.1)
 
     def check_end(self) -> None:
-        """Assert that no server runs, which would have the port of the next one."""
-        jobs = self._execute(f"jobs -r > {self._output_file}", self._output_file)
-        assert not jobs, f"the document leaves a server running: {jobs}"
+        """Wait until no server runs, which would have the port of the next one."""
+
+        def is_idle() -> bool:
+            return not self._execute(f"jobs -r > {self._output_file}", self._output_file)
+
+        wait_for(is_idle, "the document leaves a server running")
 
     def close(self) -> None:
         """End the shell and its servers."""
@@ -255,12 +259,6 @@ def run_sections(
     (directory / "tmp").mkdir()
     (directory / ".curlrc").write_text("silent\nshow-error\n")
     (directory / "examples").symlink_to(ROOT / "examples")
-    (directory / "bin").mkdir()
-    for name, module in (("tpuserve", "tpuserve"), ("tpuserve-model-server", "server.command")):
-        run = "-m tpuserve" if module == name else f"-c 'from {module} import main; main()'"
-        command = directory / "bin" / name
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} {run} "$@"\n')
-        command.chmod(0o755)
     results: dict[str, LogAndOutput] = {}
 
     headings = ["", *(heading for lane in lanes for heading in lane)]
@@ -280,7 +278,7 @@ def run_sections(
             finally:
                 terminal.close()
 
-    run_lane([""])
-    with ThreadPoolExecutor(len(lanes)) as threads:
+    with preloaded_commands(directory / "bin"), ThreadPoolExecutor(len(lanes)) as threads:
+        run_lane([""])
         list(threads.map(run_lane, lanes))
     return results
