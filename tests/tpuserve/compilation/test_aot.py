@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,12 @@ V5E = "v5e:1x1"
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("linear")
     return exports.write_model(directory, exports.whole(exports.linear), [None, 16])
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    with Compiler(processes=1) as compiler:
+        yield compiler
 
 
 @pytest.fixture(scope="module")
@@ -99,17 +105,14 @@ def test_a_cached_result_is_reused(linear: Path, tmp_path: Path) -> None:
     assert first.compilations[0].stats == second.compilations[0].stats
 
 
-def test_one_compiler_serves_many_calls(linear: Path) -> None:
-    with Compiler(processes=1) as compiler:
-        for size in (2, 4):
-            compile_report = aot.compile(
-                linear, topologies=[V5E], batch_sizes=[size], compiler=compiler
-            )
-            assert compile_report.passed
+def test_one_compiler_serves_many_calls(linear: Path, compiler: Compiler) -> None:
+    for size in (2, 4):
+        assert aot.compile(linear, topologies=[V5E], batch_sizes=[size], compiler=compiler).passed
 
 
 def test_a_model_too_large_for_one_chip_fits_a_larger_chip(
     tmp_path: Path,
+    compiler: Compiler,
 ) -> None:
     def model(x: Any) -> Any:
         # The table has 19.6 GB, more than the 16 GB of a v5e chip.
@@ -119,7 +122,9 @@ def test_a_model_too_large_for_one_chip_fits_a_larger_chip(
     directory = exports.write_model(
         tmp_path, model, [None, 70_000], saved=lambda: [exports.variable("small", [])]
     )
-    compile_report = aot.compile(directory, topologies=[V5E, "v5p:2x2x1"], batch_sizes=[1])
+    compile_report = aot.compile(
+        directory, compiler=compiler, topologies=[V5E, "v5p:2x2x1"], batch_sizes=[1]
+    )
     small, large = compile_report.compilations
     assert small.error is not None
     assert "HBM" in small.error
@@ -129,12 +134,16 @@ def test_a_model_too_large_for_one_chip_fits_a_larger_chip(
     assert not compile_report.passed
 
 
-def test_an_op_without_a_tpu_kernel_is_an_error_for_every_topology(tmp_path: Path) -> None:
+def test_an_op_without_a_tpu_kernel_is_an_error_for_every_topology(
+    tmp_path: Path, compiler: Compiler
+) -> None:
     def computation(x: Any) -> Any:
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 
     directory = exports.write_model(tmp_path, exports.whole(computation), [None, 16])
-    compile_report = aot.compile(directory, topologies=[V5E, "v6e:1x1"], batch_sizes=[1])
+    compile_report = aot.compile(
+        directory, compiler=compiler, topologies=[V5E, "v6e:1x1"], batch_sizes=[1]
+    )
     for compilation in compile_report.compilations:
         assert compilation.error is not None
         assert "AsString" in compilation.error
@@ -142,7 +151,9 @@ def test_an_op_without_a_tpu_kernel_is_an_error_for_every_topology(tmp_path: Pat
     assert compile_report.advice[0].buckets is None
 
 
-def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None:
+def test_a_loop_and_a_branch_that_read_variables_compile(
+    tmp_path: Path, compiler: Compiler
+) -> None:
     def computation(x: Any) -> Any:
         w, v = exports.variable("w", [16, 16]), exports.variable("v", [16])
         y = tf.while_loop(lambda n, _: n < 3, lambda n, y: (n + 1, y @ w), [tf.constant(0), x])[1]
@@ -152,57 +163,68 @@ def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None
     # Compile twice: the functions that the first compilation registered with TensorFlow's eager
     # runtime are gone by the second.
     for _ in range(2):
-        (compilation,) = aot.compile(directory, topologies=[V5E], batch_sizes=[2]).compilations
+        (compilation,) = aot.compile(
+            directory, compiler=compiler, topologies=[V5E], batch_sizes=[2]
+        ).compilations
         assert compilation.error is None
 
 
 def test_a_batch_size_above_the_allowed_ones_is_an_error(
     tmp_path: Path,
+    compiler: Compiler,
 ) -> None:
     def model(x: Any) -> Any:
         batched = tf.nondifferentiable_batch_function(1, 4, 1000, [2, 4])
         return batched(exports.whole(lambda batch: batch * 2.0))(x)
 
     directory = exports.write_model(tmp_path, model, [None, 16])
-    compile_report = aot.compile(directory, topologies=[V5E])
+    compile_report = aot.compile(directory, compiler=compiler, topologies=[V5E])
     assert [compilation.batch_size for compilation in compile_report.compilations] == [2, 4]
-    (above,) = aot.compile(directory, topologies=[V5E], batch_sizes=[5]).compilations
+    (above,) = aot.compile(
+        directory, compiler=compiler, topologies=[V5E], batch_sizes=[5]
+    ).compilations
     assert above.error is not None
     assert "a batch of 5 rows does not fit" in above.error
 
 
-def test_a_node_with_a_colocation_constraint_is_compiled(tmp_path: Path) -> None:
+def test_a_node_with_a_colocation_constraint_is_compiled(
+    tmp_path: Path, compiler: Compiler
+) -> None:
     def computation(x: Any) -> Any:
         table = exports.variable("table", [5, 3])
         return tf.nn.embedding_lookup(table, tf.cast(x[:, 0], tf.int32))
 
     directory = exports.write_model(tmp_path, exports.whole(computation), [None, 16])
-    assert aot.compile(directory, topologies=[V5E], batch_sizes=[2]).passed
+    assert aot.compile(directory, compiler=compiler, topologies=[V5E], batch_sizes=[2]).passed
 
 
-def test_rows_that_the_model_pads_are_noted(tmp_path: Path) -> None:
+def test_rows_that_the_model_pads_are_noted(tmp_path: Path, compiler: Compiler) -> None:
     def model(x: Any) -> Any:
         batched = tf.nondifferentiable_batch_function(1, 4, 1000, [4])
         return batched(exports.whole(lambda batch: batch * 2.0))(x)
 
     directory = exports.write_model(tmp_path, model, [None, 16])
-    compile_report = aot.compile(directory, topologies=[V5E], batch_sizes=[1])
+    compile_report = aot.compile(directory, compiler=compiler, topologies=[V5E], batch_sizes=[1])
     assert compile_report.notes == ("signature 'serving_default': the model pads 1 rows to 4",)
 
 
-def test_a_fixed_batch_is_compiled_as_it_is(tmp_path: Path) -> None:
+def test_a_fixed_batch_is_compiled_as_it_is(tmp_path: Path, compiler: Compiler) -> None:
     directory = exports.write_model(tmp_path, exports.whole(exports.linear), [3, 16])
-    (compilation,) = aot.compile(directory, topologies=[V5E]).compilations
+    (compilation,) = aot.compile(directory, compiler=compiler, topologies=[V5E]).compilations
     assert (compilation.batch_size, compilation.error) == (3, None)
     with pytest.raises(InvalidInput, match="accepts batches of 3 rows"):
-        aot.compile(directory, topologies=[V5E], batch_sizes=[4])
+        aot.compile(directory, compiler=compiler, topologies=[V5E], batch_sizes=[4])
 
 
-def test_an_unknown_dimension_gets_the_assumed_size_and_a_note(tmp_path: Path) -> None:
+def test_an_unknown_dimension_gets_the_assumed_size_and_a_note(
+    tmp_path: Path, compiler: Compiler
+) -> None:
     directory = exports.write_model(
         tmp_path, exports.whole(lambda x: tf.reduce_sum(x, 1)), [None, None]
     )
-    compile_report = aot.compile(directory, topologies=[V5E], batch_sizes=[2], unknown_dimension=24)
+    compile_report = aot.compile(
+        directory, compiler=compiler, topologies=[V5E], batch_sizes=[2], unknown_dimension=24
+    )
     assert compile_report.passed
     assert compile_report.notes[0].endswith(
         "float32 [2, ?] at batch size 2, and was compiled as [2, 24]"
@@ -238,6 +260,7 @@ def on_the_host(x: Any) -> Any:
 )
 def test_what_cannot_be_compiled_is_refused(
     tmp_path: Path,
+    compiler: Compiler,
     model: Callable[[Any], Any],
     options: dict[str, Any],
     error: type[Exception],
@@ -245,10 +268,10 @@ def test_what_cannot_be_compiled_is_refused(
 ) -> None:
     directory = exports.write_model(tmp_path, model, [None, 16])
     with pytest.raises(error, match=says):
-        aot.compile(directory, **{"topologies": [V5E], **options})
+        aot.compile(directory, compiler=compiler, **{"topologies": [V5E], **options})
 
 
-def test_a_model_without_a_tpu_metagraph_is_refused(tmp_path: Path) -> None:
+def test_a_model_without_a_tpu_metagraph_is_refused(tmp_path: Path, compiler: Compiler) -> None:
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(MetagraphNotFound, match=r"no metagraph tagged \{serve, tpu\}"):
-        aot.compile(tmp_path / "1", topologies=[V5E])
+        aot.compile(tmp_path / "1", compiler=compiler, topologies=[V5E])
