@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from server.process import ports
+from tests.preloaded.process import PreloadedProcess, run_preloaded
 from tpuserve.errors import PortInUse
 from tpuserve.tags import TagSet
 
@@ -63,13 +64,7 @@ def _is_free(port: int) -> bool:
 
 def run_tpuserve(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run `tpuserve` with these arguments and environment variables; return its result."""
-    return subprocess.run(
-        [sys.executable, "-m", "tpuserve", *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    return run_preloaded(["-m", "tpuserve", *arguments], env={**os.environ, **environment})
 
 
 class ServeProcess:
@@ -99,7 +94,7 @@ class ServeProcess:
         arguments += [f"--frontend_processes={frontend_processes}", *flags]
         if tag_set is not None:
             arguments += ["--saved_model_tags", ",".join(sorted(tag_set))]
-        self._process = subprocess.Popen(
+        self._process = PreloadedProcess(
             [sys.executable, "-m", "tpuserve", "serve", *arguments],
             env=environment,
             stderr=subprocess.PIPE,

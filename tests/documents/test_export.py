@@ -1,8 +1,6 @@
 """The code and the commands in docs/export.md run, and print the output in the document."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from server.command import serve
 from tests import processes
 from tests.documents import code_blocks
 from tests.documents.code_blocks import Block
+from tests.preloaded.process import run_preloaded
 from tpuserve import tags
 
 pytestmark = [
@@ -61,12 +60,7 @@ def test_the_example_for_tf_examples_prints_what_its_docstring_shows(
     assert len(answers) == 2
     assert re.findall(r"^    (REST|gRPC): (.*)", DOCUMENT.read_text(), re.M) == answers
     with processes.serving(directory / "export/v1", tags.SERVE) as server:
-        finished = subprocess.run(
-            [sys.executable, str(example), server.rest, server.rpc, "half"],
-            capture_output=True,
-            text=True,
-            timeout=code_blocks.TIME_LIMIT,
-        )
+        finished = run_preloaded([str(example), server.rest, server.rpc, "half"])
     assert re.findall(r"^(REST|gRPC): (.*)", finished.stdout, re.M) == answers, finished.stderr
 
 

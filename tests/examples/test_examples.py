@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests import processes
+from tests.preloaded.process import run_preloaded
 from tpuserve import tags
 
 pytestmark = pytest.mark.slow
@@ -18,12 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run_example(name: str, *arguments: str) -> str:
-    finished = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    finished = run_preloaded([str(EXAMPLES / name), *arguments])
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 

@@ -12,6 +12,7 @@ import pytest
 from server.command import serve
 from server.sample import digits
 from tests import processes
+from tests.preloaded.process import PreloadedProcess
 from tpuserve.errors import InvalidSetting
 
 README = Path(__file__).parents[2] / "README.md"
@@ -42,7 +43,7 @@ def port(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setenv("TPUSERVE_EMULATED_TPU", request.param)
     rpc_port, rest_port = processes.free_ports(2)
     command = [sys.executable, "-m", "tpuserve", "serve", "--sample"]
-    with subprocess.Popen(
+    with PreloadedProcess(
         [*command, f"--port={rpc_port}", f"--rest_api_port={rest_port}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

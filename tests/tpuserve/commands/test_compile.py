@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.preloaded.process import PreloadedProcess
 from tests.tpuserve.compilation import exports
 from tpuserve.cli import cli
 from tpuserve.files.cache_directory import ENVIRONMENT_NAME
@@ -86,7 +87,9 @@ def test_sigterm_ends_the_worker_processes_too(linear: Path) -> None:
     sizes = map(str, range(1, 100))
     command = [sys.executable, "-m", "tpuserve", "compile", str(linear), "--no-cache"]
     workers: set[int] = set()
-    with subprocess.Popen([*command, "--batch-size", *sizes], stderr=subprocess.PIPE) as running:
+    with PreloadedProcess(
+        [*command, "--batch-size", *sizes], stderr=subprocess.PIPE, text=True
+    ) as running:
         # A worker process has started once libtpu is mapped into its memory.
         while not workers:
             assert running.poll() is None
@@ -94,7 +97,7 @@ def test_sigterm_ends_the_worker_processes_too(linear: Path) -> None:
         running.terminate()
         assert running.wait(timeout=900) == 143
         assert running.stderr is not None
-        assert running.stderr.read() == b""
+        assert running.stderr.read() == ""
     # The kernel removes a killed process with a delay, so wait for the end of the workers.
     deadline = time.monotonic() + 60
     while any("libtpu" in _maps(worker) for worker in workers):

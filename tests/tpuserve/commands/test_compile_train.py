@@ -1,7 +1,6 @@
 """`tpuserve compile --train` runs a program until it trains, and compiles its step instead."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests import processes
 from tpuserve.cli import cli
 
 pytest.importorskip("jax")
@@ -22,13 +22,7 @@ EXAMPLE = ROOT / "examples/train.py"
 
 def run_compile(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, as the program may change the process."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.run(
-        [sys.executable, "-m", "tpuserve", "compile", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+    return processes.run_tpuserve("compile", *map(str, arguments))
 
 
 def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.preloaded.process import PreloadedProcess
 from tests.tpuserve.prediction import models
 from tpuserve.commands.predict import predict
 from tpuserve.errors import InputFileNotFound, SavedModelNotFound, SignatureNotFound
@@ -94,7 +95,7 @@ def test_a_killed_run_continues_with_the_file_that_it_was_at(model: Path, tmp_pa
     os.mkfifo(second)
     out = tmp_path / "out"
     arguments = [str(model), "--inputs", str(first), str(second), "--outputs", str(out)]
-    process = subprocess.Popen([*COMMAND, *arguments])
+    process = PreloadedProcess([*COMMAND, *arguments])
     complete = out / "predictions-00000-of-00002.tfrecord"
     try:
         deadline = time.monotonic() + TIME_LIMIT

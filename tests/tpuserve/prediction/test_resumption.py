@@ -3,14 +3,13 @@
 import gzip
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.preloaded.process import run_preloaded
 from tests.tpuserve.prediction import models
 from tpuserve.errors import OutputOfAnotherRun
 from tpuserve.prediction.batch_prediction import PredictionReport, predict
@@ -92,8 +91,8 @@ def test_killed_process_is_continued_in_each_format_of_outputs(
 ) -> None:
     monkeypatch.setattr(parquet, "_GROUP_ROWS", GROUP_ROWS)
     path = write_examples(tmp_path / "data")
-    command = [sys.executable, "-c", PROGRAM, str(model), str(path), str(tmp_path / "killed")]
-    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
+    killed_run = run_preloaded(["-c", PROGRAM, str(model), str(path), str(tmp_path / "killed")])
+    assert killed_run.returncode == -signal.SIGKILL
     for output_format in OutputFormat:
         killed, whole = tmp_path / "killed" / output_format.value, tmp_path / output_format.value
         report = run_predict(model, path, killed, output_format=output_format)

@@ -15,7 +15,8 @@ SCRIPT = str(Path(__file__).parent / "programs" / "launched" / "script.py")
 
 
 def test_program_runs_on_the_emulated_tpu() -> None:
-    process = processes.run_tpuserve("run", "--emulate-tpu", "2x4", SCRIPT)
+    command = [sys.executable, "-m", "tpuserve", "run", "--emulate-tpu", "2x4", SCRIPT]
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
     assert process.stdout.splitlines()[-1] == "2x4 False"
 
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
-
 pytestmark = pytest.mark.slow
 
 SCRIPT = str(Path(__file__).parent / "programs" / "launched" / "script.py")
+COMMAND = ("-m", "tpuserve", "run")
 
 
 def run_by_python(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -19,7 +18,7 @@ def run_by_python(*arguments: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize("arguments", [["say", "--help", "--tf1", "-x", "--", "-m"], ["exit", "3"]])
 def test_arguments_output_and_status_are_as_with_python(arguments: list[str]) -> None:
     actual, expected = (
-        processes.run_tpuserve("run", SCRIPT, *arguments),
+        run_by_python(*COMMAND, SCRIPT, *arguments),
         run_by_python(SCRIPT, *arguments),
     )
     assert (actual.returncode, actual.stdout) == (expected.returncode, expected.stdout)
@@ -27,7 +26,10 @@ def test_arguments_output_and_status_are_as_with_python(arguments: list[str]) ->
 
 
 def test_traceback_is_as_with_python() -> None:
-    actual, expected = processes.run_tpuserve("run", SCRIPT, "fail"), run_by_python(SCRIPT, "fail")
+    actual, expected = (
+        run_by_python(*COMMAND, SCRIPT, "fail"),
+        run_by_python(SCRIPT, "fail"),
+    )
     assert actual.returncode == expected.returncode == 1
     assert "failing.py" in actual.stderr
     assert actual.stderr == expected.stderr
@@ -36,14 +38,17 @@ def test_traceback_is_as_with_python() -> None:
 def test_syntax_error_names_the_line(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("x = 1\ndef f(:\n")
-    actual, expected = processes.run_tpuserve("run", str(script)), run_by_python(str(script))
+    actual, expected = (
+        run_by_python(*COMMAND, str(script)),
+        run_by_python(str(script)),
+    )
     assert actual.returncode == expected.returncode == 1
     assert "line 2" in actual.stderr
     assert actual.stderr == expected.stderr
 
 
 def test_interrupt_ends_the_program_as_with_python() -> None:
-    command = [sys.executable, "-m", "tpuserve", "run", SCRIPT, "wait"]
+    command = [sys.executable, *COMMAND, SCRIPT, "wait"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
@@ -57,6 +62,6 @@ def test_interrupt_ends_the_program_as_with_python() -> None:
 
 def test_module_runs_as_with_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(SCRIPT).parents[1])
-    actual = processes.run_tpuserve("run", "-m", "launched.script", "say", "--help")
+    actual = run_by_python(*COMMAND, "-m", "launched.script", "say", "--help")
     expected = run_by_python("-m", "launched.script", "say", "--help")
     assert (actual.returncode, actual.stdout) == (0, expected.stdout)

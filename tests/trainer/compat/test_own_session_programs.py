@@ -1,12 +1,11 @@
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.preloaded.process import run_preloaded
 from tests.trainer.compat import program_runner
 
 pytestmark = pytest.mark.slow
@@ -14,13 +13,7 @@ pytestmark = pytest.mark.slow
 
 def test_error_without_a_tpu_says_what_to_do() -> None:
     script = str(program_runner.PROGRAMS / "own_session" / "axy.py")
-    process = subprocess.run(
-        [sys.executable, "-m", "tpuserve.run", script],
-        env={**os.environ, "TPU_NAME": "local"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    process = run_preloaded(["-m", "tpuserve.run", script], env={**os.environ, "TPU_NAME": "local"})
     assert process.returncode == 1
     assert process.stderr.splitlines()[-1] == (
         "tpuserve: the program runs TPUReplicatedInput, which only a TPU can run; no TPU found. "

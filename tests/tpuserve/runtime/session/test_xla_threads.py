@@ -1,11 +1,12 @@
 """XLA's threads have the priority of requests, even if a load starts them."""
 
 import os
-import subprocess
 import sys
 from importlib import metadata
 
 import pytest
+
+from tests.preloaded.process import run_preloaded
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,6 @@ print(*nice_values("tf_XLAEigen"))
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own there")
 def test_xla_threads_keep_the_priority_of_requests_if_a_load_starts_them(tmp_path: object) -> None:
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    result = run_preloaded(["-c", PROGRAM, str(tmp_path)])
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["3.0", str(os.nice(0))]

@@ -1,9 +1,8 @@
 import importlib
-import subprocess
-import sys
 
 import pytest
 
+from tests.preloaded.process import run_preloaded
 from trainer.compat import contrib
 from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 
@@ -45,11 +44,6 @@ def test_inner_modules_are_attributes_without_an_import() -> None:
         except AttributeError as error:
             print(error)
     """
-    process = subprocess.run(
-        [sys.executable, "-c", f"import trainer.compat\n{code}"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    process = run_preloaded(["-c", f"import trainer.compat\n{code}"])
     assert process.returncode == 0, process.stderr[-2000:]
     assert "tf.contrib.layers.python.nothing is not" in process.stdout
