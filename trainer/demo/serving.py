@@ -150,21 +150,21 @@ def _await_start(process: "subprocess.Popen[bytes]", server: DemoServer) -> None
     """
     url = f"http://{HOST}:{server.rest_port}/v1/models/{server.model_name}"
     httpx, deadline = import_httpx(), time.monotonic() + START_TIMEOUT_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise Unavailable(
-                f"the server stopped with status {process.returncode} before it was ready; see "
-                f"its log above."
-            )
-        try:
-            # Ignore the proxy settings of the environment (trust_env=False), so that no proxy
-            # receives local requests.
-            response = httpx.get(url, timeout=5, trust_env=False)
-            if response.status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
+    # Ignore the proxy settings of the environment (trust_env=False), so that no proxy receives
+    # local requests. One client serves all requests, because each client reads all certificates.
+    with httpx.Client(timeout=5, trust_env=False) as client:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise Unavailable(
+                    f"the server stopped with status {process.returncode} before it was ready; see "
+                    f"its log above."
+                )
+            try:
+                if client.get(url).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
     raise Unavailable(f"the server was not ready after {START_TIMEOUT_SECONDS} s: {url}")
 
 
