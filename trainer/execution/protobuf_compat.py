@@ -1,28 +1,42 @@
-"""Patches TensorFlow so that it can write graph.pbtxt with protobuf 7.
+"""Patches TensorFlow so that it can write graph.pbtxt with protobuf 7, and writes it fast.
 
-TensorFlow 2.20 passes an argument, `float_format`, that protobuf 7 removed.
+TensorFlow 2.20 passes an argument, `float_format`, that protobuf 7 removed. `text_format` formats a
+message in Python. `str` formats a message in C, in a tenth of the time, but documents its format as
+one for debugging only. So `str` is used if it formats an example in a way that can be parsed.
 """
 
-import inspect
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 from google.protobuf import text_format
+from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from trainer.tensorflow_internals import graph_io
 
 
 def patch_graph_io() -> None:
-    """Patch TensorFlow's graph_io to omit the argument `float_format` if protobuf refuses it."""
-    parameters = inspect.signature(text_format.MessageToString).parameters
-    if "float_format" not in parameters:
-        graph_io.text_format = SimpleNamespace(MessageToString=_message_to_string)
+    """Patch TensorFlow's graph_io to write text as `_message_to_string` does."""
+    graph_io.text_format = SimpleNamespace(MessageToString=_message_to_string)
 
 
-def _message_to_string(message: Any, *, float_format: str = "", **options: Any) -> str:
+def _message_to_string(message: Any, *, float_format: str = "") -> str:
     """Return a protobuf message as text, without passing `float_format` to protobuf.
 
     TensorFlow passes an empty `float_format`, which means the default format.
     """
     assert not float_format
-    return str(text_format.MessageToString(message, **options))
+    return str(message) if _is_str_parsable() else str(text_format.MessageToString(message))
+
+
+@cache
+def _is_str_parsable() -> bool:
+    """Return whether `str` formats a GraphDef with unusual values as `text_format` can parse it."""
+    graph = GraphDef()
+    node = graph.node.add(name="é'\"\n", input=["^a"])
+    node.attr["bytes"].s = bytes(range(256))
+    node.attr["floats"].list.f.extend([0.1, -1e-30, float("inf"), float("-inf")])
+    try:
+        return bool(text_format.Parse(str(graph), GraphDef()) == graph)
+    except text_format.ParseError:
+        return False
