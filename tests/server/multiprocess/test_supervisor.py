@@ -108,7 +108,9 @@ def test_socket_is_taken_over_when_its_frontend_is_replaced(socket_server: FakeS
         assert b"\x10\x1e" in status(request, timeout=SECONDS, wait_for_ready=True)
         # Only the first frontend listens on the socket. A restart of the other frontend must not
         # take the socket away.
-        os.kill(socket_server.find("tpuserve-front1"), signal.SIGKILL)
+        other = socket_server.find("tpuserve-front1")
+        os.kill(other, signal.SIGKILL)
+        wait_until(lambda: other not in socket_server.children())
         wait_until(lambda: "tpuserve-front1" in socket_server.children().values())
         for _ in range(20):
             wait_until(socket_server.is_answering)
