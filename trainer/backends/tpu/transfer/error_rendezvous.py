@@ -34,8 +34,11 @@ def classify_error(error: BaseException) -> ErrorKind:
     if isinstance(error, tf.errors.CancelledError | tf.errors.OutOfRangeError):
         return ErrorKind.CONSEQUENCE
     # Classify the error of a `session.run` in a closed session as a consequence: an earlier error
-    # has closed the session.
-    is_closed = isinstance(error, RuntimeError) and "closed Session" in str(error)
+    # has closed the session. The first text is that of a session in this process, the second one
+    # that of a session of a server.
+    is_closed = (isinstance(error, RuntimeError) and "closed Session" in str(error)) or (
+        isinstance(error, tf.errors.FailedPreconditionError) and "Session is closed" in str(error)
+    )
     return ErrorKind.CONSEQUENCE if is_closed else ErrorKind.CAUSE
 
 

@@ -8,6 +8,7 @@ pytestmark = pytest.mark.slow
 CANCELLED = tf.errors.CancelledError(None, None, "the session was closed")
 LOST = tf.errors.UnavailableError(None, None, "a worker has gone")
 CLOSED = RuntimeError("Attempted to use a closed Session.")
+CLOSED_ON_SERVER = tf.errors.FailedPreconditionError(None, None, "Session is closed.")
 CAUSE, LATER = ValueError("out of paper"), ValueError("out of ink")
 
 
@@ -29,6 +30,7 @@ def catch_error(main: Exception | None, *recorded: Exception) -> Exception | Non
     [
         (CANCELLED, (CAUSE,), CAUSE),
         (CAUSE, (CANCELLED, CLOSED), CAUSE),
+        (CAUSE, (CLOSED_ON_SERVER,), CAUSE),
         (LATER, (LOST, CAUSE), CAUSE),
         (CLOSED, (LOST,), LOST),
         (LOST, (CANCELLED,), LOST),
