@@ -66,6 +66,9 @@ def _run(connection: socket.socket) -> None:
     """Run the program of a relay, pass on the signals of the relay, and report the exit status."""
     with connection:
         message, streams, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 3)
+        if not message:
+            # The relay has been killed before it sent its program.
+            return
         request = json.loads(message)
         try:
             process = _start(request["arguments"], request["environment"], request["cwd"], streams)

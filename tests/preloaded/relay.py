@@ -22,10 +22,11 @@ def main() -> None:
     request = {"arguments": arguments, "environment": dict(os.environ), "cwd": os.getcwd()}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(f"\0{name}")
+        socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
+        # An earlier signal ends this process, and so the program.
         for number in _PASSED_ON:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, lambda number, _: connection.sendall(b"%d" % number))
-        socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
         status = int(connection.recv(64) or -signal.SIGKILL)
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
