@@ -1,5 +1,7 @@
 """Settings of all tests: the environment, the order of files, and which files are collected."""
 
+import contextlib
+import importlib
 import os
 import re
 import sys
@@ -91,6 +93,20 @@ _PYTHONPATH = os.environ.get("PYTHONPATH", "")
 
 # Keep the executables of trainings out of the user's cache directory.
 os.environ["TPUSERVE_XLA_CACHE_DIR"] = "off"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Build Matplotlib's cache of fonts, before the processes that run tests are started.
+
+    A command that builds the cache in a test may print a line about that, which no document shows.
+    """
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or config.getoption("markexpr") == "not slow":
+        return
+    with contextlib.suppress(ImportError):
+        importlib.import_module("matplotlib.font_manager")
+        cache_directory = importlib.import_module("matplotlib").get_cachedir()
+        os.environ.setdefault("MPLCONFIGDIR", cache_directory)
 
 
 @pytest.hookimpl(tryfirst=True)
