@@ -62,7 +62,12 @@ def cut(server: WebServer, path: str) -> None:
 
 
 def change(server: WebServer, path: str) -> None:
-    server.before_get = lambda _: (server.directory / DATA_FILE).write_bytes(b"\1" * 100_000)
+    def change_file(requested_path: str) -> None:
+        # A request for another file must not empty this file while its content is sent.
+        if requested_path.endswith("variables.data"):
+            (server.directory / DATA_FILE).write_bytes(b"\1" * 100_000)
+
+    server.before_get = change_file
 
 
 def refuse(server: WebServer, path: str) -> None:
