@@ -9,8 +9,10 @@ same.
 """
 
 import json
+import shlex
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -157,10 +159,12 @@ _SHORTCUTS = {
 A mutation of such a line that no test notices changes only the time.
 """
 
+_SHORTEST_TIMEOUT_SECONDS, _TIMEOUT_RATIO = 10, 3
+
 _CONFIGURATION = """
 [cosmic-ray]
 module-path = {module}
-timeout = 120.0
+timeout = {timeout}
 excluded-modules = []
 test-command = {command}
 
@@ -184,16 +188,21 @@ def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
       Result → number of mutations: "killed", "survived", "incompetent" (the code did not run) or
       "no-test".
     """
-    command = f'{sys.executable} -m pytest -x -q -p no:cacheprovider -m "not slow" {tests}'
+    arguments = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    arguments += tests.split()
+    start = time.monotonic()
+    _run_command("python", *arguments)
+    # A mutation after which the tests hang is killed by the timeout.
+    timeout = _SHORTEST_TIMEOUT_SECONDS + _TIMEOUT_RATIO * (time.monotonic() - start)
     # Write the values as JSON, because JSON's strings and lists are valid TOML.
     text = _CONFIGURATION.format(
         module=json.dumps(module),
-        command=json.dumps(command),
+        timeout=timeout,
+        command=json.dumps(shlex.join([sys.executable, *arguments])),
         equivalent=json.dumps(_EQUIVALENT),
     )
     configuration, session = directory / "cosmic-ray.toml", directory / "session.sqlite"
     configuration.write_text(text, encoding="utf-8")
-    _run_command("cosmic-ray", "baseline", str(configuration))
     _run_command("cosmic-ray", "init", "--force", str(configuration), str(session))
     _run_command("cr-filter-operators", str(session), str(configuration))
     _run_command("cosmic-ray", "exec", str(configuration), str(session))
