@@ -1,5 +1,6 @@
 """The queues share the threads in turns, and every enqueued task runs."""
 
+import math
 import threading
 import time
 
@@ -19,6 +20,27 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class AdjustableLimit:
+    """A run limit that a test changes, and that keeps the arguments of `run_ended`."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.ended: list[tuple[int, bool]] = []
+        self.run_end = threading.Semaphore(0)
+
+    @property
+    def max_limit(self) -> int:
+        return self.limit
+
+    @property
+    def inline_limit(self) -> int:
+        return self.limit
+
+    def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:
+        self.ended.append((rows, has_waiting))
+        self.run_end.release()
 
 
 def ignore(batch: Batch) -> None:
@@ -91,6 +113,17 @@ def test_an_empty_queue_is_removed(scheduler: Scheduler) -> None:
         scheduler.submit("a", make, task())
         scheduler.take(0)
     assert len(queues) == 2
+
+
+def test_a_removed_task_leaves_the_other_tasks_of_its_queue(scheduler: Scheduler) -> None:
+    queue = BatchingQueue(WaitingTasksPolicy(BatchingParameters()), ignore)
+    first = task(1)
+    for added in (first, task(2)):
+        scheduler.submit("a", lambda: queue, added)
+    scheduler.remove("a", first)
+    work = scheduler.take(0)
+    assert work is not None
+    assert work[1].size == 2
 
 
 def test_a_new_policy_is_one_class(scheduler: Scheduler) -> None:
@@ -243,6 +276,116 @@ def test_no_task_runs_inline_until_the_outputs_of_waiting_tasks_are_fetched() ->
     scheduler.task_answered()
     assert scheduler.try_run_inline("a", lambda: queue, task()) is not None
     scheduler.close()
+
+
+def test_no_task_runs_inline_until_the_outputs_of_a_task_that_is_not_due_are_fetched() -> None:
+    scheduler, runs = Scheduler(3, "batch-test"), threading.Semaphore(0)
+    queue = make_timeout_queue(0, lambda batch: runs.release())
+    assert scheduler.try_run_inline("open", lambda: make_timeout_queue(60), task()) is None
+    assert scheduler.try_run_inline("due", lambda: queue, task()) is None
+    assert runs.acquire(timeout=10)
+    for _ in range(2):
+        scheduler.task_answered()
+    assert scheduler.try_run_inline("due", lambda: queue, task()) is not None
+    scheduler.close()
+
+
+def test_inline_batches_run_alone_because_the_server_is_idle_or_a_run_is_free() -> None:
+    scheduler, reasons = Scheduler(2, "batch-test"), list[AloneReason]()
+    for _ in range(2):
+        work = scheduler.try_run_inline("a", lambda: make_timeout_queue(0), task())
+        assert work is not None
+        reasons.append(work[1].alone_reason)
+    scheduler.close()
+    assert reasons == [AloneReason.IDLE, AloneReason.FREE_RUN]
+
+
+def test_batches_count_as_running_from_their_start_to_their_end() -> None:
+    scheduler, counts = Scheduler(1, "batch-test"), list[int]()
+    runs = threading.Semaphore(0)
+
+    def run(batch: Batch) -> None:
+        counts.append(scheduler.running)
+        runs.release()
+
+    for seconds in (0, 0.02):
+        queue = make_timeout_queue(seconds, run)
+        scheduler.submit("a", lambda queue=queue: queue, task())  # type: ignore[misc]
+        assert runs.acquire(timeout=10)
+    scheduler.close(timeout_seconds=10)
+    assert counts == [1, 1]
+    assert scheduler.running == 0
+
+
+def test_a_lowered_limit_holds_while_more_batches_than_the_limit_run() -> None:
+    limit = AdjustableLimit(3)
+    scheduler = Scheduler(limit, "batch-test")
+    started, gate = threading.Semaphore(0), threading.Semaphore(0)
+
+    def block(batch: Batch) -> None:
+        started.release()
+        assert gate.acquire(timeout=10)
+
+    for key in "abc":
+        scheduler.submit(key, lambda: make_timeout_queue(0, block), task())
+    for _ in range(3):
+        assert started.acquire(timeout=10)
+        scheduler.task_answered()
+    limit.limit = 1
+    assert scheduler.try_run_inline("d", lambda: make_timeout_queue(0, block), task()) is None
+    assert scheduler.waiting == 1
+    for _ in range(2):
+        gate.release()
+        assert limit.run_end.acquire(timeout=10)
+        assert scheduler.waiting == 1
+    gate.release()
+    assert started.acquire(timeout=10)
+    gate.release()
+    scheduler.close(timeout_seconds=10)
+    assert limit.ended == [(1, True), (1, True), (1, True), (1, False)]
+
+
+def test_a_thread_that_may_run_no_batch_sleeps_until_a_batch_ends() -> None:
+    limit, num_readings = AdjustableLimit(2), 0
+    entered, gate, has_run = threading.Event(), threading.Event(), threading.Event()
+
+    def clock() -> float:
+        nonlocal num_readings
+        num_readings += 1
+        return time.monotonic()
+
+    def block(batch: Batch) -> None:
+        entered.set()
+        assert gate.wait(10)
+
+    scheduler = Scheduler(limit, "batch-test", clock)
+    scheduler.submit("block", lambda: make_timeout_queue(0, block), task())
+    assert entered.wait(10)
+    scheduler.submit("open", lambda: make_timeout_queue(0.02, lambda batch: has_run.set()), task())
+    limit.limit = 1
+    time.sleep(0.1)
+    assert not has_run.is_set()
+    # A thread that does not sleep reads the clock thousands of times.
+    assert num_readings < 20
+    gate.set()
+    assert has_run.wait(10)
+    scheduler.close()
+
+
+def test_a_policy_may_wait_for_further_tasks_without_a_time_limit() -> None:
+    class Patient(WaitingTasksPolicy):
+        def take(self, now: float) -> Batch | None:
+            return super().take(now) if self.waiting == 2 or now == math.inf else None
+
+        def next_time(self) -> float | None:
+            return None
+
+    scheduler, sizes = Scheduler(1, "batch-test"), list[int]()
+    queue = BatchingQueue(Patient(BatchingParameters()), lambda batch: sizes.append(batch.size))
+    for size in (1, 5):
+        scheduler.submit("a", lambda: queue, task(size))
+    scheduler.close(timeout_seconds=10)
+    assert sizes == [6]
 
 
 def test_the_only_task_of_a_server_runs_alone_because_the_server_is_idle() -> None:

@@ -105,6 +105,17 @@ def test_the_invalid_row_of_ten_thousand_is_found_in_less_than_forty_decodings(
         assert len(decoded) < 40
 
 
+def test_the_first_invalid_row_is_named_among_rows_with_as_many_dimensions_as_possible() -> None:
+    row: Any = 1
+    for _ in range(32):
+        row = [row]
+    # 40 of these rows cannot be decoded together, because their array would have 33 dimensions.
+    rows = [row] * 40
+    rows[30] = rows[39] = "a"
+    with pytest.raises(InvalidInput, match="element: 30 of"):
+        requests.decode_inputs({"instances": rows}, HALF)
+
+
 def test_bytes_of_arrays_include_their_strings() -> None:
     floats, strings = np.zeros([2, 3], np.float32), np.array([[b"ab"], [b"c"]], object)
     # 6 floats of 4 bytes, 2 pointers of 8 bytes, and the two strings with the overhead of Python
