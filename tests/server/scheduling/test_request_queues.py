@@ -9,7 +9,7 @@ import pytest
 from server.metrics import Metrics
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.run_limits import RunLimits
-from server.scheduling.ticket import RunPool, Ticket
+from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
 from tpuserve.errors import Code, QueueFull, TpuserveError, WaitedTooLong
 
 
@@ -76,6 +76,24 @@ def test_model_runs_as_many_requests_as_it_may_and_others_run_beside_it() -> Non
     assert queues.finish(requests[1]) is requests[2]
     assert queues.finish(requests[0]) is requests[3]
     assert queues.finish(requests[2]) is queues.finish(requests[3]) is None
+
+
+class RunnableRequest(Request, RunnableTicket):
+    """A request that records its run."""
+
+    is_run = False
+
+    def run(self) -> None:
+        self.is_run = True
+
+
+def test_a_thread_runs_the_waiting_requests_that_may_run_after_its_first() -> None:
+    queues = RequestQueues(lambda name: RunLimits(1))
+    pool = RunPool(8)
+    requests = [RunnableRequest("a", pool) for _ in range(3)]
+    assert [queues.submit(request) for request in requests] == [True, False, False]
+    queues.run(requests[0])
+    assert [request.is_run for request in requests] == [True, True, True]
 
 
 def test_threads_go_to_the_model_that_has_used_them_least() -> None:
