@@ -164,7 +164,7 @@ class StepProgram:
 
     @contextmanager
     def _explaining_memory(self, index: int, num_bytes: int) -> Iterator[None]:
-        """Convert errors of jax inside a with block that copies a variable to the devices.
+        """Convert errors of jax while the block of a `with` copies a variable to the devices.
 
         Args:
           index: index of the variable.
