@@ -17,8 +17,10 @@ from tpuserve.errors import Unavailable
 
 class Clock:
     now = 0.0
+    num_readings = 0
 
     def __call__(self) -> float:
+        self.num_readings += 1
         return self.now
 
 
@@ -345,28 +347,29 @@ def test_a_lowered_limit_holds_while_more_batches_than_the_limit_run() -> None:
     assert limit.ended == [(1, True), (1, True), (1, True), (1, False)]
 
 
-def test_a_thread_that_may_run_no_batch_sleeps_until_a_batch_ends() -> None:
-    limit, num_readings = AdjustableLimit(2), 0
-    entered, gate, has_run = threading.Event(), threading.Event(), threading.Event()
-
-    def clock() -> float:
-        nonlocal num_readings
-        num_readings += 1
-        return time.monotonic()
+@pytest.mark.parametrize("lowered", [1, 2])
+def test_a_thread_that_may_run_no_batch_sleeps_until_a_batch_ends(
+    lowered: int, clock: Clock
+) -> None:
+    limit = AdjustableLimit(3)
+    entered, gate, has_run = threading.Semaphore(0), threading.Event(), threading.Event()
 
     def block(batch: Batch) -> None:
-        entered.set()
+        entered.release()
         assert gate.wait(10)
 
     scheduler = Scheduler(limit, "batch-test", clock)
-    scheduler.submit("block", lambda: make_timeout_queue(0, block), task())
-    assert entered.wait(10)
+    for key in "ab":
+        scheduler.submit(key, lambda: make_timeout_queue(0, block), task())
+        assert entered.acquire(timeout=10)
     scheduler.submit("open", lambda: make_timeout_queue(0.02, lambda batch: has_run.set()), task())
-    limit.limit = 1
+    limit.limit = lowered
+    clock.now = 0.02
+    clock.num_readings = 0
     time.sleep(0.1)
     assert not has_run.is_set()
     # A thread that does not sleep reads the clock thousands of times.
-    assert num_readings < 20
+    assert clock.num_readings < 20
     gate.set()
     assert has_run.wait(10)
     scheduler.close()
