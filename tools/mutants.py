@@ -80,6 +80,9 @@ _EQUIVALENT_LINES = {
     "if self.is_one_core and self.system.cores != 1:",
     # `==` is the same as `<=` here: there is at least one replica.
     "if has_pipeline_per_host and (self.mode == _EVAL or self.replicas <= 1):",
+    # `/` is the same as `*` here: every caller gives the value and the type by position, and
+    # `explains_ragged` by name.
+    "def decode_value(value: Json, dtype: str, /, explains_ragged: bool = True) -> Array:",
     # Row 0 is checked in any case.
     "start, end = 1, len(rows)",
     "return error or _check_rows(rows, 1, len(rows), dtype, key)",
@@ -160,8 +163,6 @@ _SHORTCUTS = {
     "if next_time is None or next_time >= self._next_wakeup:",
     # The default is the longest wait for a thread that is stuck.
     "def close(self, timeout_seconds: float = 1) -> None:",
-    # One input of numbers is converted without a detour over lists.
-    "if len(inputs) == 1:",
     # An error is replaced by the error of its row. The texts of errors without such a row say
     # nothing of ragged lists.
     "return decode_value(rows, dtype, explains_ragged=False)",
