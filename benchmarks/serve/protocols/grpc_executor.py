@@ -1,20 +1,17 @@
 """Compares predict over gRPC with and without threads that poll grpcio's completion queue.
 
     python -m benchmarks.serve.protocols.grpc_executor [--rounds 3] [--seconds 3] [--clients 8]
-        [--batching]
+        [--without polling|single]
 
 "With" is the server's CompletionQueueThreadPool. "Without" is the DefaultThreadPool that uses only
-grpcio's public API. Both servers run during the whole benchmark and take turns. The figures are the
+grpcio's public API or, with --without single, the CompletionQueueThreadPool whose threads all poll
+at any time. Both servers run during the whole benchmark and take turns. The figures are the
 calls per second, and the server's processor time per call, which depends less on the other programs
 of the machine. docs/performance.md contains the recorded ratios.
-
-Needs h2load (Debian: nghttp2-client).
 """
 
 import argparse
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,13 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 from benchmarks.serve import models
 from benchmarks.serve.turns import compare_in_turns, print_comparisons, process_cpu_seconds
 
 INPUTS = {"half_plus_two": models.half_plus_two_input, "mnist_cnn": models.mnist_input}
-_METHOD = "/tensorflow.serving.PredictionService/Predict"
+
+# Value of --without → the argument of `grpc_executor_program`.
+_VARIANTS = {"polling": "without", "single": "several"}
 
 
 @dataclass(frozen=True)
@@ -48,14 +45,14 @@ class RunningServer:
 
 
 @contextmanager
-def running_server(*arguments: str) -> Iterator[RunningServer]:
+def running_server(variant: str) -> Iterator[RunningServer]:
     """Run a server in a subprocess, and kill the subprocess on exit.
 
     Args:
-      *arguments: The arguments of `grpc_executor_program`.
+      variant: The argument of `grpc_executor_program`.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.serve.protocols.grpc_executor_program", *arguments],
+        [sys.executable, "-m", "benchmarks.serve.protocols.grpc_executor_program", variant],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -81,38 +78,33 @@ def serialized_request(model: str, array: Any) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def measure(server: RunningServer, body: Path, seconds: int, clients: int) -> dict[str, float]:
-    """Send calls with h2load, and return the server's figures by their units.
+def measure(
+    server: RunningServer, request_file: Path, seconds: float, clients: int
+) -> dict[str, float]:
+    """Run the client in a subprocess, and return the server's figures by their units.
+
+    The processor time includes the client's warm-up calls, whose number is equal for both variants.
 
     Args:
       server: The server to measure.
-      body: A file with the length-prefixed message of a call.
-      seconds: The duration of the measurement, in whole seconds.
-      clients: The number of connections, each of which has one call in flight.
+      request_file: A file with a serialised PredictRequest.
+      seconds: The duration of the measurement.
+      clients: The number of client threads.
     """
+    arguments = [server.port, str(request_file), str(seconds), str(clients)]
     cpu_before = process_cpu_seconds(server.pid)
     finished = subprocess.run(
-        ["h2load", "-D", str(seconds), "-c", str(clients), "-m", "1", "-d", str(body)]
-        + ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-        + [f"http://127.0.0.1:{server.port}{_METHOD}"],
+        [sys.executable, "-m", "benchmarks.serve.protocols.grpc_client", *arguments],
         capture_output=True,
         text=True,
         check=True,
     )
+    calls_per_second = float(finished.stdout)
     cpu_seconds = process_cpu_seconds(server.pid) - cpu_before
-    match = re.search(r"(\d+) succeeded, 0 failed", finished.stdout)
-    assert match is not None, finished.stdout
-    num_calls = int(match[1])
     return {
-        "calls/s": num_calls / seconds,
-        "us of processor time per call": cpu_seconds / num_calls * 1e6,
+        "calls/s": calls_per_second,
+        "us of processor time per call": cpu_seconds / (calls_per_second * seconds) * 1e6,
     }
-
-
-def check_response(server: RunningServer, request: bytes) -> None:
-    """Raise grpc.RpcError if the server answers with an error: h2load counts any response."""
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        channel.unary_unary(_METHOD)(request, timeout=30)
 
 
 def main() -> None:
@@ -121,31 +113,30 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=3, help="duration of a turn")
-    parser.add_argument("--clients", type=int, default=8, help="number of connections")
-    parser.add_argument("--batching", action="store_true", help="let the servers batch calls")
+    parser.add_argument("--seconds", type=float, default=3, help="duration of a turn")
+    parser.add_argument("--clients", type=int, default=8, help="number of client threads")
+    parser.add_argument("--without", choices=sorted(_VARIANTS), default="polling")
     arguments = parser.parse_args()
-    if shutil.which("h2load") is None:
-        sys.exit("h2load is not installed. Install it: apt-get install nghttp2-client")
-    options = ["--batching"] if arguments.batching else []
     with (
         tempfile.TemporaryDirectory() as temporary,
-        running_server("with", *options) as with_polling,
-        running_server("without", *options) as without_polling,
+        running_server("with") as with_polling,
+        running_server(_VARIANTS[arguments.without]) as without_part,
     ):
         for model, make_input in INPUTS.items():
-            body = Path(temporary) / model
-            request = serialized_request(model, make_input())
-            body.write_bytes(b"\0" + len(request).to_bytes(4, "big") + request)
+            file = Path(temporary) / model
+            file.write_bytes(serialized_request(model, make_input()))
+
             measure_model = partial(
-                measure, body=body, seconds=arguments.seconds, clients=arguments.clients
+                measure,
+                request_file=file,
+                seconds=arguments.seconds,
+                clients=arguments.clients,
             )
-            for server in (with_polling, without_polling):
-                check_response(server, request)
+            for server in (with_polling, without_part):
                 measure_model(server)
             print_comparisons(
                 model,
-                compare_in_turns(with_polling, without_polling, measure_model, arguments.rounds),
+                compare_in_turns(with_polling, without_part, measure_model, arguments.rounds),
             )
 
 

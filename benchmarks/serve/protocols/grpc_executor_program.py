@@ -1,22 +1,20 @@
 """Runs a gRPC server of both benchmark models: prints its port, and serves until its input ends.
 
-    python -m benchmarks.serve.protocols.grpc_executor_program with|without [--batching]
+    python -m benchmarks.serve.protocols.grpc_executor_program with|without|several
 
-"with" polls grpcio's completion queue in the server's threads. "without" uses the thread pool on
-grpcio's public API. With --batching, both batch the calls, in two batch threads.
+"with" polls grpcio's completion queue in the server's threads, and "several" does so without the
+mode in which a single thread polls. "without" uses the thread pool on grpcio's public API.
 """
 
 import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from benchmarks.serve import models
 from server.admission.admission import AdmissionController
-from server.batching.factory import BatchingRunnerFactory
-from server.config.batching_parameters import BatchingParameters
 from server.dataplane import DataPlane
+from server.frontends.grpc.executor import single_poller
 from server.frontends.grpc.server import GrpcServer
 from server.metrics import Metrics
 from server.models.manager import Manager
@@ -28,16 +26,15 @@ _HOST = "127.0.0.1"
 
 def main() -> None:
     """Serve until standard input ends."""
-    variant, *flags = sys.argv[1:]
-    options: dict[str, Any] = {}
-    if "--batching" in flags:
-        parameters = BatchingParameters(num_batch_threads=2, batch_timeout_micros=0)
-        options["make_runner"] = BatchingRunnerFactory(parameters).wrap
+    variant = sys.argv[1]
+    if variant == "several":
+        # No number of quick calls begins the mode of a single poller.
+        single_poller._QUICK_CALLS = sys.maxsize
     with ports.bind_port(_HOST, 0, "--port") as reserved:
         port = int(reserved.getsockname()[1])
     metrics = Metrics()
     with tempfile.TemporaryDirectory() as temporary:
-        manager = Manager(lambda path: loader.load(path), **options)
+        manager = Manager(lambda path: loader.load(path))
         for name, save in (
             ("half_plus_two", models.save_half_plus_two),
             ("mnist_cnn", models.save_mnist_cnn),

@@ -44,17 +44,19 @@ class CallFuture:
         if self._is_done:
             self._call_callbacks()
 
-    def run(self) -> None:
+    def run(self) -> bool:
         """Call the function of the future in the current thread. Log an exception that it raises.
 
-        If the handler suspends the call, the resuming thread calls this method again.
+        Returns:
+          Whether the call is done. It is not done if its handler has suspended it, which means that
+          the resuming thread will call `run` again.
         """
         try:
             self._function(*self._args)
         except CallSuspended as suspended:
             assert self._resuming_thread is not None, "the handler may not suspend the call"
             self._resuming_thread.resume_when_complete(self, suspended)
-            return
+            return False
         except BaseException:
             # Catch every exception: even SystemExit must not end the current thread, which runs
             # other calls afterwards.
@@ -62,6 +64,7 @@ class CallFuture:
         self._args = ()
         self._is_done = True
         self._call_callbacks()
+        return True
 
     def _call_callbacks(self) -> None:
         # Take each callback with list.pop, which is atomic: two threads may run this loop at the
