@@ -17,6 +17,10 @@ _QUICK_SECONDS = 0.0003
 # number. The mode ends when the count reaches zero. So the mode continues after a few events that
 # are slow only because of other work on the machine.
 _SLOW_WEIGHT = 8
+# The pause, in seconds, between two trials of the mode while calls are slow. The pause doubles
+# after each trial, up to the maximum, until _QUICK_CALLS events have been quick.
+_FIRST_TRIAL_PAUSE_SECONDS = 0.05
+_MAX_TRIAL_PAUSE_SECONDS = 10.0
 # The interval, in seconds, at which a blocked thread checks the only poller. If the poller has
 # handled one event for longer than this time, the mode ends, and the other threads poll again.
 _TICK_SECONDS = 0.002
@@ -36,6 +40,10 @@ class SinglePollerMode:
     events in a row, counted over all threads, single-poller mode begins: the thread that handled
     the last of these events becomes the only poller.
 
+    An event may also be slow only because threads that poll at the same time wait for the GIL.
+    Single-poller mode therefore also begins after a slow event, as a trial, which ends after a few
+    slow events. The pause before the next trial doubles each time.
+
     The mode ends when one event takes more than 2 ms, when more than one in nine events is slow for
     some time, or after 20 ms without an event.
     """
@@ -52,6 +60,8 @@ class SinglePollerMode:
         self._poller: int | None = None
         self._quick_calls = 0
         self._busy_since: float | None = None
+        self._next_trial = 0.0
+        self._trial_pause = _FIRST_TRIAL_PAUSE_SECONDS
         self._events = 0
         self._is_closed = False
         self._watch_lock = threading.Lock()
@@ -88,11 +98,14 @@ class SinglePollerMode:
             self._busy_since = None
             self._events += 1
         has_run_call, self._thread.has_run_call = self._thread.has_run_call, False
+        now = self._clock()
         # Count quick events without a lock: it does not matter if the count is wrong by 1.
-        if not has_run_call or self._clock() - began <= _QUICK_SECONDS:
+        if not has_run_call or now - began <= _QUICK_SECONDS:
             self._quick_calls = min(self._quick_calls + 1, _QUICK_CALLS)
-            if self._quick_calls == _QUICK_CALLS and self._poller is None:
-                self._activate()
+            if self._quick_calls == _QUICK_CALLS:
+                self._trial_pause = _FIRST_TRIAL_PAUSE_SECONDS
+                if self._poller is None:
+                    self._activate()
         elif is_poller and self._quick_calls > _SLOW_WEIGHT:
             self._quick_calls -= _SLOW_WEIGHT
         elif is_poller:
@@ -100,6 +113,11 @@ class SinglePollerMode:
             # `_TICK_SECONDS`, so that `_watch` does not notice it, but together they delay all
             # other calls.
             self.deactivate()
+        elif self._poller is None and now >= self._next_trial:
+            self._next_trial = now + self._trial_pause
+            self._trial_pause = min(2 * self._trial_pause, _MAX_TRIAL_PAUSE_SECONDS)
+            self._quick_calls = 2 * _SLOW_WEIGHT
+            self._activate()
         else:
             self._quick_calls = 0
 

@@ -32,6 +32,13 @@ def active_mode(clock: Clock) -> SinglePollerMode:
     return mode
 
 
+def end_trial(mode: SinglePollerMode, clock: Clock) -> None:
+    """Handle slow events until a trial of the mode has begun and ended."""
+    for _ in range(3):
+        handle_event(mode, clock, SLOW)
+    assert not mode.is_active
+
+
 def waiting_thread(mode: SinglePollerMode) -> threading.Thread:
     thread = threading.Thread(target=mode.wait_turn, daemon=True)
     thread.start()
@@ -51,9 +58,45 @@ def test_mode_begins_after_64_quick_events() -> None:
 def test_slow_event_restarts_the_count() -> None:
     clock = Clock()
     mode = SinglePollerMode(clock)
+    end_trial(mode, clock)
     for seconds in (*[QUICK] * 63, SLOW, *[QUICK] * 63):
         handle_event(mode, clock, seconds)
     assert not mode.is_active
+
+
+def test_slow_event_begins_a_trial_that_two_further_slow_events_end() -> None:
+    clock = Clock()
+    mode = SinglePollerMode(clock)
+    active = []
+    for _ in range(3):
+        handle_event(mode, clock, SLOW)
+        active.append(mode.is_active)
+    assert active == [True, True, False]
+
+
+def test_pause_between_trials_doubles_until_64_events_are_quick() -> None:
+    clock = Clock()
+    mode = SinglePollerMode(clock)
+    handle_event(mode, clock, SLOW)
+
+    def check_pause(pause: float) -> None:
+        began = clock.now
+        for _ in range(2):
+            handle_event(mode, clock, SLOW)
+        clock.now = began + pause - 1.5 * SLOW
+        handle_event(mode, clock, SLOW)
+        assert not mode.is_active
+        handle_event(mode, clock, SLOW)
+        assert mode.is_active
+
+    for pause in (0.05, 0.1, 0.2):
+        check_pause(pause)
+    for _ in range(64):
+        handle_event(mode, clock, QUICK)
+    mode.deactivate()
+    clock.now += 1
+    handle_event(mode, clock, SLOW)
+    check_pause(0.05)
 
 
 def test_event_that_runs_no_call_counts_as_quick() -> None:
