@@ -69,7 +69,7 @@ class Metrics:
         Args:
           model: the model's name.
           api: the method: "Predict", "Classify" or "Regress" for gRPC, and the same in lower case
-            for REST. Empty for a REST request whose path has no method, such as ":predict".
+            for REST. Empty for a REST request whose path does not end with a method (":predict").
           entrypoint: "GRPC" or "REST".
           status_code_name: the name of the canonical (gRPC) status code, such as "OK" or
             "NOT_FOUND".

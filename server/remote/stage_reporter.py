@@ -23,7 +23,8 @@ class StageReporter:
         """Create a reporter.
 
         Args:
-          report: sends times to the engine process, and waits until they are recorded.
+          report: sends the durations of stages to the engine process, and waits until that process
+            has recorded them.
         """
         self._report = report
         # The times that are not reported yet: (model, version, rows of the run) → (nanoseconds of

@@ -108,7 +108,7 @@ class _EnvironmentVariables:
 
 
 def _find_endpoint(variables: _EnvironmentVariables) -> tuple[str, str]:
-    """Return the URL of the receiver, and the name of the environment variable with the URL.
+    """Return the URL to which traces are sent, and the environment variable that sets the URL.
 
     The URL is "" if no variable names a receiver, or if variables disable traces.
 

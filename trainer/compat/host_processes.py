@@ -106,7 +106,7 @@ def make_cluster_environments(processes: int, topology: str) -> list[dict[str, s
 
     Args:
       processes: the number of processes.
-      topology: the cores of the emulated TPU: a number of cores or "HOSTSxCORES".
+      topology: the emulated TPU: its number of cores, or "HOSTSxCORES" with the cores of a host.
 
     Returns:
       For each process, a dict of environment variable → value.

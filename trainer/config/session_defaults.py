@@ -17,8 +17,8 @@ def make_session_config(task: ClusterTask | None) -> Any:
     Args:
       task: the task of this process in a cluster; None for a process without a cluster.
     """
-    # Import TensorFlow here and not at the top of the module: the import takes seconds, and without
-    # a cluster a RunConfig can be created without it.
+    # Import TensorFlow here and not at the top of the module: the import takes seconds, and a
+    # RunConfig without a cluster does not need TensorFlow.
     import tensorflow as tf
 
     proto = tf.compat.v1.ConfigProto(allow_soft_placement=True)

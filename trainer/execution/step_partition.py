@@ -84,7 +84,7 @@ def partition_step(
         for name, operation in step.items()
         if name in host and name not in after and name in depends_on_weights
     )
-    # Of several obstacles, report the operation that was created first.
+    # If several operations prevent the compilation, report the operation that was created first.
     obstacle = min(obstacles, key=_get_creation_number, default=None)
 
     def select(names: set[str]) -> Operations:

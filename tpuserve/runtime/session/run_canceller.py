@@ -144,7 +144,7 @@ class RunCanceller:
                 cancellation.remove_callback(cancel)
             with lock:
                 is_over = True
-            # A cancellation may have filled the queue just after the run had succeeded.
+            # A cancellation may have filled the queue just after the run had succeeded: empty it.
             if is_cancelled or not has_succeeded:
                 self._empty_queue(slot)
         return results

@@ -220,7 +220,7 @@ def _to_json(array: Array) -> Any:
 
 
 def _replace_text(spec: TensorSpec) -> str:
-    """Return the text that an example has instead of the value of an input."""
+    """Return a placeholder for the value of an input in the example of a request."""
     return f"Replace this text by a value of {spec}."
 
 

@@ -45,7 +45,7 @@ class VariableUses:
         self._known: dict[Any, RunUses] = {}
 
     def find_uses(self, fetches: Any, feeds: Any) -> RunUses:
-        """Return how a `session.run` uses the loop and its variables.
+        """Return how a `session.run` uses the loop of training steps and the loop's variables.
 
         Args:
           fetches: the fetches of the run, nested as tf.compat.v1.Session accepts them.
