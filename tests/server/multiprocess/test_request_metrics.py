@@ -48,13 +48,19 @@ def server(
 @pytest.fixture(scope="module")
 def samples(server: FakeServer) -> list[tuple[str, dict[str, str], float]]:
     """Return the name, the labels and the value of each sample on the page of metrics."""
-    page = httpx.get(f"{server.url}/metrics", timeout=SECONDS).text
-    families = text_string_to_metric_families(page)
-    return [
-        (sample.name, dict(sample.labels), sample.value)
-        for family in families
-        for sample in family.samples
-    ]
+
+    def read() -> list[tuple[str, dict[str, str], float]]:
+        page = httpx.get(f"{server.url}/metrics", timeout=SECONDS).text
+        families = text_string_to_metric_families(page)
+        return [
+            (sample.name, dict(sample.labels), sample.value)
+            for family in families
+            for sample in family.samples
+        ]
+
+    # A request leaves its model's queue just after its response was sent.
+    wait_until(lambda: not any(values(read(), "tpuserve_model_requests_in_flight")))
+    return read()
 
 
 def values(samples: Any, name: str, **labels: str) -> list[float]:
