@@ -98,9 +98,8 @@ class SinglePollerMode:
             self._busy_since = None
             self._events += 1
         has_run_call, self._thread.has_run_call = self._thread.has_run_call, False
-        now = self._clock()
         # Count quick events without a lock: it does not matter if the count is wrong by 1.
-        if not has_run_call or now - began <= _QUICK_SECONDS:
+        if not has_run_call or self._clock() - began <= _QUICK_SECONDS:
             self._quick_calls = min(self._quick_calls + 1, _QUICK_CALLS)
             if self._quick_calls == _QUICK_CALLS:
                 self._trial_pause = _FIRST_TRIAL_PAUSE_SECONDS
@@ -113,13 +112,10 @@ class SinglePollerMode:
             # `_TICK_SECONDS`, so that `_watch` does not notice it, but together they delay all
             # other calls.
             self.deactivate()
-        elif self._poller is None and now >= self._next_trial:
-            self._next_trial = now + self._trial_pause
-            self._trial_pause = min(2 * self._trial_pause, _MAX_TRIAL_PAUSE_SECONDS)
-            self._quick_calls = 2 * _SLOW_WEIGHT
-            self._activate()
         else:
             self._quick_calls = 0
+            if self._poller is None:
+                self._try_mode()
 
     def mark_call_run(self) -> None:
         """Report that the current thread has run a call in the event that it handles.
@@ -157,6 +153,16 @@ class SinglePollerMode:
         """End single-poller mode, and never begin it again."""
         self._is_closed = True
         self.deactivate()
+
+    def _try_mode(self) -> None:
+        """Begin a trial of single-poller mode, unless the last trial was too short a time ago."""
+        now = self._clock()
+        if now >= self._next_trial:
+            self._next_trial = now + self._trial_pause
+            self._trial_pause = min(2 * self._trial_pause, _MAX_TRIAL_PAUSE_SECONDS)
+            # The first slow event subtracts _SLOW_WEIGHT, and the second ends the trial.
+            self._quick_calls = 2 * _SLOW_WEIGHT
+            self._activate()
 
     def _activate(self) -> None:
         with self._lock:
