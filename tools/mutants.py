@@ -176,7 +176,9 @@ _SHORTCUTS = {
 A mutation of such a line that no test notices changes only the time.
 """
 
-_SHORTEST_TIMEOUT_SECONDS, _TIMEOUT_RATIO = 10, 3
+# The time limit of the tests of a mutation, which ends tests that hang: _EXTRA_SECONDS more than
+# _TIMEOUT_RATIO times the duration of the tests without a mutation.
+_EXTRA_SECONDS, _TIMEOUT_RATIO = 10, 3
 
 _CONFIGURATION = """
 [cosmic-ray]
@@ -209,8 +211,7 @@ def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
     arguments += tests.split()
     start = time.monotonic()
     _run_command("python", *arguments)
-    # A mutation after which the tests hang is killed by the timeout.
-    timeout = _SHORTEST_TIMEOUT_SECONDS + _TIMEOUT_RATIO * (time.monotonic() - start)
+    timeout = _EXTRA_SECONDS + _TIMEOUT_RATIO * (time.monotonic() - start)
     # Write the values as JSON, because JSON's strings and lists are valid TOML.
     text = _CONFIGURATION.format(
         module=json.dumps(module),

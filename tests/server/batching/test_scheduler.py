@@ -376,7 +376,7 @@ def test_a_thread_that_may_run_no_batch_sleeps_until_a_batch_ends(
 
 
 def test_a_policy_may_wait_for_further_tasks_without_a_time_limit() -> None:
-    class Patient(WaitingTasksPolicy):
+    class TwoTasksPolicy(WaitingTasksPolicy):
         def take(self, now: float) -> Batch | None:
             return super().take(now) if self.waiting == 2 or now == math.inf else None
 
@@ -384,7 +384,9 @@ def test_a_policy_may_wait_for_further_tasks_without_a_time_limit() -> None:
             return None
 
     scheduler, sizes = Scheduler(1, "batch-test"), list[int]()
-    queue = BatchingQueue(Patient(BatchingParameters()), lambda batch: sizes.append(batch.size))
+    queue = BatchingQueue(
+        TwoTasksPolicy(BatchingParameters()), lambda batch: sizes.append(batch.size)
+    )
     for size in (1, 5):
         scheduler.submit("a", lambda: queue, task(size))
     scheduler.close(timeout_seconds=10)

@@ -64,7 +64,7 @@ def cut(server: WebServer, path: str) -> None:
 def change(server: WebServer, path: str) -> None:
     def change_file(requested_path: str) -> None:
         # A request for another file must not empty this file while its content is sent.
-        if requested_path.endswith("variables.data"):
+        if requested_path == path:
             (server.directory / DATA_FILE).write_bytes(b"\1" * 100_000)
 
     server.before_get = change_file
