@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from server.dataplane import DataPlaneInterface, ModelSpec, SampleRequest
 from server.frontends.rest.openapi import examples, open_inference, schemas
-from server.frontends.rest.openapi.examples import Proposal, Proposals
+from server.frontends.rest.openapi.examples import ExampleBuilder, OperationExamples
 from server.frontends.rest.openapi.options import DocumentOptions
 from server.servables.servable import State
 from tpuserve.errors import ModelNotFound, TpuserveError
@@ -138,15 +138,15 @@ def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool
         for name, signature in described.signatures.items()
         if name != INIT_SIGNATURE
     }
-    proposals = Proposals(
+    builder = ExampleBuilder(
         model, signatures, _find_samples(dataplane, model, signatures), has_console
     )
-    paths[f"{base}:predict"] = {"post": _predict(model, known, proposals)}
+    paths[f"{base}:predict"] = {"post": _predict(model, known, builder)}
     for verb, method in (("classify", CLASSIFY_METHOD), ("regress", REGRESS_METHOD)):
         names = [name for name, definition in known.items() if definition.method_name == method]
         if names:
-            paths[f"{base}:{verb}"] = {"post": _examples(model, verb, names, proposals)}
-    return {**paths, **open_inference.describe_model(model, signatures, proposals)}
+            paths[f"{base}:{verb}"] = {"post": _examples(model, verb, names, builder)}
+    return {**paths, **open_inference.describe_model(model, signatures, builder)}
 
 
 def _find_samples(
@@ -163,7 +163,7 @@ def _find_samples(
     return samples
 
 
-def _predict(model: str, definitions: Mapping[str, Any], proposals: Proposals) -> Json:
+def _predict(model: str, definitions: Mapping[str, Any], builder: ExampleBuilder) -> Json:
     requests: list[Json] = []
     responses: list[Json] = []
     for name, definition in sorted(definitions.items()):
@@ -186,11 +186,11 @@ def _predict(model: str, definitions: Mapping[str, Any], proposals: Proposals) -
         f"Predict with {model}",
         {"anyOf": requests},
         {"anyOf": responses},
-        proposals.build(examples.build_predict_body),
+        builder.build(examples.build_predict_body),
     )
 
 
-def _examples(model: str, verb: str, names: list[str], proposals: Proposals) -> Json:
+def _examples(model: str, verb: str, names: list[str], builder: ExampleBuilder) -> Json:
     request = {
         "type": "object",
         "properties": {
@@ -203,8 +203,8 @@ def _examples(model: str, verb: str, names: list[str], proposals: Proposals) -> 
     pair = {"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}]}
     item = {"type": "array", "items": pair} if verb == "classify" else {"type": "number"}
     results = _object_schema("results", {"results": {"type": "array", "items": item}}, ["results"])
-    proposal = proposals.build(examples.build_examples_body, names)
-    return _post_operation(f"{verb.capitalize()} with {model}", request, results, proposal)
+    request_examples = builder.build(examples.build_examples_body, names)
+    return _post_operation(f"{verb.capitalize()} with {model}", request, results, request_examples)
 
 
 def _signature_name(name: str) -> Json:
@@ -229,13 +229,15 @@ def _get_operation(summary: str, description: str, media_type: str = "applicatio
     }
 
 
-def _post_operation(summary: str, request: Json, response: Json, proposal: Proposal) -> Json:
+def _post_operation(
+    summary: str, request: Json, response: Json, request_examples: OperationExamples
+) -> Json:
     content: Json = {"schema": request}
-    if proposal.examples:
-        content["examples"] = proposal.examples
+    if request_examples.examples:
+        content["examples"] = request_examples.examples
     return {
         "summary": summary,
-        **({"description": proposal.description} if proposal.description else {}),
+        **({"description": request_examples.description} if request_examples.description else {}),
         "requestBody": {"required": True, "content": {"application/json": content}},
         "responses": {
             "200": {

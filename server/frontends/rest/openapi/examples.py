@@ -32,7 +32,7 @@ _INCOMPLETE = "x-incomplete"
 _CONSOLE = "/"
 
 
-class Proposal(NamedTuple):
+class OperationExamples(NamedTuple):
     """The example requests of an operation.
 
     Attributes:
@@ -47,7 +47,7 @@ class Proposal(NamedTuple):
     description: str
 
 
-class Proposals:
+class ExampleBuilder:
     """Builds the example requests of the operations on a model."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Proposals:
         self._samples = samples
         self._has_console = has_console
 
-    def build(self, build: Build, names: Iterable[str] | None = None) -> Proposal:
+    def build(self, build: Build, names: Iterable[str] | None = None) -> OperationExamples:
         """Build the example requests of an operation.
 
         Args:
@@ -87,7 +87,7 @@ class Proposals:
             if not is_valid:
                 examples[name] |= {"summary": f"{name}: to be completed", _INCOMPLETE: True}
                 incomplete.append(name)
-        return Proposal(examples, self._describe(incomplete) if incomplete else "")
+        return OperationExamples(examples, self._describe(incomplete) if incomplete else "")
 
     def _describe(self, incomplete: Iterable[str]) -> str:
         """Return a text in Markdown that says how to complete examples that are not valid.
@@ -117,10 +117,10 @@ def build_predict_body(
     for alias, spec in _find_inputs(signature, sample):
         array = _find_array(sample, alias)
         try:
-            inputs[alias] = _replace_text(spec) if array is None else _to_json(array)
+            inputs[alias] = _make_placeholder(spec) if array is None else _to_json(array)
             is_valid = is_valid and array is not None
         except InvalidTensor:
-            inputs[alias], is_valid = _replace_text(spec), False
+            inputs[alias], is_valid = _make_placeholder(spec), False
     return {**_name_signature(name), "inputs": inputs}, is_valid
 
 
@@ -159,7 +159,7 @@ def build_infer_body(
                 "name": alias,
                 "shape": _find_shape(spec, sample, alias),
                 "datatype": datatype_name(spec.dtype),
-                "data": [_replace_text(spec)] if data is None else data,
+                "data": [_make_placeholder(spec)] if data is None else data,
             }
         )
     named = _name_signature(name)
@@ -219,7 +219,7 @@ def _to_json(array: Array) -> Any:
     return json.loads(sample_values.encode_value(array))
 
 
-def _replace_text(spec: TensorSpec) -> str:
+def _make_placeholder(spec: TensorSpec) -> str:
     """Return a placeholder for the value of an input in the example of a request."""
     return f"Replace this text by a value of {spec}."
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from server.codec.open_inference.datatypes import datatype_name
 from server.frontends.rest.openapi import examples
-from server.frontends.rest.openapi.examples import Proposals
+from server.frontends.rest.openapi.examples import ExampleBuilder
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 Json: TypeAlias = dict[str, Any]
@@ -57,14 +57,14 @@ def describe_control() -> dict[str, Json]:
 
 
 def describe_model(
-    model: str, signatures: Mapping[str, Signature], proposals: Proposals
+    model: str, signatures: Mapping[str, Signature], builder: ExampleBuilder
 ) -> dict[str, Json]:
     """Return the OpenAPI operations on a model, by their paths.
 
     Args:
       model: The name of the model.
       signatures: The signatures by name.
-      proposals: Builds the example requests of the operations.
+      builder: Builds the example requests of the operations.
     """
     base = f"/v2/models/{quote(model, safe='')}"
     request = {
@@ -73,10 +73,14 @@ def describe_model(
             for name, signature in sorted(signatures.items())
         ]
     }
-    proposal = proposals.build(examples.build_infer_body)
-    description = f"{_INFER} {proposal.description}".strip()
+    request_examples = builder.build(examples.build_infer_body)
+    description = f"{_INFER} {request_examples.description}".strip()
     infer = _operation(
-        f"Infer with {model}", "The outputs of the model.", request, description, proposal.examples
+        f"Infer with {model}",
+        "The outputs of the model.",
+        request,
+        description,
+        request_examples.examples,
     )
     metadata = _operation(f"Open Inference metadata of {model}", "Its tensors.")
     config = _operation(f"Configuration of {model}", "Triton's form.")
