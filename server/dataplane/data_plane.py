@@ -248,7 +248,7 @@ class DataPlane(DataPlaneInterface):
             names = " and ".join(sorted(plan.methods))
             timeline.record_version(spec.model, servable.version, names, servable.metagraph)
             packed = examples.encode(serialized)
-            self._metrics.examples(spec.model, len(serialized))
+            self._metrics.examples_received(spec.model, len(serialized))
             timeline.end_decoding()
             outputs = multi_inference.start_plan(
                 servable.runner, plan, packed, timeout_ms, cancellation, timeline
@@ -581,7 +581,7 @@ class DataPlane(DataPlaneInterface):
             self._metrics.model_run(timeline.labels, timeline.run_rows)
 
     def _record_runtime(self, model: str, api: str, started: int) -> None:
-        self._metrics.runtime(model, api, (time.perf_counter_ns() - started) // 1000)
+        self._metrics.run_measured(model, api, (time.perf_counter_ns() - started) // 1000)
 
 
 def _fixed_configuration_error() -> UnsupportedModel:

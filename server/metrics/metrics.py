@@ -94,7 +94,7 @@ class Metrics:
         """
         self._own.errors.add(model, entrypoint, status_code_name, message)
 
-    def runtime(self, model: str, api: str, latency_us: float) -> None:
+    def run_measured(self, model: str, api: str, latency_us: float) -> None:
         """Record the duration of a model's run.
 
         Args:
@@ -104,7 +104,7 @@ class Metrics:
         """
         self._serving.runtimes.add((model, api, _RUNTIME), latency_us)
 
-    def examples(self, model: str, count: int) -> None:
+    def examples_received(self, model: str, count: int) -> None:
         """Record the number of tf.train.Example messages in a request for a model."""
         self._serving.example_counts.add((model,), count)
         self._serving.examples.add((model,), count)

@@ -51,8 +51,8 @@ def metrics() -> Metrics:
     """Return metrics in which one event of each kind was recorded."""
     metrics = Metrics()
     metrics.request_done("half", "Predict", "GRPC", "OK", 15)
-    metrics.runtime("half", "Predict", 12)
-    metrics.examples("half", 3)
+    metrics.run_measured("half", "Predict", 12)
+    metrics.examples_received("half", 3)
     metrics.request_logged("half", "OK")
     metrics.warmed_up("/models/half/3", "OK", 99)
     metrics.warm_up_record_read("/models/half/3", "OK")
