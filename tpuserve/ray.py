@@ -59,8 +59,8 @@ def run_program(command: Sequence[str], environment: Mapping[str, str] | None = 
 
     Call this function in the training function of the trainer. Ray sets a TF_CONFIG that has only
     workers. The program gets a TF_CONFIG in which the first worker is the chief. The program runs
-    in a separate process: on a worker, a TPUEstimator program exits when the chief has finished,
-    which must not end Ray's process.
+    in a separate process, because a TPUEstimator program on a worker ends its process when the
+    chief has finished. Ray's process must not end then.
 
     Args:
       command: the program and its arguments.
@@ -88,7 +88,7 @@ def run_program(command: Sequence[str], environment: Mapping[str, str] | None = 
 class Predict:
     """Runs a SavedModel on the batches of a Ray Dataset; pass the class to `Dataset.map_batches`.
 
-    The columns that have the names of the signature's inputs are the inputs. The result has all
+    The model gets the columns that have the names of the signature's inputs. The result has all
     columns of the batch, and a column for each output.
     """
 
@@ -142,7 +142,7 @@ def _to_input(alias: str, column: Array, spec: TensorSpec) -> Array:
     Args:
       alias: the alias of the input, for the text of an error.
       column: the column; Ray passes some columns as an object array of lists or arrays.
-      spec: the input of the signature.
+      spec: the dtype and the shape of the input in the signature.
     """
     if spec.dtype == "string":
         encoded = [value.encode() if isinstance(value, str) else value for value in column.tolist()]

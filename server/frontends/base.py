@@ -76,7 +76,8 @@ class FrontendContext:
         run.
       keys: the accepted API keys; None to accept requests without a key.
       tls: the certificate and the keys of TLS; None for plain connections.
-      metrics_path: a second path of the metrics over REST, beside /metrics; None for none.
+      metrics_path: a second URL path at which the REST frontend serves the metrics, besides
+        /metrics; None for none.
       tracing: records the requests as spans; None for no traces.
       on_failure: a function that is called with the reason, from any thread, when a frontend ends
         although `stop` was not called.
@@ -242,7 +243,7 @@ def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
       Whether the frontend has answered its last request.
     """
     # Call `join` in a daemon thread, and wait for that thread with a timeout: `join` itself has no
-    # timeout, and may wait long for a client that is slow to send its request.
+    # timeout, and can wait long for a client that is slow to send its request.
     joining = threading.Thread(target=frontend.join, name="join", daemon=True)
     joining.start()
     joining.join(max(0, deadline - time.monotonic()) + LAST_SECONDS)

@@ -145,7 +145,7 @@ class FrontendGroup:
     def close_now(self) -> None:
         """Close the frontends at once, because the server has failed to start.
 
-        The server has accepted no requests that run a model, so that none is in flight.
+        There is no need to wait for requests: the server has refused all requests that run a model.
         """
         while self._frontends:
             frontend = self._frontends.pop()
@@ -188,7 +188,8 @@ class FrontendFiles(NamedTuple):
     Attributes:
       keys: the accepted API keys; None to accept requests without a key.
       tls: the certificate and the keys of TLS; None for plain connections.
-      metrics_path: a second path of the metrics over REST, beside /metrics; None for none.
+      metrics_path: a second URL path at which the REST frontend serves the metrics, besides
+        /metrics; None for none.
     """
 
     keys: ApiKeys | None

@@ -14,7 +14,7 @@ from server.metrics.family import EVENTS, Family, Labels
 # model names in requests.
 MAX_SERIES = 2000
 # The largest number of characters of a label value. Longer values are counted in the common series
-# "(others)", because the model name in a gRPC request may have megabytes.
+# "(others)", because the model name in a gRPC request can be megabytes long.
 MAX_LABEL = 500
 _OTHER_VALUES = "(others)"
 # The largest number of different errors that `RecentErrors` keeps, and the largest number of

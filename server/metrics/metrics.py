@@ -110,7 +110,7 @@ class Metrics:
         self._serving.examples.add((model,), count)
 
     def request_logged(self, model: str, status_code_name: str) -> None:
-        """Record that a request was written to the request log, or that this has failed.
+        """Record an attempt to write a request to the request log, and its outcome.
 
         `status_code_name` is "OK", or the name of the error's canonical code.
         """
@@ -127,7 +127,7 @@ class Metrics:
         self._serving.warm_ups.add((model_path, status_code_name), latency_us)
 
     def warm_up_record_read(self, model_path: str, status_code_name: str) -> None:
-        """Record that a record of a warm-up file was read, or that this has failed.
+        """Record an attempt to read one record of a warm-up file, and its outcome.
 
         `model_path` is the directory of the version. `status_code_name` is "OK", or the name of the
         error's canonical code.
@@ -230,7 +230,7 @@ class Metrics:
         self._add_gauge(OWN + "model_requests_in_flight", ("model_name",), read, help_text)
 
     def watch_batching(self, read: Callable[[], Mapping[Labels, tuple[int, int]]]) -> None:
-        """Add the metrics of each version's running batches, and of the limit of their number.
+        """Add two metrics of each version: its running batches, and the limit on their number.
 
         Args:
           read: returns (model, version) → (the number of batches that run, the largest number of

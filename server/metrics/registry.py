@@ -12,7 +12,7 @@ _Collector = TypeVar("_Collector", bound=Collector)
 class Registry:
     """The metrics of a server by name.
 
-    Each server has its own registry, because a process may run several servers.
+    Each server has its own registry, because a process can run several servers.
     """
 
     def __init__(self) -> None:

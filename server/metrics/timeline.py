@@ -136,9 +136,9 @@ class Timeline:
         return (*self.labels, self.running_ns, self.ran_ns, self.run_rows)
 
     def unpack_run(self, packed: tuple[Any, ...]) -> None:
-        """Set the version, the times and the rows of the run from a tuple of `pack_run`.
+        """Set the version, the times and the rows of the run from a tuple that `pack_run` returned.
 
-        The process that ran the model has sent the tuple.
+        The process that ran the model has sent the tuple to this process.
         """
         *labels, self.running_ns, self.ran_ns, self.run_rows = packed
         self.model, self.version, self.signature, self.metagraph = labels

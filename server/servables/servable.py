@@ -145,8 +145,8 @@ class Servable:
           name: the name of the model.
           version: the version number.
           directory: the directory of the version; None for a model without files.
-          on_change: called with this object and the new state after each change of the state,
-            without a lock of this object.
+          on_change: called with this object and the new state after each change of the state. The
+            calling thread holds no lock of this object.
         """
         self.name = name
         self.version = version
@@ -213,7 +213,7 @@ class Servable:
         self._enter(State.END if is_final else self._state, error)
 
     def mark_cancelled(self) -> None:
-        """Enter the state END without a load, because the version is not aspired any more."""
+        """Enter the state END without a load, because the version is not to be served any more."""
         self._enter(State.END)
 
     def try_acquire(self) -> bool:

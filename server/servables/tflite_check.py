@@ -32,7 +32,7 @@ def check_ops(content: bytes, path: Path) -> None:
       path: the path of the file, for the texts of errors.
 
     Raises:
-      UnsafeModel: the model has an op that is unknown, or that may do more than compute.
+      UnsafeModel: the model has an op that is unknown, or that can do more than compute.
       struct.error, ValueError, IndexError, TypeError: the file is damaged.
     """
     from tensorflow.lite.python import schema_py_generated as schema

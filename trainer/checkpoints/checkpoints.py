@@ -54,8 +54,8 @@ class _RunSaver(tf.compat.v1.train.Saver):
     """A Saver that can restore a checkpoint in which the variables of hooks are missing.
 
     Hooks create such variables in begin(). The first checkpoint of a converted Keras model is
-    written before any hook exists. When it is restored, the variables of hooks get their initial
-    values.
+    written before any hook exists. When that checkpoint is restored, the variables of hooks get
+    their initial values.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -175,7 +175,7 @@ def _saved_names(name: str | None, saveable: Any) -> list[str]:
 
     Args:
       name: the name that the Saver gives to a variable; None for the variable's own name.
-      saveable: a variable; or a SaveableObject, which may have several tensors, such as the keys
+      saveable: a variable; or a SaveableObject, which can have several tensors, such as the keys
         and the values of a table.
     """
     if hasattr(saveable, "specs"):

@@ -54,8 +54,8 @@ def predict(
 
 _END = object()
 
-# The generators that `predict` has returned. A program may stop using one before its end, which
-# leaves its session open. So all of them are closed when the interpreter exits.
+# The generators that `predict` has returned. If a program stops using a generator before its end,
+# the session of the generator stays open. So all generators are closed when the interpreter exits.
 _open_generators: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
 
 
@@ -99,8 +99,8 @@ def _generate_predictions(
             recovers_lost_session=False,
         )
         graph = session.graph
-    # Make the graph the default graph only while hooks run, which expect this. While the generator
-    # is suspended, the default graph must be that of the code that uses the generator.
+    # Make the graph the default graph only while hooks run, because hooks expect this. While the
+    # generator is suspended, the default graph must be that of the code that uses the generator.
     with backend.run_scope(), contextlib.ExitStack() as exit_stack:
         exit_stack.push(_exit_in_graph(graph, session))
         batches = predict_graph.read_batches(session)

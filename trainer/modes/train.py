@@ -53,17 +53,18 @@ def train(
       program: the user's model_fn and its settings.
       input_fn: returns batches of (features, labels).
       backend: builds and runs the graph on a CPU, a GPU or a TPU.
-      hooks: the user's SessionRunHooks. They are called before the hooks of model_fn, and after the
-        hooks that save checkpoints and summaries. So a hook finds the checkpoint of its step.
+      hooks: the user's SessionRunHooks. They are called before the training_hooks of model_fn, and
+        after the hooks that save checkpoints and summaries. So if a checkpoint is saved at a step,
+        the hooks find the checkpoint when they are called after that step.
       steps: the number of steps to train; None for no limit.
       max_steps: the global step at which to stop; None for no limit. If the checkpoint has reached
-        this step, the function does nothing. Workers that share a global step may each exceed
+        this step, the function does nothing. Workers that share a global step can each exceed
         max_steps by the steps of one `session.run`.
       saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
 
     Raises:
-      SystemExit: with code 0 after a SIGTERM, when the current loop of steps has ended and its
-        checkpoint is saved.
+      SystemExit: with code 0 after a SIGTERM, when the current `session.run` has made its steps,
+        and a checkpoint of the last step is saved.
     """
     config = program.config
     hosts = current_group()
@@ -111,9 +112,9 @@ def train(
                     scaffold,
                     all_hooks,
                     checkpoint_dir=program.model_dir,
-                    # Initialise the variables as a chief does, except in a worker of a cluster with
-                    # parameter servers. Each host of a TPU, and each process without a cluster, has
-                    # its own variables.
+                    # A worker of a cluster with parameter servers waits until the chief has
+                    # initialised the variables. Any other process has its own variables, and
+                    # initialises them as a chief does.
                     is_chief=config.is_chief or hosts.size > 1 or not config.task.jobs,
                 )
             )
@@ -319,7 +320,8 @@ def _checkpoint_hooks(
 
 def _set_steps_per_run(hook: Any, steps_per_run: int) -> None:
     # Pass the number of steps of one `session.run` to TensorFlow's hooks that count steps. By
-    # default they expect one step, and would save or log one `session.run` too late.
+    # default these hooks expect one step per `session.run`. With more steps, they would save or log
+    # one `session.run` too late.
     set_steps_per_run = find_private_attribute(hook, "_set_steps_per_run")
     if set_steps_per_run is not None:
         set_steps_per_run(steps_per_run)

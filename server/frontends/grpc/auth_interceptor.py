@@ -40,7 +40,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: Any
     ) -> grpc.RpcMethodHandler | None:
-        """Return the handler that answers a call, or one that rejects a call without a valid key.
+        """Return the handler that answers a call; without a valid key, a handler that rejects it.
 
         Args:
           continuation: returns the handler of the called method, or None for an unknown method.

@@ -15,9 +15,9 @@ class CallContext:
       memory: the memory that the call has reserved in the memory budget of the server. The handler
         enlarges the reservation before it allocates more memory.
       cancellation: a flag that is set when the call ends, for example because the client has
-        cancelled it, so that running work for the call stops.
+        cancelled the call. Running work for the call then stops.
       timeout_ms: the milliseconds in which the call must be answered; None for no limit.
-      model_spec: the model that the request names. Its name is empty until the handler has parsed
+      model_spec: the model that the request names. The name is empty until the handler has parsed
         the request.
       version: the version of the model that has answered; None until then.
       error: the message of the error with which the call ends; empty for no error.

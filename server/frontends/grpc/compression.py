@@ -1,8 +1,8 @@
 """Decompresses request messages within the limits of the server.
 
-The server turns gRPC's own decompression off, because that takes place before the server sees the
-message. gRPC limits at most the size of each decompressed message, but not of all messages
-together; before grpcio 1.83, it has no limit at all.
+The server turns gRPC's own decompression off, because gRPC decompresses a message before the server
+can limit the memory for it. From grpcio 1.83 on, gRPC limits the size of each decompressed message,
+but not the total size of all messages. Earlier releases have no limit.
 """
 
 import zlib
@@ -53,8 +53,9 @@ def decompress(
         # are joined to the message.
         memory.grow(2 * _CHUNK_BYTES)
         cancellation.raise_if_cancelled()
-        # Pass zlib one small part of the message at a time, because zlib copies the bytes that it
-        # has received and not decompressed yet, and so would copy a large message again and again.
+        # Pass zlib one small part of the message at a time. Each call of zlib copies the rest of
+        # its input that is not decompressed yet. For a whole large message, each copy would be
+        # large.
         pending = decompressor.unconsumed_tail
         if not pending:
             pending = message[position : position + _PART_BYTES]
@@ -81,10 +82,10 @@ def decompress(
 
 
 def _join(chunks: list[bytes], size: int) -> memoryview:
-    """Join chunks of bytes without keeping other threads from running.
+    """Join chunks of bytes, and let other threads run meanwhile.
 
-    NumPy releases Python's global interpreter lock (GIL) while it copies; `bytes.join` would hold
-    it.
+    The function copies with NumPy, which releases Python's global interpreter lock (GIL).
+    `bytes.join` would hold the lock.
     """
     joined, position = np.empty(size, np.uint8), 0
     for chunk in chunks:

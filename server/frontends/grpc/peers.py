@@ -33,8 +33,8 @@ def peer_name(peer: str) -> str:
       peer: grpcio's text of the client's address.
 
     Returns:
-      The IPv4 address or the network of the IPv6 address; "" for a client on a UNIX socket, because
-      all such clients have the same address.
+      The IPv4 address, or the /64 network of an IPv6 address; "" for a client on a UNIX socket,
+      because all such clients have the same address.
     """
     host, port = split_peer(peer)
     return peers.network_of_host(host) if port else ""

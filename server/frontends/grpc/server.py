@@ -32,7 +32,7 @@ from server.scheduling.request_queues import RequestQueues
 if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
 
-# The number of threads for tasks that are rare and may take long: reloads of the configuration,
+# The number of threads for tasks that are rare and can take long: reloads of the configuration,
 # recordings of profiles, and messages about status changes to clients that watch the health.
 _ADMIN_THREADS = 8
 # How many seconds `stop` waits before it stops the grpc.Server. During this time the errors for

@@ -7,7 +7,7 @@ import grpc
 from server.config.tls import TlsConfig
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
-# A connection may have this number of HTTP/2 streams beyond the largest number of requests in
+# A connection can have this number of HTTP/2 streams beyond the largest number of requests in
 # flight from one client: for health checks, and for calls whose message has not arrived, which do
 # not count as requests in flight.
 _EXTRA_STREAMS = 100
@@ -42,7 +42,7 @@ def channel_arguments(
       max_request_bytes: the largest size of a request message in bytes; None for the largest size
         that protobuf allows.
       max_requests_per_peer: the largest number of requests in flight from one client address; 0 for
-        no limit. A connection may have `_EXTRA_STREAMS` more streams than this number, for example
+        no limit. A connection can have `_EXTRA_STREAMS` more streams than this number, for example
         for health checks. Further calls of the connection wait in the client, so that they take no
         memory of the server.
       user_arguments: channel arguments from the command line, which override the server's own.

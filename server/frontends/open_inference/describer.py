@@ -113,11 +113,11 @@ class Describer:
         unknown size, and each input has further dimensions. An input without further dimensions
         would have empty `dims`, and Triton's clients send no tensor without dimensions.
 
-        For a batched model, `max_batch_size` is the largest int32, because requests of any batch
-        size are answered, and the fields `dims` do not contain the first dimension.
+        For a batched model, the fields `dims` omit the first dimension. `max_batch_size` is the
+        largest int32, because the server answers requests of any batch size.
 
-        Unless the signature is "serving_default", the parameter TF_SIGNATURE_DEF has its name.
-        Triton's TensorFlow backend names signatures in this parameter too.
+        The parameter TF_SIGNATURE_DEF has the name of the signature, unless that is
+        "serving_default". Triton's TensorFlow backend uses this parameter too.
 
         Args:
           spec: the model, the version and the signature, as for `model_metadata`.

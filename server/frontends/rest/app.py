@@ -55,8 +55,8 @@ def build_rest_app(
       memory_budget: Bounds the memory of all requests together. None means no bound.
       queues: The queue of each model, in which requests wait until they may run. None means queues
         that no other frontend shares.
-      monitoring_path: A second path of the metrics, for example "/monitoring/prometheus/metrics".
-        None means that there is none.
+      monitoring_path: A second URL path at which the metrics are served, for example
+        "/monitoring/prometheus/metrics". None means that there is none.
       extra_routers: The routers of further REST APIs, in addition to TensorFlow Serving's and the
         Open Inference Protocol.
       tracing: Records the requests as spans. None means no traces.

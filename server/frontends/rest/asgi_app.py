@@ -68,15 +68,16 @@ class RootApp:
           dataplane: Tells whether a model is available, for the readiness check.
           openapi: Answers the requests for the OpenAPI document and its page, whose paths begin
             with one of `openapi.paths.PATHS`.
-          console: Answers the requests to the root path and to paths below /console/, a web page
-            for operators.
+          console: The console, a web page for operators. It answers the requests to the root path
+            and to paths below /console/.
           config: The settings of the frontend.
           metrics: The registry that is served at /metrics and at `monitoring_path`, and in which
             requests without a valid API key are counted. None means that no metrics are served.
           keys: The accepted API keys. None disables authentication.
           admission: Tells whether the server is starting, ready or draining. None means that it is
             ready.
-          monitoring_path: A second path of the metrics. None means that there is none.
+          monitoring_path: A second URL path at which the metrics are served. None means that there
+            is none.
         """
         self._dispatcher = dispatcher
         self._dataplane = dataplane
@@ -140,7 +141,8 @@ class RootApp:
                 response = self._check_health(path)
             elif path == self._health_route:
                 response = self._check_readiness()
-                # Send an empty body, because SageMaker requires it of its health check.
+                # Send an empty body, because SageMaker requires one in the response to its health
+                # check.
                 response = response._replace(body=b"") if response.status == 200 else response
             elif self._dispatcher.is_routed(path):
                 response = self._refuse_while_starting()
@@ -241,8 +243,8 @@ class RootApp:
     def _readiness_headers(self) -> Headers:
         """Return the headers of the response to a readiness check that fails.
 
-        While the server drains, they close the connection, so that the client connects to another
-        server.
+        While the server drains, the result has the header "Connection: close", so that the client
+        connects to another server.
         """
         is_draining = self._admission is not None and self._admission.is_draining
         return (errors.CLOSE,) if is_draining else ()

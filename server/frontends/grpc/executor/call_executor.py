@@ -142,7 +142,8 @@ class CallExecutor(ABC):
         """Return the time at which the first message of a call arrived.
 
         The handler of a call uses the time in its metrics. If the executor does not know the time,
-        it returns the present time; the handler then asks again as soon as it has the message.
+        the method returns the present time. For this case, the handler calls the method again as
+        soon as it has the message.
 
         Args:
           messages: the iterator over messages that was passed to the handler of the call.
@@ -209,11 +210,11 @@ class CallExecutor(ABC):
         """Return the function that sends the messages of a response stream.
 
         If the installed grpcio has the required private API, the returned function queues a message
-        and returns at once. Otherwise the function may block while the client does not read.
+        and returns at once. Otherwise the function can block while the client does not read.
 
         Args:
           context: the context of the call.
-          send: grpcio's own function that sends a message, which may block.
+          send: grpcio's own function that sends a message, and can block.
         """
 
     @abstractmethod

@@ -67,7 +67,7 @@ class CallFuture:
         return True
 
     def _call_callbacks(self) -> None:
-        # Take each callback with list.pop, which is atomic: two threads may run this loop at the
+        # Take each callback with list.pop, which is atomic: two threads can run this loop at the
         # same time, and each callback must be called only once.
         while self._callbacks:
             try:

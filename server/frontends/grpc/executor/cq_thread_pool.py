@@ -51,9 +51,9 @@ class CompletionQueueThreadPool(CallExecutor):
     """Runs calls in threads that poll gRPC's completion queue for events.
 
     The number of calls that run at the same time is limited. When all threads run calls, the pool
-    adds a thread that polls, so that quick methods are always answered. As long as all calls are
-    quick, a single thread polls and answers the calls (see `SinglePollerMode`). No thread blocks
-    to wait for the first message of a call.
+    adds a thread that polls, so that quick methods are always answered. As long as all calls take
+    little time, a single thread polls and answers the calls (see `SinglePollerMode`). No thread
+    blocks to wait for the first message of a call.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class CompletionQueueThreadPool(CallExecutor):
         self._running = 0
         self._single_poller = SinglePollerMode()
         self._resuming_thread = ResumingThread()
-        # The threads of this pool run the queued gRPC calls that may run because a REST request has
-        # ended: the thread of the REST request cannot run a gRPC call. The pool can be large,
-        # because the queues of the models limit how many calls run.
+        # When a REST request ends, a queued gRPC call may run, but not in the thread of the REST
+        # request. The threads of this pool run such calls. The pool can be large, because the
+        # queues of the models limit how many calls run.
         self._other_threads = futures.ThreadPoolExecutor(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
 
@@ -231,7 +231,7 @@ class CompletionQueueThreadPool(CallExecutor):
         The method need not wait, because the executor runs the handler of a call only when the call
         may run.
 
-        The arguments are those of `CallExecutor.await_turn`.
+        The arguments are those of `CallExecutor.wait_for_turn`.
         """
         if isinstance(messages, _ReceivedMessage) and messages.queue_refusal is not None:
             raise messages.queue_refusal
@@ -433,7 +433,7 @@ class _ReceivedMessage:
 
     @property
     def raw(self) -> bytes | None:
-        """The serialised message; None if no message has come or the iterator has returned it."""
+        """The serialised message; None before it has come, and after `__next__` has returned it."""
         raw: bytes | None = self.state.request
         return raw
 

@@ -51,7 +51,7 @@ class DefaultThreadPool(CallExecutor):
     ) -> None:
         """Create the executor and start its threads; arguments as in `CallExecutor`.
 
-        At most `_MAX_WAITING_CALLS` calls may wait for their first message, even if `limits` allow
+        At most `_MAX_WAITING_CALLS` calls can wait for their first message, even if `limits` allow
         more.
         """
         limits = limits or StalledCallLimits()
@@ -115,7 +115,7 @@ class DefaultThreadPool(CallExecutor):
     ) -> None:
         """Block until a call may run.
 
-        While the current thread is blocked, the executor may add another thread, so that other
+        While the current thread is blocked, the executor can add another thread, so that other
         calls run. The arguments are those of `CallExecutor.wait_for_turn`.
         """
         ticket = _CallTicket(model(), self._run_pool)
@@ -164,8 +164,8 @@ class DefaultThreadPool(CallExecutor):
     def size(self) -> int:
         """The number of threads, which may be larger than `max_concurrent_calls`.
 
-        The pool may add a thread for each thread that waits for the first message of its call, or
-        that waits until the queue of the model lets its call run.
+        While calls are queued, the pool adds a thread for each thread that has waited long for the
+        first message of its call, or that waits until the queue of the model lets its call run.
         """
         return self._size
 
@@ -177,8 +177,8 @@ class DefaultThreadPool(CallExecutor):
     def _target_size(self, num_queued: int) -> int:
         num_stalled = len(self._reaper.calls_waiting_longer_than(_SLOW_MESSAGE_SECONDS))
         if num_stalled >= self._max_concurrent_calls:
-            # If all threads wait for messages, add a thread for each queued call: the messages of
-            # the queued calls may be late too.
+            # If all threads wait for messages, add a thread for each queued call. A single new
+            # thread could take a queued call whose message is late too.
             num_stalled += num_queued
         return self._max_concurrent_calls + num_stalled + self._num_awaiting_turn
 
@@ -203,9 +203,9 @@ class DefaultThreadPool(CallExecutor):
             del future
 
     def _leave_if_surplus(self) -> bool:
-        """Return whether the executor has too many threads, so that the current one must end.
+        """Return whether the executor has too many threads, so that the current thread must end.
 
-        If so, the thread is no longer counted as a thread of the executor.
+        If so, the current thread is no longer counted as a thread of the executor.
         """
         if self._size <= self._max_concurrent_calls:
             return False

@@ -12,7 +12,7 @@ _DESCRIPTORS = "/proc/self/fd"
 
 
 def received_bytes_by_address() -> dict[tuple[str, int], int]:
-    """Return the bytes that each TCP connection of this process has received.
+    """Return how many bytes each TCP connection of this process has received.
 
     The counts show how much of an incomplete gRPC message has arrived, which gRPC does not report.
     They are read from the operating system.

@@ -18,7 +18,8 @@ _QUICK_SECONDS = 0.0003
 # are slow only because of other work on the machine.
 _SLOW_WEIGHT = 8
 # The pause, in seconds, between two trials of the mode while calls are slow. The pause doubles
-# after each trial, up to the maximum, until _QUICK_CALLS events have been quick.
+# after each trial, up to the maximum. When the count of quick events reaches _QUICK_CALLS, the
+# pause gets its first value again.
 _FIRST_TRIAL_PAUSE_SECONDS = 0.05
 _MAX_TRIAL_PAUSE_SECONDS = 10.0
 # The interval, in seconds, at which a blocked thread checks the only poller. If the poller has
@@ -35,14 +36,15 @@ class _ThreadState(threading.local):
 class SinglePollerMode:
     """Decides whether all threads of an executor poll for events, or only one of them.
 
-    The threads report each event that they handle. An event is slow if the thread runs a call while
-    it handles the event, and takes more than 0.3 ms. All other events are quick. After 64 quick
-    events in a row, counted over all threads, single-poller mode begins: the thread that handled
-    the last of these events becomes the only poller.
+    The threads report each event that they handle. An event is slow if its handling runs a call and
+    takes more than 0.3 ms. All other events are quick. After 64 quick events in a row, counted over
+    all threads, single-poller mode begins: the thread that handled the last of these events becomes
+    the only poller.
 
-    An event may also be slow only because threads that poll at the same time wait for the GIL.
-    Single-poller mode therefore also begins after a slow event, as a trial, which ends after a few
-    slow events. The pause before the next trial doubles each time.
+    Even a short call can make an event slow if several threads poll, and wait for each other to
+    release the GIL. To find out whether this is the reason, a slow event also begins single-poller
+    mode, as a trial. The trial ends after a few slow events. The pause before the next trial
+    doubles each time.
 
     The mode ends when one event takes more than 2 ms, when more than one in nine events is slow for
     some time, or after 20 ms without an event.
@@ -160,7 +162,7 @@ class SinglePollerMode:
         if now >= self._next_trial:
             self._next_trial = now + self._trial_pause
             self._trial_pause = min(2 * self._trial_pause, _MAX_TRIAL_PAUSE_SECONDS)
-            # The first slow event subtracts _SLOW_WEIGHT, and the second ends the trial.
+            # Begin with a count at which the second of two slow events in a row ends the trial.
             self._quick_calls = 2 * _SLOW_WEIGHT
             self._activate()
 

@@ -56,9 +56,9 @@ class StalledCallLimits:
         has received almost nothing meanwhile.
       max_calls: the largest number of such calls.
       max_calls_per_peer: the largest number of such calls from one client address.
-      max_pending_bytes: the largest number of bytes of incomplete messages, which gRPC keeps in
-        memory. If a connection has such calls, all bytes that it has received since the oldest of
-        them began are counted as bytes of incomplete messages.
+      max_pending_bytes: the largest total size in bytes of the incomplete messages, which gRPC
+        keeps in memory. On a connection with such calls, all bytes count that have arrived since
+        the oldest of these calls began.
       clock: returns the time in seconds since any fixed moment.
       received_bytes: returns how many bytes each connection has received: IP address and port of
         the client → number of bytes.
@@ -101,9 +101,10 @@ class StalledCallReaper:
         self._waits: dict[CancellableCall, _Wait] = {}
         # Name of a client → the number of its calls that wait for their first message.
         self._num_waits: dict[str, int] = {}
-        # IP address and port of a client whose connection has waiting calls → (number of bytes that
-        # the connection had received at a certain time, this time). The timeout of the calls counts
-        # from this time. A check stores a new pair if many bytes have arrived since the stored one.
+        # For each connection with waiting calls: IP address and port of the client → (count, time).
+        # The count is the number of bytes that the connection had received at that time. The
+        # timeout of the calls is measured from that time. When many more bytes have arrived, a
+        # check replaces the pair.
         self._progress: dict[Address, tuple[int, float]] = {}
         # Waiting call → the number of bytes that its connection had received before the call began.
         self._first_counts: dict[CancellableCall, int] = {}
@@ -151,9 +152,9 @@ class StalledCallReaper:
 
     @contextmanager
     def tracking(self, call: CancellableCall) -> Iterator[None]:
-        """Return a context manager whose `with` body waits for the first message of a call.
+        """Return a context manager that tracks a call while the `with` body runs.
 
-        The call is tracked until the body ends.
+        The body must wait for the first message of the call.
         """
         self.track(call)
         try:
@@ -178,8 +179,8 @@ class StalledCallReaper:
         waits = {call: wait for call, wait in all_waits.items() if wait.since < limit}
         last_counts, counts = self._last_counts, self._count_received_bytes(bool(waits))
         self._note_first_counts(all_waits, last_counts)
-        # Check the memory of all waiting calls, even of those that have just begun: gRPC may
-        # already keep large parts of their messages in memory.
+        # Check the memory of all waiting calls, even of those that have just begun: gRPC can
+        # already hold large parts of their messages in memory.
         calls = {*self._find_stalled(waits, counts), *self._find_largest(all_waits, counts)}
         if calls:
             logger.warning(
@@ -194,8 +195,8 @@ class StalledCallReaper:
         Reading the counts from the operating system may take long if there are many connections.
 
         Args:
-          is_needed: whether the counts must be read now. If False, the last counts may be returned,
-            so that the thread spends at most a hundredth of its time on reading.
+          is_needed: whether the counts must be read now. If False, the method returns the previous
+            counts if reading again so soon would take more than a hundredth of the thread's time.
 
         Returns:
           IP address and port of the client → number of bytes.
@@ -210,15 +211,15 @@ class StalledCallReaper:
     def _note_first_counts(
         self, waits: dict[CancellableCall, _Wait], last_counts: dict[Address, int]
     ) -> None:
-        """Store for each waiting call how many bytes its connection had received before it began.
+        """Store how many bytes the connection of each waiting call had received before the call.
 
         The bytes that arrive later on the connection count as bytes of incomplete messages.
 
         Args:
           waits: all calls that wait for their first message.
           last_counts: how many bytes each connection had received at the previous check. The method
-            stores these counts for calls that have begun since that check. A connection that this
-            mapping lacks was opened after the check, so that it had received nothing.
+            stores these counts for calls that have begun since that check. A connection that is
+            not in this mapping was opened after that check. Its count at the check is 0.
         """
         self._first_counts = {
             call: self._first_counts.get(call, last_counts.get(peers.split_peer(wait.peer), 0))
@@ -293,7 +294,7 @@ class StalledCallReaper:
         must hold the lock.
 
         Args:
-          limit: the largest number of calls that may wait.
+          limit: the largest number of calls that are allowed to wait.
           peer_name: the name of the client whose calls are returned; None for all clients.
         """
         calls = (

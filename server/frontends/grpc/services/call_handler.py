@@ -182,8 +182,8 @@ class _UnaryHandler:
           The serialised response.
 
         Raises:
-          CallSuspended: the call waits for a batch without a thread. The executor calls the handler
-            again when the batch is done.
+          CallSuspended: the call waits for a batch, and frees its thread meanwhile. The executor
+            calls the handler again when the batch is done.
         """
         suspended: _UnaryCall | None = self._executor.resume(messages)
         running = suspended or _UnaryCall(CallContext(self._executor.received_ns(messages)))
@@ -237,7 +237,7 @@ class _UnaryHandler:
           running: the variables of the call, which this method sets.
 
         Raises:
-          CallSuspended: the call waits for a batch without a thread.
+          CallSuspended: the call waits for a batch, and frees its thread meanwhile.
           TpuserveError: the call is refused or fails.
         """
         executor, environment, call = self._executor, self._environment, running.context

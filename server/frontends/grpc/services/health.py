@@ -105,8 +105,7 @@ class HealthService(GrpcService):
             self._is_serving = is_serving
             watchers = list(self._watchers)
         for watcher in watchers:
-            # Send in the threads of a pool, because sending to a client that does not read may
-            # block.
+            # Send in the threads of a pool, because sending can block if the client does not read.
             self._context.admin_pool.submit(watcher.send_status)
 
     def drain(self) -> None:
@@ -118,8 +117,8 @@ class HealthService(GrpcService):
             self._is_draining = True
             watchers, self._watchers = self._watchers, set()
         for watcher in watchers:
-            # End the streams in the threads of a pool, because sending to a client that does not
-            # read may block.
+            # End the streams in the threads of a pool, because the last message can block if the
+            # client does not read.
             self._context.admin_pool.submit(watcher.end)
 
     @property
@@ -149,9 +148,9 @@ class HealthService(GrpcService):
         return bytes(_Response(status=self._status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
-        # Hold the lock only to change the set of watchers, and send messages without it. Otherwise
-        # there could be a deadlock: when a stream ends, grpcio calls `forget`, which waits for the
-        # lock, in the same thread that it needs to send a message.
+        # Hold the lock only to change the set of watchers, and send messages without the lock.
+        # Otherwise there could be a deadlock: grpcio calls `forget`, which waits for the lock, in a
+        # thread that grpcio also needs to send messages.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)

@@ -135,7 +135,7 @@ def _write_classification(proto: Any, result: Classification) -> None:
 
     Args:
       proto: the ClassificationResult message.
-      result: the labels and the scores, each of shape [examples, classes]. Either may be None.
+      result: the labels and the scores, each of shape [examples, classes]. Either can be None.
     """
     # Mark `proto`, the value of the field `result`, as present in the response. Otherwise protobuf
     # would omit the field if there are no examples, because `proto` is then empty.

@@ -1,7 +1,7 @@
 """Reads the model's name from a serialised request, without parsing the request.
 
-A call waits in the queue of its model, and its request is parsed only when it leaves the queue. So
-the name must be known before. Source of the wire format:
+A call waits in the queue of its model, and the request is parsed only after this wait. But the name
+must be known before the wait, to find the queue. Source of the wire format:
 https://protobuf.dev/programming-guides/encoding.
 """
 

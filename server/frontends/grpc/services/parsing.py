@@ -19,8 +19,8 @@ LARGE_BYTES = 1 << 20
 
 # A thread holds this lock while it parses a large message, so that only one such message is parsed
 # at a time. Protobuf holds Python's global interpreter lock (GIL) while it parses. If several
-# threads competed for the GIL to parse large messages, the thread that answers health checks might
-# wait for all of them.
+# threads competed for the GIL to parse large messages, the thread that answers health checks could
+# wait for all of these threads.
 _LARGE_MESSAGE_TURN = threading.Lock()
 
 
@@ -45,8 +45,8 @@ def parse_within_limits(
     Args:
       message_type: the class of the message.
       raw: the serialised message.
-      fields: the numbers of the fields of the message that may be long. A message with another long
-        field is refused.
+      fields: the numbers of the fields of the message that are allowed to be long. A message in
+        which another field is long is refused.
       call: the state of the call, whose memory reservation is enlarged.
 
     Raises:

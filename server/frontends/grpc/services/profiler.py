@@ -103,8 +103,8 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
         """Return the channel to TensorFlow's profiler server; start the server if needed."""
         address = self._context.dataplane.start_profiler()
         with self._lock:
-            # Create a new channel if the address has changed, because the process that runs the
-            # models was started again.
+            # Create a new channel if the address has changed. It changes when the process that runs
+            # the models is restarted.
             if self._channel is None or address != self._address:
                 self._address = address
                 self._channel = grpc.insecure_channel(address, _NO_LIMIT)

@@ -32,7 +32,7 @@ class ServiceContext:
       dataplane: finds the model of a request and runs the model.
       settings: the settings of the server.
       environment: the objects that the handlers of unary methods share.
-      admin_pool: the thread pool for calls that are rare and may take long, such as reloads.
+      admin_pool: the thread pool for calls that are rare and can take long, such as reloads.
       rejection_pool: a pool of one thread, which sends the error to the clients of rejected calls.
       admission: limits the calls in flight; None for no limit.
       metrics: the registry of the server's metrics; None for no metrics.
@@ -141,7 +141,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         return [self]
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a call, or one that rejects the call while the server drains.
+        """Return the handler of a call; while the server drains, a handler that rejects the call.
 
         Returns:
           The handler; None for a method of another service.
@@ -167,7 +167,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
 
 
 def counted_methods(service_types: Iterable[type[GrpcService]]) -> dict[str, str]:
-    """Return the methods that metrics count: full name of the method → value of the label "API"."""
+    """Return the methods whose calls metrics count: full name → value of the label "API"."""
     return {
         f"/{name}/{api}": api
         for service_type in service_types

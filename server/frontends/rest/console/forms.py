@@ -134,8 +134,8 @@ def _describe_picture(alias: str, tensor: TensorSpec) -> Json | None:
     lets the user select a picture file.
 
     Returns:
-      The sizes, None where unknown, and whether the pixels are flattened to one dimension. None for
-      an input that does not hold a picture.
+      A JSON object: "height", "width" and "channels", each None if unknown; and "is_flat", which is
+      True if the pixels are flattened to one dimension. None for an input without a picture.
     """
     shape = tensor.shape
     if shape is None or not tensor.dtype.startswith(("float", "uint8", "int32")):

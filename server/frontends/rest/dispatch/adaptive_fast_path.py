@@ -17,8 +17,8 @@ class AdaptiveFastPath:
     """Wraps the handler of a route to run it in the event loop, on a server with batching.
 
     The handler parses a small request in the event loop. While the request waits for its batch, no
-    thread waits. If the last requests of the route were quick, the event loop may also run the
-    model, for a request that need not wait for a batch.
+    thread waits. A request that need not wait for a batch runs the model at once: in the event loop
+    if the last requests of the route were quick, and otherwise in a thread.
     """
 
     def __init__(self, handler: SyncHandler, tracker: LatencyTracker) -> None:

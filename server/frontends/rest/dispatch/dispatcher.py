@@ -238,8 +238,8 @@ class Dispatcher:
         Raises:
           TpuserveError: The request is refused.
         """
-        # Refuse the request of a draining server before its body is read, which may take long to
-        # arrive.
+        # If the server drains, refuse the request before its body is read, because the body can
+        # take long to arrive.
         self._admission.raise_if_draining()
         reservation = self._memory_budget.reserve()
         try:

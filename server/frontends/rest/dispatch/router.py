@@ -77,7 +77,7 @@ class Router(Protocol):
         reservation: MemoryReservation | None = None,
         timeline: Timeline | None = None,
     ) -> Response | Pending[Response]:
-        """Answer one request. Several threads may call this method at the same time.
+        """Answer one request. Several threads can call this method at the same time.
 
         If the request must wait for a batch, the method returns a Pending, which has the response
         later, so that no thread waits.

@@ -11,8 +11,9 @@ from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 from server.frontends.rest.transport.uvicorn_compat import STATUS_LINE, HttpToolsProtocol
 
 _MAX_BODY_BYTES = 1 << 16
-# If more requests than this arrive together on one connection, uvicorn handles the next one, so
-# that the event loop serves other clients before it.
+# After this number of requests that arrived together on one connection, the next request is passed
+# to uvicorn. uvicorn handles the request in an asyncio task, so the event loop first serves other
+# clients.
 _MAX_IN_A_ROW = 16
 # If the body of a response has more bytes than this, it is not joined with the head before it is
 # sent, because joining would copy the body.
@@ -202,9 +203,9 @@ class FastPathProtocol(TimeoutProtocol):
         self._buffered_body = None
         HttpToolsProtocol.on_message_begin(self)
         self.url = url
-        # Clear the flag `expect_100_continue` if the request was buffered. The head of such a
-        # request has no header "Expect", so that the parser can have set the flag only because of a
-        # trailer after the body, where "Expect" has no meaning.
+        # Clear the flag `expect_100_continue` if the request was buffered. A request whose head has
+        # the header "Expect" is never buffered. So the flag can only come from a trailer after the
+        # body, and there "Expect" has no meaning.
         self.expect_100_continue = expect_100_continue and body is None
         self.headers.extend(self._buffered_headers)
         HttpToolsProtocol.on_headers_complete(self)

@@ -22,8 +22,8 @@ class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
 
         Args:
           transport: The asyncio transport of the connection.
-          may_read: Returns whether the server may read data now. It may not while a complete
-            request waits for its response.
+          may_read: Returns whether the server may read data now. The result is False while a
+            complete request waits for its response.
         """
         super().__init__(transport)
         self._may_read = may_read

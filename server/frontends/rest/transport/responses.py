@@ -16,8 +16,8 @@ METRICS_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 """The content type of Prometheus's text format."""
 HTML = b"text/html"
 
-# A body with more bytes than this is sent in chunks of this size, because ASGI requires a copy of
-# the bytes: so only one chunk at a time is copied.
+# A body with more bytes than this is sent in chunks of this size. ASGI requires a copy of the
+# bytes. With chunks, only the copy of one chunk at a time is in memory.
 _CHUNK_BYTES = 1 << 20
 
 _NOT_FOUND = b"""<HTML><HEAD>

@@ -10,7 +10,7 @@ _CLOSE, _CLOSE_WAIT = 7, 8
 
 
 class ClientState(Enum):
-    """The ability of the client of a TCP connection to send and to receive bytes."""
+    """The state of the client of a TCP connection: whether it still sends and receives bytes."""
 
     CONNECTED = "may send and receive"
     SENDS_NO_MORE = "sends no more bytes, and may still receive"

@@ -139,7 +139,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         """
         if self.parser.should_upgrade():
             # Ignore the call if the request asks for a protocol upgrade: the request is not
-            # complete then. The parser has reported its end too early, because it takes the body
+            # complete then. The parser has reported the end too early, because it takes the body
             # for data of the new protocol.
             return
         super().on_message_complete()
@@ -266,9 +266,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def _has_client_left(self) -> bool:
         """Return whether the client has closed the connection before it got the response.
 
-        A client may also have closed only its sending side. It must still get the response. To
-        distinguish the two cases, the server sends the interim response "100 Continue", and checks
-        the connection later. If the client has closed the connection, its operating system rejects
+        A client that has closed only its sending side must still get the response. To distinguish
+        the two cases, the server sends the interim response "100 Continue", and checks the
+        connection later. If the client has closed the connection, its operating system rejects
         the interim response. Otherwise the client ignores the interim response, as HTTP/1.1
         requires.
         """

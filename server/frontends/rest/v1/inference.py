@@ -60,8 +60,8 @@ class Operation(Protocol):
           cancellation: Tells whether the client still waits for the answer. None if unknown.
           timeline: Records the times at which the stages of the request begin and end. None means
             that nothing is recorded.
-          budget: The memory budget of the server, in which the outputs reserve memory while they
-            are encoded, and the encoded body until it is sent.
+          budget: The memory budget of the server. The outputs reserve memory in it while they are
+            encoded. The encoded body reserves memory until it is sent.
 
         Raises:
           TpuserveError: The request is invalid, or the model cannot be found or run.
@@ -87,7 +87,7 @@ def _predict(
         )
     except SignatureNotFound as error:
         # Raise an error with another text, because TensorFlow Serving's text for an unknown
-        # signature differs between REST and gRPC, and the error caught here has that of gRPC.
+        # signature differs between REST and gRPC, and the error caught here has the text of gRPC.
         name = model_spec.effective_signature_name
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'

@@ -51,7 +51,7 @@ def split_body(headers: Headers, body: bytes) -> tuple[bytes, memoryview]:
     whole body is JSON.
 
     Raises:
-      InvalidInput: The value of the header is no number, or larger than the body.
+      InvalidInput: The value of the header is not a number, or larger than the body.
     """
     value = get_header(headers, JSON_SIZE_HEADER)
     if value is None:
@@ -128,8 +128,8 @@ def run_model(
         nothing is recorded.
       reservation: The request's reservation in the memory budget, which is enlarged by the size of
         the input arrays. None for a small request.
-      budget: The memory budget of the server, in which the outputs reserve memory while they are
-        encoded, and the encoded body until it is sent.
+      budget: The memory budget of the server. The outputs reserve memory in it while they are
+        encoded. The encoded body reserves memory until it is sent.
     """
 
     def read_inputs(signature: Signature) -> Mapping[str, Array]:

@@ -104,7 +104,7 @@ def parse_version(text: str) -> int:
     """Convert the model version in a path to a number.
 
     Raises:
-      InvalidInput: The text is no non-negative number below 2**63.
+      InvalidInput: The text is not a whole number from 0 to 2**63 - 1.
     """
     if not (text.isascii() and text.isdigit()) or len(text.lstrip("0")) > _MAX_DIGITS:
         raise _invalid_version(text)

@@ -22,11 +22,11 @@ from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
 from tpuserve.saved_model.signature import Signature
 
 # Number of a field of InferTensorContents → how `parse_within_limits` estimates the memory of the
-# parsed field. The elements of fields 1 to 5 are varints, which take more memory than in serialised
-# form. The bytes of fields 6 to 8 are copied.
+# parsed field. The elements of fields 1 to 5 are varints: parsed, they take more memory than
+# serialised. The bytes of fields 6 to 8 are copied.
 _CONTENTS: Fields = {**dict.fromkeys(range(1, 6), VARINTS), **dict.fromkeys((6, 7, 8), COPIED)}
-# The numbers of the fields of a ModelInferRequest that may be long: the contents of inputs, and
-# `raw_input_contents`. `parse_within_limits` refuses a request with another long field.
+# The numbers of the fields of a ModelInferRequest that are allowed to be long: the contents of
+# inputs, and `raw_input_contents`. `parse_within_limits` refuses a request with another long field.
 _LONG_FIELDS: Fields = {5: {5: _CONTENTS}, 7: COPIED}
 # The serialised protobuf tag of the field `raw_output_contents` of a ModelInferResponse.
 _RAW_OUTPUT_TAG = protobuf_wire.field_tag(6)

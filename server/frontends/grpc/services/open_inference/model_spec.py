@@ -14,7 +14,7 @@ def decode_model_spec(name: str, version: str) -> ModelSpec:
       version: the version as a decimal number; "" for the latest version.
 
     Raises:
-      InvalidInput: the name is empty, or the version is no non-negative number below 2**63.
+      InvalidInput: the name is empty, or the version is not a whole number from 0 to 2**63 - 1.
     """
     if not name:
         raise InvalidInput("the request names no model. Send its name.")

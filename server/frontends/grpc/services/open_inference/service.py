@@ -112,7 +112,8 @@ def _method(
     """Return a method that parses its request, calls a function, and serialises the response.
 
     Args:
-      name: the name of the method. Its messages have this name with "Request" and "Response".
+      name: the name of the method, such as "ModelReady". The classes of its messages have this name
+        followed by "Request" or "Response".
       answer: takes the parsed request and the state of the call, and returns the fields of the
         response: field name → value.
       is_quick: whether the method neither waits nor computes for long.

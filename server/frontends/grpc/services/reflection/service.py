@@ -39,8 +39,7 @@ class ReflectionService(GrpcService):
         self._pool = futures.ThreadPoolExecutor(_THREADS, "grpc-reflection")
         _import_descriptors(context.service_types)
         self._servicer = reflection.ReflectionServicer(
-            # List the name of each service once, although two classes can implement methods of the
-            # same service.
+            # Remove duplicate names: two classes can implement methods of the same service.
             list(dict.fromkeys(n for service in context.service_types for n in service.names)),
             ReflectionPool(),
         )
@@ -91,12 +90,15 @@ class ReflectionService(GrpcService):
 
 
 def _import_descriptors(service_types: Iterable[type[GrpcService]]) -> None:
-    """Import the generated modules of services, which adds them to protobuf's default pool."""
+    """Import the generated modules of services.
+
+    The import adds the descriptors of the services to protobuf's default pool.
+    """
     for service_type in service_types:
         if service_type.descriptor_module is None:
             continue
         # Ignore the AttributeError that the generated modules of tensorflow-serving-api 2.20 raise
-        # with protobuf 6. They raise it after they have registered their descriptors, which is all
-        # that is needed here.
+        # with protobuf 6. The modules register their descriptors before they raise the error, and
+        # only the descriptors are needed here.
         with contextlib.suppress(AttributeError):
             importlib.import_module(service_type.descriptor_module)
