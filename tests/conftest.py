@@ -30,6 +30,9 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 # Let HTTP clients read one certificate in place of all 140 public ones, which takes each client 25
 # ms: no test asks a public host.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
+# After each product of matrices, the threads of OpenBLAS wait actively for the next product, and
+# take the processors from the other processes that run tests.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 _LONGEST = (
     "tests/trainer/compat/test_estimator_programs.py",
