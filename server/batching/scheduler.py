@@ -43,12 +43,11 @@ class Scheduler:
     Each combination of a signature and outputs has a queue. A queue exists only while tasks
     (requests) wait in it, so that clients cannot fill the memory by requesting many combinations.
 
-    If no other request waits, a request runs as a batch of its own, inline: in the thread that
-    received the request, because passing the batch to a thread of the pool would take longer than
-    the run of a small model. Inline batches count towards the limit of batches that run at the same
-    time. While clients wait for the outputs of other tasks, all batches run in the pool: a
-    receiving thread serves several clients, and must be free to receive the requests of the next
-    batch and to send the responses of the last batch.
+    A task that arrives while no other task waits or runs in the pool is run inline: as a batch of
+    its own, in the thread that received the request. Passing the batch to the pool would take
+    longer than the run of a small model. All other batches run in the pool. The receiving threads
+    are then free to receive the requests of the next batch, and to send the responses of the last
+    batch. Inline batches also count towards the limit of batches that run at the same time.
 
     Attributes:
       clock: returns seconds, as `time.monotonic` does.

@@ -181,7 +181,7 @@ class TaskSlice:
 
     @property
     def is_last(self) -> bool:
-        """Whether the slice has the last rows (examples) of its task, which run last."""
+        """Whether the slice ends with the last row (example) of its task."""
         return self.stop == self.task.size
 
     @property

@@ -21,9 +21,9 @@ FindLimits = Callable[[str], RunLimits | None]
 # common queue has no limit of running requests, because these requests compute nothing.
 _OTHERS = ""
 # The largest time, in seconds, by which the virtual time of a busy model may lag behind those of
-# other models. The model with the least virtual time runs next. The virtual time of a model that
-# often may not run, because of its limit `max_concurrent_runs`, would lag more and more. Once
-# `max_concurrent_runs` is raised, only this model would run until its virtual time has caught up.
+# other models. The model with the least virtual time runs next. Without this bound, the virtual
+# time of a model that its limit `max_concurrent_runs` often holds back would lag more and more. If
+# the limit were then raised, only this model would run until its virtual time had caught up.
 _MAX_CREDIT_SECONDS = 1.0
 
 

@@ -178,7 +178,7 @@ def find_pjrt_platform(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def find_emulated_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem | None:
-    """Return the emulated TPU system that `find_tpu_system` returns; None without emulation.
+    """Return the emulated TPU system that the process uses; None if the process emulates no TPU.
 
     Args:
       environ: the environment variables.

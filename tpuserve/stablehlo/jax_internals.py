@@ -106,7 +106,8 @@ def topology_devices(topology: str) -> Any:
 def parse_stablehlo(module: bytes) -> Any:
     """Parse a StableHLO module that TensorFlow has written; return it as an MLIR module.
 
-    Ops that are not StableHLO ops are replaced. Each module gets its own MLIR context, because
+    TensorFlow also writes a few ops of the MHLO dialect. They are replaced by StableHLO ops or
+    custom calls. Each module gets its own MLIR context, because
     modules in the same context cannot be compiled at the same time.
 
     Args:

@@ -106,7 +106,8 @@ def make_cluster_environments(processes: int, topology: str) -> list[dict[str, s
 
     Args:
       processes: the number of processes.
-      topology: the emulated TPU: its number of cores, or "HOSTSxCORES" with the cores of a host.
+      topology: the size of the emulated TPU, as the number of all cores, such as "8", or as the
+        number of hosts and the number of cores of each host, such as "2x4".
 
     Returns:
       For each process, a dict of environment variable → value.

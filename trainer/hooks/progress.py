@@ -234,10 +234,12 @@ class NullReporter:
 
 
 class DelayedReporter:
-    """Passes reports to another reporter after a quiet period, so that short runs report nothing.
+    """Drops the reports of the first seconds of a run, and passes on later reports.
+
+    A short run therefore reports nothing.
 
     Attributes:
-      reporter: the reporter that receives the reports after the quiet period.
+      reporter: the reporter that receives the later reports.
     """
 
     def __init__(
@@ -249,9 +251,9 @@ class DelayedReporter:
         """Create the reporter.
 
         Args:
-          reporter: the reporter that receives the reports after the quiet period.
-          quiet_secs: the time from the start of the run during which nothing is reported, in
-            seconds.
+          reporter: the reporter that receives the later reports.
+          quiet_secs: the length of the quiet period, in seconds. It begins at the start of the run,
+            and all reports during it are dropped.
           clock: returns the current time in seconds.
         """
         self.reporter = reporter

@@ -12,10 +12,10 @@ to the table, and write the function that replaces the op. An example of an `OpS
         reduction="Add",
     )
 
-The passes of the lowering, the step on PJRT devices, the verification of exported models and the
-advice in error messages all use the table. For PJRT devices, a collective that is no reduction also
-needs a custom call: add it to `tpuserve.pjrt.collectives` and to
-`tpuserve.stablehlo.spmd_collectives`.
+The table is used by the passes of the lowering, by the code that runs training steps on PJRT
+devices, by the verification of exported models, and by the advice in error messages. On PJRT
+devices, a collective op that is not a reduction also needs a custom call: add the custom call to
+`tpuserve.pjrt.collectives` and to `tpuserve.stablehlo.spmd_collectives`.
 """
 
 from fnmatch import fnmatchcase

@@ -172,8 +172,9 @@ def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None
 def _mark_last(batches: Iterator[InputBatch], end: Position) -> Iterator[InputBatch]:
     """Yield batches, and set the attribute `end` of the last batch.
 
-    The other batches have no `end`, because a reader cannot start after them: requests are merged
-    only within a group of records that were read together, and another start changes the groups.
+    A later run can continue at the `end` of a batch. Only the last batch of a group of records has
+    an `end`: requests are merged within a group. A run that began in the middle of a group would
+    merge other requests.
 
     Args:
       batches: the batches of one group of records; at least one.

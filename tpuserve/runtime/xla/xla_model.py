@@ -25,8 +25,9 @@ from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec, shape_from_proto
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 
-# A signature may leave dimensions other than the batch open, such as the length of a sequence.
-# These sizes are tried for such dimensions, until XLA can compile the signature during the load.
+# Dimensions other than the batch can also be unknown in a signature, such as the length of a
+# sequence. While the model is loaded, these sizes are tried for such dimensions, one after another,
+# until XLA can compile the signature.
 _OTHER_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 

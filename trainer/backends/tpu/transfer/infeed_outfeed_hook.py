@@ -175,9 +175,9 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             # Do not record the error: it only reports the end of the input, which is no failure.
             return
         if worker.is_finishing and isinstance(error, tf.errors.CancelledError):
-            # Do not record the error: the method `end` has closed the queue on which the thread
-            # waited. On several hosts, a thread may wait to feed batches after the last loop,
-            # because the loop ends as soon as the input of any host ends.
+            # Do not record the error: it only reports that the method `end` has closed the queue on
+            # which the thread waited. This is normal on several hosts. The last training loop ends
+            # as soon as the input of one host ends, and other hosts can still hold batches then.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE
