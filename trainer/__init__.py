@@ -2,8 +2,8 @@
 
 TensorFlow is imported only when a program first uses a name of this package, so that `import
 trainer` takes no time. Before that import, TensorFlow is configured to use legacy Keras (tf_keras),
-which tf.compat.v1.layers needs. Python's garbage collector is disabled during the import, which
-shortens it by a fifth.
+which tf.compat.v1.layers needs. Python's garbage collector is disabled during the import, so
+that the import takes a fifth less time.
 """
 
 import ast

@@ -1,6 +1,6 @@
 """The private names of Keras 3 and of tf_keras that trainer uses, mostly to convert models.
 
-No other module of trainer imports from `keras.src` or `tf_keras.src`. A new version of Keras may
+No other module of trainer imports from `keras.src` or `tf_keras.src`. A new version of Keras can
 change private names without notice, so this module lists all of them. `check_private_names` checks
 that the names exist and that functions have the expected parameters. It takes milliseconds, and
 runs when trainer converts the first model of Keras 3 or of tf_keras. `check_keras_internals` also
@@ -250,7 +250,7 @@ def check_keras_internals(package: str) -> None:
 
 
 def _missing_names(package: str) -> Iterator[str]:
-    """Yield the private names that a package lacks, or that have unexpected parameters."""
+    """Yield the private names that a package lacks, or whose objects have unexpected parameters."""
     for name, path in _NAMES.items():
         if _is_in(package, path[0]):
             yield from _check_name(
@@ -313,7 +313,7 @@ def _import_name(module_name: str, attribute: str) -> Any:
 
 
 def _make_keras_3_objects() -> Mapping[str, Any]:
-    """Make Keras 3 objects for `check_keras_internals`: kind in `_OBJECT_ATTRIBUTES` → object."""
+    """Make a Keras 3 object of each kind in `_OBJECT_ATTRIBUTES`; return kind → object."""
     import keras
 
     dropout = keras.layers.Dropout(0.5)
@@ -335,7 +335,7 @@ def _make_keras_3_objects() -> Mapping[str, Any]:
 
 
 def _make_tf_keras_objects() -> Mapping[str, Any]:
-    """Make tf_keras objects for `check_keras_internals`: kind in `_OBJECT_ATTRIBUTES` → object."""
+    """Make a tf_keras object of each kind in `_OBJECT_ATTRIBUTES`; return kind → object."""
     import tensorflow as tf
     import tf_keras
 

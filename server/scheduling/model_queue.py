@@ -16,9 +16,9 @@ class ModelQueue:
     Not thread-safe: `RequestQueues` calls all methods under its lock.
 
     Models share the threads of the server by start-time fair queuing. A model's virtual time grows
-    with the time that its requests run. When a thread is free, the next request is that of the
-    model with the least virtual time, among the models with a request that may run. Source: Goyal,
-    Vin, Cheng, "Start-time Fair Queuing", SIGCOMM 1996.
+    with the time that its requests run. A free thread runs a request of the model with the
+    least virtual time; models whose requests may not run now are skipped. Source: Goyal, Vin,
+    Cheng, "Start-time Fair Queuing", SIGCOMM 1996.
 
     Attributes:
       model: the name of the model.
@@ -106,8 +106,9 @@ class ModelQueue:
             self.virtual_time += self._expected_seconds
 
     def end_run(self, ticket: Ticket, now: float) -> None:
-        """Record that a request has run, and correct `virtual_time` by its real run time.
+        """Record that a request has run, and correct `virtual_time`.
 
+        `virtual_time` then contains the real run time of the request and not the expected one.
         `now` is the time in seconds of the queues' clock.
         """
         self.running -= 1

@@ -283,7 +283,10 @@ class RequestQueues:
                     self._condition.wait(self._seconds_to_next_check())
 
     def _seconds_to_next_check(self) -> float | None:
-        """Return how long the watcher may sleep, in seconds; None until it is notified."""
+        """Return how long the thread that refuses expired requests can sleep, in seconds.
+
+        None lets this thread sleep until it is notified.
+        """
         if self._next_check == math.inf:
             return None
         return max(0, self._next_check - self._clock())

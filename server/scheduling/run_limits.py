@@ -63,7 +63,7 @@ class LimitTable:
             self._update()
 
     def set_batched(self, model: str, is_batched: bool) -> None:
-        """Adapt the limits of a model to whether requests of its newest version run in batches."""
+        """Set whether requests of a model's newest version run in batches; adapt its limits."""
         with self._lock:
             others = self._batched - {model}
             self._batched = others | {model} if is_batched else others

@@ -83,9 +83,9 @@ class InlineTicket(Ticket):
     __slots__ = ()
 
     def start(self) -> None:
-        """Raise an AssertionError: only waiting requests are started or refused in this way."""
+        """Raise an AssertionError: the request never waits in a queue that could start it."""
         raise AssertionError("the request never waits")
 
     def refuse(self, error: TpuserveError) -> None:
-        """Raise an AssertionError: only waiting requests are started or refused in this way."""
+        """Raise an AssertionError: the request never waits in a queue that could refuse it."""
         raise AssertionError("the request never waits")

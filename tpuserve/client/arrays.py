@@ -150,7 +150,7 @@ def array_of(value: Any, dtype: "np.dtype[Any]") -> Array:
     """Convert numbers to an array of a dtype; refuse numbers that an integer dtype cannot hold.
 
     NumPy's own conversion to integers drops fractions and, before version 2, wraps large numbers
-    around. The conversion to a float dtype may round, as in NumPy.
+    around. The conversion to a float dtype can round, as in NumPy.
 
     Args:
       value: nested lists of numbers, or an array.

@@ -108,7 +108,7 @@ async def repeat_async(
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Return whether a call that failed with an error may succeed later, so that it is retried."""
+    """Return whether a call that failed with an error can succeed later, so that it is retried."""
     return isinstance(error, Unavailable | LimitReached) and error.retry_after_s is not None
 
 

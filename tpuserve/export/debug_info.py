@@ -59,7 +59,7 @@ def find_source_lines(graph: Any) -> dict[str, SourceLine]:
     """Find the line of user code that created each node of the TPU computations in a tf.Graph.
 
     Returns:
-      Node name → line, for the nodes whose line is known. Nodes of different functions may have the
+      Node name → line, for the nodes whose line is known. Nodes of different functions can have the
       same name and different lines. The first of them has the key "node", and each other one has
       the key "node@function". For functions that TensorFlow's Defun created, no line is known.
     """
@@ -145,9 +145,10 @@ def _format_frame(proto: Any, trace: int) -> str | None:
 def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
     """Yield each operation in a TPU computation, and the name of the function that contains it.
 
+    The name is "" for an operation outside of functions.
+
     Args:
-      graph: The tf.Graph to search, with all functions that it calls. For operations outside of
-        functions, the name is "".
+      graph: The tf.Graph to search, with all functions that it calls.
     """
     pending = [(graph, "", False)]
     visited = set()
@@ -183,7 +184,7 @@ def _called_functions(operation: Any) -> Iterator[str]:
 
 
 def _function_graph(scope: Any, name: str) -> Any:
-    """Return the FuncGraph of a function, or None if it is not in memory.
+    """Return the FuncGraph of a function; None if the process has only the FunctionDef.
 
     Args:
       scope: The tf.Graph that contains the function.

@@ -15,7 +15,7 @@ _previous_setting = True
 def without_deprecations() -> Iterator[None]:
     """Suppress TensorFlow's deprecation warnings inside a with block.
 
-    TensorFlow's own `deprecation.silence` is not used, because it may suppress the warnings
+    TensorFlow's own `deprecation.silence` is not used, because it can suppress the warnings
     permanently: after an error in its with block, or after two threads have used it at the same
     time.
     """

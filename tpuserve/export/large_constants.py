@@ -40,7 +40,7 @@ class _ConstantVariables:
         """Return whether a constant is large and so must become a variable.
 
         Only constants of floats or 8-bit integers become variables, because they are weights. Other
-        integers may be sizes, which XLA needs as constants.
+        integers can be sizes, which XLA needs as constants.
         """
         is_weight = dtype.is_floating or dtype in (tf.int8, tf.uint8)
         return bool(is_weight) and _num_bytes(shape, dtype) >= self._least_bytes
@@ -95,7 +95,7 @@ def lift_constants() -> None:
     """Replace large constants by variables in the function that is being traced.
 
     This applies to constants that the function creates after this call, and only inside a `lifting`
-    block. Functions that the traced function calls keep their constants, because the user may also
+    block. Functions that the traced function calls keep their constants, because the user can also
     call or save them elsewhere.
     """
     variables = _active.get()

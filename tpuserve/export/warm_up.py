@@ -255,7 +255,7 @@ def _fit_input(subject: str, value: Any, info: Any, rows: int) -> Any:
 
     Raises:
       ExportError: The value does not have the type and shape of `info`, or its first dimension is
-      0.
+        0.
     """
     array = _to_array(subject, value, tf.as_dtype(info.dtype))
     shape = tf.TensorShape(info.tensor_shape)

@@ -245,8 +245,8 @@ def _reserve_port(reserved: ExitStack) -> int:
     """Reserve a free port of this machine for the server.
 
     Args:
-      reserved: keeps a socket on the port open, so that the system gives the port to no other
-        process, until this ExitStack is closed.
+      reserved: an ExitStack that keeps a socket on the port open. Until the ExitStack is closed,
+        the system gives the port to no other process.
 
     Returns:
       The number of the port.

@@ -10,7 +10,7 @@ from typing import Any
 from tpuserve.graph.attributes import attribute_value
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
 
-# An XlaCallModule op may contain code for several platforms. On a CPU, TensorFlow's XLA bridge
+# An XlaCallModule op can contain code for several platforms. On a CPU, TensorFlow's XLA bridge
 # translates the code for this platform.
 _TRANSLATED_ON = b"CPU"
 
@@ -37,7 +37,7 @@ def find_refusals(graph: Any, platform: str) -> dict[str, str]:
 def retarget_modules(graph: Any, platform: str) -> Any:
     """Let TensorFlow's XLA bridge translate the XlaCallModule ops of a graph for a platform.
 
-    The module in such an op may contain code for several platforms. The index of a platform in the
+    The module in such an op can contain code for several platforms. The index of a platform in the
     attribute `platforms` selects the code, and the bridge on a CPU always uses the index of "CPU".
     Therefore this function exchanges "CPU" and the other platform in the attribute.
 

@@ -46,8 +46,8 @@ class ClusterFinder:
 
     Attributes:
       clusters: The calls of functions that XLA compiles, in the order in which they run.
-      paddings: A sentence for each BatchFunction op that pads the batch to an allowed size, to be
-        shown to the user, such as "the model pads 3 rows to 4".
+      paddings: A sentence for the user, such as "the model pads 3 rows to 4", for each
+        BatchFunction op that pads the batch to an allowed size.
     """
 
     def __init__(self, graph: GraphDef) -> None:
@@ -131,7 +131,7 @@ class ClusterFinder:
     def _trace_batch_function(
         self, node: NodeDef, inputs: Sequence[AbstractTensor]
     ) -> list[AbstractTensor]:
-        """Propagate shapes through a BatchFunction op, which may pad a batch to an allowed size."""
+        """Propagate shapes through a BatchFunction op, which can pad a batch to an allowed size."""
         function = node.attr["f"].func.name
         count = len(node.attr["Tin"].list.type)
         rows = next((tensor.shape[0] for tensor in inputs[:count] if tensor.shape), None)
@@ -168,7 +168,7 @@ class ClusterFinder:
         body = self._functions.body(name)
         # If a dimension is unknown at the call, take it from the shapes that are recorded in the
         # FunctionDef. For example, TensorFlow infers no shape for the result of a table lookup, but
-        # the shape may be recorded there.
+        # the shape can be recorded there.
         refined = [tensor.refine(shape) for tensor, shape in zip(inputs, body.shapes, strict=True)]
         if is_cluster:
             self.clusters.append(XlaCluster(name, tuple(refined)))
@@ -262,7 +262,7 @@ class _GraphScope:
     def _find_forwarded(
         self, placeholders: Mapping[str, Any], tensor: Any
     ) -> AbstractTensor | None:
-        """Find the known tensor that a tensor forwards unchanged, by Identity ops only.
+        """Find the known tensor that reaches a tensor unchanged, through Identity ops only.
 
         The AbstractTensor of a known tensor has more properties than TensorFlow infers, such as the
         variable to which a handle refers. The known tensors are the inputs of the graph or

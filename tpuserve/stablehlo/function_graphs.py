@@ -57,14 +57,14 @@ class FunctionLibrary:
             tf.import_graph_def(self.new_graph_def(), name="")
 
     def new_graph_def(self) -> Any:
-        """Return a new GraphDef without nodes whose library has all functions."""
+        """Return a new GraphDef that has all functions in its library and no nodes."""
         graph_def = GraphDef()
         graph_def.library.CopyFrom(self.library)
         graph_def.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
         return graph_def
 
     def body(self, name: str) -> FunctionBody:
-        """Return the body of the function with a name, converted to the nodes of a graph."""
+        """Convert the body of a function of the library to the nodes of a graph."""
         function = self._by_name[name]
         with self._graph.as_default():
             graph_def, tensor_names = function_def_to_graph_def(function)
@@ -113,7 +113,7 @@ class FunctionLibrary:
         graph.library.function.extend(self._by_name[function_name] for function_name in new_names)
         rename_functions(graph, new_names)
         for function in graph.library.function:
-            # When TensorFlow imports a function, it may add an empty entry to `arg_attr` for each
+            # When TensorFlow imports a function, it can add an empty entry to `arg_attr` for each
             # argument. Remove these entries, so that the bytes are always the same.
             for index in [
                 index for index, attributes in function.arg_attr.items() if not attributes.attr

@@ -1,8 +1,8 @@
 """Wraps the parts of jax and jaxlib that are not public but are needed to compile StableHLO.
 
 pyproject.toml limits the versions of jax, and `check_parts` checks that the installed version has
-all of these parts. `parse_stablehlo`, which comes before the use of the others, calls it. jax is
-imported only when a function is called.
+all of these parts. `parse_stablehlo` calls `check_parts`, because most other functions here take
+the module that it returns. jax is imported only when a function is called.
 """
 
 import functools
@@ -106,9 +106,9 @@ def topology_devices(topology: str) -> Any:
 def parse_stablehlo(module: bytes) -> Any:
     """Parse a StableHLO module that TensorFlow has written; return it as an MLIR module.
 
-    TensorFlow also writes a few ops of the MHLO dialect. They are replaced by StableHLO ops or
-    custom calls. Each module gets its own MLIR context, because
-    modules in the same context cannot be compiled at the same time.
+    TensorFlow also writes a few ops of the MHLO dialect. They are removed or replaced by custom
+    calls. Each module gets its own MLIR context, because modules in the same context cannot be
+    compiled at the same time.
 
     Args:
       module: the module in StableHLO's portable form, or as text.
@@ -153,8 +153,9 @@ def rename_module(module: Any, name: str) -> None:
 def find_aliases(module: Any) -> dict[int, int]:
     """Return which results of `main` are new values of variables.
 
-    TensorFlow's XLA bridge lets each of these results share the memory of the argument that is the
-    old value of the variable, and writes the indices of both into an attribute of the module.
+    TensorFlow's XLA bridge lets each of these results share the memory of an argument, which is the
+    old value of the variable. It writes the indices of result and argument into an attribute of the
+    module.
 
     Returns:
       Index of a result → index of an argument.

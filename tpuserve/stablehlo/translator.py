@@ -122,7 +122,7 @@ class StableHloTranslator:
         """Import the body of a cluster's function into the default graph.
 
         Args:
-          graph_def: A GraphDef with the nodes of the body, without placeholders, and the functions.
+          graph_def: A GraphDef with all functions, and the nodes of the body except placeholders.
           body: The body, for the names of its inputs and outputs.
           cluster: The cluster, which defines which arguments are variables.
           tensors: Tensors of the default graph for the arguments that are not variables, in order.

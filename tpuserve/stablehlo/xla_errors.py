@@ -80,8 +80,8 @@ def _describe_op(op: UnsupportedOp, function: str, line_of: LineOf) -> str:
 def find_unsupported_ops(message: str) -> tuple[UnsupportedOp, ...]:
     """Return the ops that XLA does not support according to an error message, each once.
 
-    The message may not name all such ops, because XLA stops at the first one in a computation. For
-    a message about another error, return an empty tuple.
+    The message can lack some unsupported ops of the graph, because XLA stops at the first one in a
+    computation. For a message about another error, return an empty tuple.
     """
     if UNSUPPORTED not in message:
         return ()

@@ -1,4 +1,7 @@
-"""Finds attributes with which a safe op opens files, calls native code or starts many threads."""
+"""Finds unsafe attributes of ops that are otherwise safe.
+
+With such an attribute, an op opens files, calls native code or starts many threads.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,8 +11,9 @@ from tpuserve.graph.attributes import attribute_value
 # The largest number of threads that a single op of an untrusted model may start. If the system
 # refuses to start more threads, TensorFlow ends the process.
 _MAX_THREADS = 1024
-# The first bytes of MLIR bytecode. The StableHLO op "custom_call" calls native code. In text form,
-# escape sequences could hide the name of this op, so that a module in text form is refused.
+# The first bytes of MLIR bytecode. A module that contains the text "custom_call" is refused: the
+# StableHLO op of this name calls native code. A module in text form is always refused, because
+# escape sequences could hide the name.
 _MLIR_BYTECODE = b"ML\xefR"
 
 
@@ -57,7 +61,7 @@ def unsafe_attribute(node: Any) -> str:
     if name not in node.attr:
         return ""
     attribute = attribute_value(node, name)
-    # In a function, an attribute may be a placeholder whose value each caller of the function sets.
+    # In a function, an attribute can be a placeholder whose value each caller of the function sets.
     # Its AttrValue has the field "placeholder" instead. The value is unknown and counts as unsafe.
     if attribute.WhichOneof("value") == field and is_safe(getattr(attribute, field)):
         return ""

@@ -71,7 +71,7 @@ def output_content(
     """Return the shape and the elements of the first output of a node, as far as they are known.
 
     Args:
-      node: a NodeDef; it may be damaged.
+      node: a NodeDef; it can be damaged.
       inputs: the known properties of the node's inputs.
       shape: the shape of the output; None if it is unknown.
 

@@ -29,14 +29,16 @@ from tpuserve.untrusted.tensor_values import (
 # minutes for 3,000 nested functions.
 MAX_DEPTH = 100
 MAX_NODES = 10_000_000
-# The number of nodes after which the evaluation becomes less precise, to limit its time: a function
-# is then evaluated only once with unknown arguments, and not for each combination of arguments.
+# The number of nodes after which the evaluation becomes less precise, to limit its time. From
+# then on, each function is evaluated once, with unknown arguments, and no longer for each
+# combination of arguments.
 _MAX_EVALUATED = 500_000
 
-# The positions in `FIRST_ARGUMENT`, and that of BatchFunction.
+# Op type → the position of the input that the op's functions get as their first argument, for the
+# ops in `FIRST_ARGUMENT` and for BatchFunction.
 _FIRST_ARGUMENT = {**FIRST_ARGUMENT, "BatchFunction": 0}
 _LOOPS = frozenset({"StatelessWhile", "While"})
-# Names of attributes that may have the dtype of a node's output. The dtype is taken from the first
+# Names of attributes that can have the dtype of a node's output. The dtype is taken from the first
 # of these attributes that the node has.
 _DTYPE_ATTRIBUTES = ("DstT", "dtype", "out_type", "element_dtype", "T", "Tidx")
 _BOOLEAN, _FLOAT = 10, 1
@@ -49,7 +51,7 @@ _COMPARISONS = frozenset(
 # Ops without inputs that allocate a tensor of the shape in their attribute "shape".
 _ALLOCATING_SOURCES = frozenset({"FakeParam", "TemporaryVariable"})
 # Prefixes of the types of ops that decode or decompress a string, such as a picture. The size of
-# their output depends on the content of the string: a small constant may become a huge tensor.
+# their output depends on the content of the string: a small constant can become a huge tensor.
 _DECODERS = (
     *("DecodeBmp", "DecodeCompressed", "DecodeGif", "DecodeImage", "DecodeJ", "DecodePng"),
     *("DecodeWebP", "DecodeAndCropJpeg", "ParseTensor"),
@@ -134,7 +136,7 @@ class SizeEvaluator:
 
         Args:
           program: the metagraph.
-          run: the nodes that the run may execute, and the tensors that are fed.
+          run: the nodes that the run can execute, and the tensors that are fed.
           enters_functions: whether the bodies of called functions are included.
         """
         self.run = run
@@ -327,7 +329,7 @@ def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
     """Sort nodes so that each node comes after the nodes that compute its inputs.
 
     The loops of TensorFlow 1 are an exception, because they are cycles in the graph: the node
-    NextIteration, which returns a value to the next iteration, may come after a node that uses it.
+    NextIteration, which returns a value to the next iteration, can come after a node that uses it.
     """
     by_name = {node.name: node for node in nodes}
     users: dict[str, list[str]] = {name: [] for name in by_name}

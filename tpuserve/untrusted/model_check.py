@@ -16,17 +16,17 @@ def check_model(
     forbid_unsafe_ops: bool,
     max_constant_bytes: int,
 ) -> None:
-    """Check what the ops of a SavedModel may do, and how much memory its constants need.
+    """Check what the ops of a SavedModel can do, and how much memory its constants need.
 
     Args:
       meta_graphs: TensorFlow's MetaGraphDef messages.
       directory: the directory of the SavedModel.
-      forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as open files.
+      forbid_unsafe_ops: whether to refuse ops that can do more than compute, such as open files.
       max_constant_bytes: the largest number of bytes of memory that constants, and tensors computed
         from them, may need beyond the size of the constants in the file; 0 for no limit.
 
     Raises:
-      UnsafeModel: an op may do more than compute, or opens a file that is not of the model.
+      UnsafeModel: an op can do more than compute, or opens a file that is not of the model.
       ModelTooLarge: constants become too large, or the graph has too many nodes after functions
         are inlined.
       DamagedSavedModel: an asset or an initialisation op is not valid.

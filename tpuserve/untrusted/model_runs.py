@@ -1,7 +1,7 @@
 """Finds the session runs that a server makes with a metagraph, to check what they can do.
 
 The runs restore the variables, initialise the model, and answer requests. For each run, this module
-finds the nodes that it may execute, and the tensors that are paths of the model's own files.
+finds the nodes that it can execute, and the tensors that are paths of the model's own files.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ class ModelRun:
 
     Attributes:
       purpose: the purpose of the run, for error messages.
-      reached: the nodes that the run may execute.
+      reached: the nodes that the run can execute.
       paths: the names of the tensors whose values are paths of the model's own files.
       fed: the names of the tensors whose values clients choose.
     """
@@ -51,7 +51,7 @@ def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
     init_op = initialisation.find_init_op(meta_graph, directory)
     filename = tensor_name(saver.filename_tensor_name)
     requests = _requests(program)
-    # A malicious model may have a signature whose input is the path of an asset, so that clients
+    # A malicious model can have a signature whose input is the path of an asset, so that clients
     # can choose the path. In requests, such a path does not count as one of the model's own files.
     fed_by_clients = frozenset().union(*requests)
     return [
@@ -71,10 +71,10 @@ def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
 
 
 def find_import(program: Program) -> ModelRun:
-    """Describe the import of the graph like a session run, to check how much memory it needs.
+    """Describe TensorFlow's import of the graph as a ModelRun, to check how much memory it needs.
 
-    During the import, TensorFlow computes constant tensors in order to infer shapes. This includes
-    nodes that no session run executes, but not the bodies of functions.
+    During this import, TensorFlow computes constant tensors in order to infer shapes. It does so
+    also for nodes that no session run executes, but not in the bodies of functions.
     """
     names = sorted(needed_nodes(program.meta_graph) & program.nodes.keys())
     sites = [Site("", program.nodes[name]) for name in names]

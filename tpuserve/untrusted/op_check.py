@@ -1,4 +1,4 @@
-"""Refuses untrusted models whose ops may do more than compute, such as open any file."""
+"""Refuses untrusted models whose ops can do more than compute, such as open any file."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -64,8 +64,8 @@ def check_runs(program: Program, runs: Sequence[ModelRun], directory: Path) -> N
       directory: the directory of the SavedModel, for the text of an error.
 
     Raises:
-      UnsafeModel: a run may open a file that is not an asset of the model, or execute an op that
-        the graph may contain but that must not run (`Permission.HELD`).
+      UnsafeModel: a run can open a file that is not an asset of the model, or execute an op of
+        `Permission.HELD`. A graph is allowed to contain such an op, but no run may execute it.
     """
     families = op_families()
     tracer = PathTracer(program, runs)

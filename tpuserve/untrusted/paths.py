@@ -41,9 +41,9 @@ class _Source:
 class PathTracer:
     """Finds where the path of a file that an op opens comes from.
 
-    The path may come through function calls and variables. Variables matter, because in an export
-    of TensorFlow 2 the path of an asset is fed to a placeholder, the initialisation op assigns the
-    path to a variable, and functions read the path from the variable.
+    The path can come through function calls and variables. In an export of TensorFlow 2, the path
+    of an asset is fed to a placeholder. The initialisation op assigns the path to a variable, from
+    which functions read the path.
     """
 
     def __init__(self, program: Program, runs: Sequence[ModelRun]) -> None:
@@ -104,8 +104,8 @@ class PathTracer:
             )
             self._chain_length -= 1
             if not is_path:
-                # The variable may have other values, so the result True, which was stored above,
-                # is wrong. Drop the results for all other variables, which may depend on it.
+                # The variable can have other values, so the result True, which was stored above, is
+                # wrong. Drop all results, because those of other variables can depend on it.
                 self._path_variables.clear()
             self._path_variables[name] = is_path
         return self._path_variables[name]
@@ -115,14 +115,14 @@ class PathTracer:
         return names is None or name in names
 
     def _variable_names(self, run: ModelRun, site: Site) -> set[str] | None:
-        """Return the names of the variables that may be the first input of a node.
+        """Return the names of the variables that can be the first input of a node.
 
         Args:
           run: the session run that executes the node.
           site: a node that reads or writes a variable, and the function that has the node.
 
         Returns:
-          The names; None if the input may be any variable.
+          The names; None if the input can be any variable.
         """
         sources = self._sources(run, site, 0)
         if sources is None or not all(_has_fixed_name(source.node) for source in sources):
@@ -134,9 +134,9 @@ class PathTracer:
         }
 
     def _sources(self, run: ModelRun, site: Site, position: int) -> list[_Source] | None:
-        """Return the tensors from which an input of a node may come.
+        """Return the tensors from which an input of a node can come.
 
-        Ops that only forward a value are skipped. If the node is in a function, the tensors may be
+        Ops that only forward a value are skipped. If the node is in a function, the tensors can be
         outside of it, in the graphs that call the function.
 
         Args:
@@ -203,7 +203,7 @@ def _is_fed_path(run: ModelRun, function: str, reference: str) -> bool:
 
 
 def _writes_strings(node: Any) -> bool:
-    """Return whether a node may write to a variable of strings, which could be a path.
+    """Return whether a node can write a string, which could be a path, to a variable.
 
     The variable is the first input of the node.
     """
@@ -217,7 +217,7 @@ def _writes_strings(node: Any) -> bool:
 def _has_fixed_name(node: Any) -> bool:
     """Return whether a node is a VarHandleOp with a fixed variable name.
 
-    In a function, the name may instead be a placeholder, whose value each caller of the function
+    In a function, the name can instead be a placeholder, whose value each caller of the function
     sets.
     """
     return node.op == "VarHandleOp" and not attribute_value(node, "shared_name").placeholder

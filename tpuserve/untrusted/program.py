@@ -1,4 +1,4 @@
-"""Finds the nodes of a metagraph, in its graph and functions, that a session run may execute."""
+"""Finds the nodes of a metagraph, in its graph and functions, that a session run can execute."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from tpuserve.graph.references import node_name, tensor_name
 
-# The name of an attribute of functions. Grappler may replace a call of a function by a call of
+# The name of an attribute of functions. Grappler can replace a call of a function by a call of
 # another function that has the same value of this attribute.
 # Source: tensorflow/core/grappler/optimizers/implementation_selector.cc.
 _IMPLEMENTS = "api_implements"
@@ -24,7 +24,7 @@ FIRST_ARGUMENT = {
 """Op type → the position of the input that the op's functions get as their first argument.
 
 The functions get the inputs after it as their other arguments. BatchFunction is not in the dict,
-because such ops with the same `shared_name` have one queue: the function of one op may get the
+because such ops with the same `shared_name` have one queue: the function of one op can get the
 inputs of another.
 """
 
@@ -48,11 +48,11 @@ class Site:
 
 @dataclass(frozen=True)
 class ReachableNodes:
-    """The nodes that a session run may execute.
+    """The nodes that a session run can execute.
 
     Attributes:
       sites: the executed nodes of the main graph, and all nodes of each called function.
-      callers: function name → the nodes that may call the function.
+      callers: function name → the nodes that can call the function.
     """
 
     sites: list[Site]
@@ -110,18 +110,17 @@ class Program:
     def called_functions(self, node: Any) -> set[str]:
         """Return the names of all library functions that a node names in its attributes.
 
-        Such an attribute, a NameAttrList, may have attributes of its own that name further
-        functions. The further functions are included, although the node does not pass its inputs to
-        them.
+        Such an attribute is a NameAttrList. It can have attributes of its own that name further
+        functions. These functions are included, although the node does not pass its inputs to them.
         """
         return self._expand({node.op, *_function_names(node.attr, nested=True)})
 
     def directly_called_functions(self, node: Any) -> set[str]:
-        """Return the names of the library functions to which a node may pass its inputs."""
+        """Return the names of the library functions to which a node can pass its inputs."""
         return self._expand({node.op, *_function_names(node.attr, nested=False)})
 
     def _expand(self, names: set[str]) -> set[str]:
-        """Extend a set of functions by those that TensorFlow may call in their place.
+        """Extend a set of functions by those that Grappler can call in their place.
 
         Args:
           names: the names of the functions.
@@ -133,7 +132,7 @@ class Program:
         return names.union(*alternatives) & self.functions.keys()
 
     def reach(self, runs: Iterable[tuple[Iterable[str], frozenset[str]]]) -> ReachableNodes:
-        """Find the nodes that session runs may execute.
+        """Find the nodes that session runs can execute.
 
         All nodes of a called function count as executed.
 

@@ -362,7 +362,7 @@ def output_shape(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
     """Return the shape of the first output of a node; None if it is unknown.
 
     Args:
-      node: a NodeDef; it may be damaged.
+      node: a NodeDef; it can be damaged.
       inputs: the known properties of the node's inputs.
     """
     rule = RULES.get(node.op)

@@ -17,8 +17,8 @@ MAX_CONTENT = 64
 # The size in bytes of an element of a dtype that is not in ELEMENT_BYTES, such as string or
 # resource: the size of the C++ object without the data to which it points.
 _OBJECT_BYTES = 24
-# DataType number → the field of TensorProto that has the values of this dtype, and the format of an
-# element of tensor_content for the module struct.
+# DataType number → the field of TensorProto that has the values of this dtype, and the format by
+# which Python's struct module reads an element of tensor_content.
 _NUMBERS = {
     1: ("float_val", "f"),
     2: ("double_val", "d"),
@@ -116,7 +116,7 @@ def tensor_proto_bytes(proto: Any) -> int:
 
 
 def join(values: Sequence[TensorValue]) -> TensorValue:
-    """Combine the properties of tensors of which the graph selects one, as with tf.cond.
+    """Combine the properties of several tensors, one of which the graph selects, as with tf.cond.
 
     The result has the shape of the largest tensor, and its elements only if all tensors are equal.
     """

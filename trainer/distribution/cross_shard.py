@@ -70,8 +70,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     ) -> list[tuple[Any, Any]]:
         """Return the gradients of this replica's loss, as (gradient, variable) pairs.
 
-        For Reduction.MEAN, the loss is first divided by the number of replicas of a group, so that
-        the sum of the gradients over the group is their mean.
+        For Reduction.MEAN, the loss is first divided by the number of replicas of a group. The sum
+        of the gradients over the group is then the mean of the undivided gradients.
 
         Raises:
           InvalidSetting: the groups do not name each replica once.

@@ -73,11 +73,11 @@ class TPUContext:
         return self._input_pipeline("current_host").host
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Return the number of this call among all calls of input_fn, and what it feeds.
+        """Return the device and number of this call of input_fn, and how many replicas it feeds.
 
         Returns:
-          The device of the call's ops, the number of the call (from 0), the number of calls, and
-          the number of replicas that the call feeds.
+          (device of the call's ops, number of the call from 0, number of calls, number of replicas
+          that the call feeds).
 
         Raises:
           WrongContext: called from model_fn.

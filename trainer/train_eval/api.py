@@ -22,12 +22,13 @@ def train_and_evaluate(
 ) -> tuple[Any, Any] | None:
     """Train a model, evaluate its checkpoints during training, and export the model.
 
-    In a single process, the function trains, saves checkpoints as often as the RunConfig says, and
-    evaluates a new checkpoint if throttle_secs have passed since the last evaluation of the
+    In a single process, the function trains, and saves checkpoints as often as the RunConfig says.
+    It evaluates a new checkpoint if throttle_secs have passed since the last evaluation of the
     EvalSpec began. The last checkpoint is always evaluated. On the CPU, an evaluation runs
-    between two training loops. On a TPU, training releases the TPU for the evaluation and then
-    restarts its input from the beginning. Therefore shuffle and repeat the training input. If
-    training was complete before the call, the last checkpoint is evaluated and exported again.
+    between two training loops; a training loop is one `session.run`. On a TPU, training releases
+    the TPU for the evaluation and then restarts its input from the beginning. Therefore shuffle
+    and repeat the training input. If training was complete before the call, the last checkpoint
+    is evaluated and exported again.
 
     In a cluster, which TF_CONFIG describes, the task of the process decides its work: the chief and
     the workers train, a ps holds variables, and one evaluator evaluates each new checkpoint.
@@ -52,8 +53,8 @@ def train_and_evaluate(
       InvalidType: an argument has a wrong type.
       InvalidSetting: two EvalSpecs write to the same directory, or train_and_evaluate has no work
         for the task of this process.
-      SystemExit: with status 0 after a SIGTERM, once the running loop has ended and its
-        checkpoint is saved; a running evaluation is abandoned.
+      SystemExit: with status 0 after a SIGTERM, once the running training loop has ended and
+        a checkpoint is saved; a running evaluation is abandoned.
     """
     estimator_type.check_is_estimator(estimator)
     if not isinstance(train_spec, TrainSpec):

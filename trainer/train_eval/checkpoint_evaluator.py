@@ -73,8 +73,9 @@ class CheckpointEvaluator:
         """Evaluate the newest checkpoint unless it was evaluated before, and call the exporters.
 
         Args:
-          is_final: whether training is over, which is also assumed if the checkpoint has reached
-            max_steps. If so, exporters are called even for a checkpoint that was evaluated before.
+          is_final: whether training is over. A checkpoint at max_steps also means that training is
+            over. Once it is over, the exporters are called even if the checkpoint was evaluated
+            before.
 
         Returns:
           Whether there was a checkpoint that this object had not evaluated before.

@@ -1,6 +1,6 @@
 """The completion marker: a file in model_dir that informs the evaluator that training has ended.
 
-Training may stop before max_steps, by early stopping or at the end of its input. Without the
+Training can stop before max_steps, by early stopping or at the end of its input. Without the
 marker, the evaluator would then wait for further checkpoints.
 """
 

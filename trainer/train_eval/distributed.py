@@ -128,7 +128,7 @@ def worker_delay_secs(config: Any) -> float:
     """Return how long a worker of a cluster waits before it trains, in seconds.
 
     Args:
-      config: the RunConfig, which has the number of the worker and may limit the delay.
+      config: the RunConfig, which has the number of the worker and can limit the delay.
     """
     max_delay = config.experimental_max_worker_delay_secs
     if max_delay is None:
@@ -166,7 +166,7 @@ def evaluate_continuously(
     unfinished = list(evaluators)
     while unfinished:
         # Read the completion marker before the evaluators look for the newest checkpoint. The chief
-        # writes the marker after the last checkpoint, so if there is a marker, the newest
+        # writes the marker after the last checkpoint. So if there is a marker, the newest
         # checkpoint that the evaluators then find is the last one.
         last_step = completion_marker.read_completed_step(model_dir, max_steps)
         for evaluator in list(unfinished):

@@ -28,8 +28,9 @@ def evaluate_within_training(
 ) -> None:
     """Train in one session, and evaluate a new checkpoint between two training loops.
 
-    After an evaluation, training continues with the next batch of its input. The memory of the
-    device must hold the models of training and of evaluation at the same time.
+    A training loop is one `session.run`. After an evaluation, training continues with the next
+    batch of its input. The memory of the device must hold the models of training and of evaluation
+    at the same time.
 
     Args:
       estimator: the estimator to train.
@@ -133,7 +134,7 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
 
 
 class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
-    """Evaluates a new checkpoint before the next training loop begins.
+    """Evaluates a new checkpoint before the next training loop (one `session.run`) begins.
 
     The hook does not evaluate the final checkpoint, which no training loop follows. That checkpoint
     is evaluated after the training session is closed, and the exporters are then called with
@@ -161,8 +162,8 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
             try:
                 evaluator.evaluate()
             except graceful_shutdown.GracefulExit:
-                # A SIGTERM has ended the evaluation. Return to training, which runs one more loop,
-                # saves a checkpoint and stops.
+                # A SIGTERM has ended the evaluation. Return to training, which runs one more
+                # training loop, saves a checkpoint and stops.
                 return
             except _ERRORS_HANDLED_BY_SESSIONS as error:
                 self.error = error

@@ -130,7 +130,7 @@ class Api(ABC):
         return known[name]
 
     def _describe(self, model: ModelReference, name: str) -> Steps[Mapping[str, Signature]]:
-        """Request a signature of a model; the reply may also describe other signatures.
+        """Request a signature of a model; the reply can also describe other signatures.
 
         Args:
           model: the model, and the version to call.
@@ -139,7 +139,7 @@ class Api(ABC):
         Returns:
           Signature name → signature, for all signatures in the reply. The default signature also
           has the name "". If the model does not have the requested signature, the result does not
-          contain it, but may contain other signatures.
+          contain it, but can contain other signatures.
         """
         known = yield from self.signatures(model)
         if DEFAULT_SIGNATURE not in known:
@@ -181,7 +181,7 @@ class Api(ABC):
     def _forget(self, model: ModelReference, error: Exception) -> None:
         """Drop the cached signatures of a model after the server refused a request to the model.
 
-        The model may have been replaced by a version with other signatures.
+        Perhaps the server now has a version of the model with other signatures.
         """
         if isinstance(error, InvalidInput | NotFound):
             self._signatures.pop(model, None)

@@ -25,7 +25,7 @@ from tpuserve.saved_model.signature import TensorSpec
 SIGNATURE_PARAMETER = "TF_SIGNATURE_DEF"
 """The parameter of Triton's model configuration that has the name of a model's signature."""
 NO_EXTENSION = (InvalidInput, NotFound, UnsupportedCall)
-"""The errors with which a server without Triton's model configuration may answer."""
+"""The errors with which a server without Triton's model configuration can answer."""
 
 _LENGTH = struct.Struct("<I")
 # TensorFlow's name of a dtype → the datatype of the Open Inference Protocol.

@@ -38,7 +38,7 @@ _VARINT_FIELDS = {
 # as int8 or float16. All other fields are read in the dtype of the tensor.
 _FIELD_DTYPES: dict[str, Any] = {"int_val": np.int32, "half_val": np.int32}
 # The number of bytes by which the arrays of a reply may exceed the size of the reply because of
-# repeated values. A TensorProto with one value and a huge shape has a few bytes, but its array may
+# repeated values. A TensorProto with one value and a huge shape has a few bytes, but its array can
 # need terabytes.
 MAX_REPEATED_BYTES = 1 << 30
 
@@ -92,7 +92,7 @@ def to_array(
 ) -> Array:
     """Convert a TensorProto to an array; strings to an object array of bytes.
 
-    As in TensorFlow, a typed field such as float_val may have fewer values than the shape has
+    As in TensorFlow, a typed field such as float_val can have fewer values than the shape has
     elements. Then the last value is repeated; an empty field means zeros.
 
     Args:

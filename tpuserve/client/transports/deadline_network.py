@@ -15,8 +15,8 @@ import httpcore
 
 from tpuserve.client.retries import Deadline
 
-# Number of bytes of each write. httpcore applies a timeout to each wait within a write, so that
-# writing a whole body to a slow server could take many times the timeout. Therefore a body is
+# Number of bytes of each write. httpcore applies a timeout to each wait within a write.
+# Writing a whole body to a slow server could take many times the timeout. Therefore a body is
 # written in pieces, and the remaining time is computed again before each piece.
 _WRITTEN_BYTES = 1 << 18
 

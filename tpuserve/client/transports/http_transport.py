@@ -13,8 +13,9 @@ from tpuserve.client.transports.httpx_internals import set_network_backend
 from tpuserve.client.transports.transport import ConnectionSettings, http_error, too_large_error
 from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError
 
-# The content encodings of responses that the client decodes. It refuses other encodings and
-# combinations of several: decoding a few bytes could produce gigabytes before the size is checked.
+# The content encodings of responses that the client decodes. It refuses responses with another
+# encoding or with several: decoding a few of their bytes could produce gigabytes before the client
+# checks the size.
 _ENCODINGS = ("", "identity", "gzip", "deflate")
 
 

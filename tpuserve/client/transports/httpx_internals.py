@@ -29,5 +29,8 @@ def set_network_backend(client: httpx.Client, backend: httpcore.NetworkBackend) 
 
 
 def _check_attribute(value: object, attribute: str) -> None:
-    """Raise an AttributeError if an object lacks an attribute, which an assignment would create."""
+    """Raise an AttributeError if an object lacks an attribute.
+
+    Without this check, an assignment would create the missing attribute and have no effect.
+    """
     getattr(value, attribute)

@@ -141,10 +141,9 @@ def _seconds(text: str) -> float:
 
 
 def _is_local(details: str) -> bool:
-    """Return whether the message of an UNAVAILABLE status is from the gRPC library itself.
+    """Return whether the client's gRPC library wrote the message of an UNAVAILABLE status.
 
-    The library reports in this way that there is no connection. Otherwise the server has sent the
-    message.
+    If so, there is no connection to the server. Otherwise the server has sent the message.
     """
     texts = ("failed to connect", "dns resolution failed", "socket closed", "connection reset")
     return any(text in details.lower() for text in texts)

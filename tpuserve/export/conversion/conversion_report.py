@@ -35,10 +35,10 @@ class ConvertedSignature:
       name: Name of the signature.
       num_tpu_ops: Number of nodes on the TPU, without constants and reads of variables.
       num_host_ops: Number of nodes on the host, without constants and reads of variables.
-      host_ops: The nodes that cannot run on the TPU, each with the reason. Of the other nodes, the
-        host runs those on which a node of `host_ops` before the TPU depends, those that depend on a
-        node of `host_ops` after the TPU, and those outside of the function that the user chose for
-        the TPU.
+      host_ops: The nodes that cannot run on the TPU, each with the reason. Other nodes that the
+        host runs are not listed: nodes on which a node of place `FRONT` depends, nodes that depend
+        on a node of place `BEHIND`, and nodes outside of the function that the user chose for the
+        TPU.
       functions: Names of the functions that run on the TPU; empty if the host runs all nodes.
     """
 

@@ -15,7 +15,7 @@ from tpuserve.export.files import directory_lock
 
 
 def check_output(directory: Path, out: Path) -> None:
-    """Check that a conversion may write its output directory.
+    """Check that a conversion is allowed to write its output directory.
 
     Args:
       directory: The SavedModel to convert.

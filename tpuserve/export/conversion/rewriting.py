@@ -59,7 +59,7 @@ class _RewriteState:
     Attributes:
       flat: The original graph of all signatures, without function calls.
       ordered_graph: The graph of `flat` with only those control inputs that order side effects.
-      library: Function name → FunctionDef. The functions for the TPU are added to it.
+      library: Function name → FunctionDef. The functions that run on the TPU are added.
       function_library: The FunctionDefLibrary of the original graph, for shape inference.
       nodes: Name → node of the rewritten graph.
       options: The choices of the user.
@@ -468,7 +468,7 @@ def _replace_library(graph: Any, library: Mapping[str, Any]) -> None:
 
     Args:
       graph: The GraphDef.
-      library: Function name → FunctionDef, which may have more functions.
+      library: Function name → FunctionDef, which can have more functions.
     """
     reachable = find_called_functions(graph.node, library)
     functions = [library[name] for name in library if name in reachable]

@@ -117,9 +117,9 @@ class AtomicDirectory:
 
     def _publish(self) -> None:
         """Rename the temporary directory to a version number above all existing ones."""
-        # Choose a number above all existing versions, because servers take the highest number as
-        # the newest version, even if the clock has been set back. Choose at least the current time,
-        # so that the number of a version that was removed is not used again.
+        # Choose a number above all existing versions, even if the clock has been set back: servers
+        # take the highest number as the newest version. Choose at least the current time, so that
+        # the number of a version that was removed is not used again.
         existing = versions.list_versions(self._base)
         version = max(int(self._clock()), int(existing[-1]) + 1 if existing else 0)
         while not self.directory:

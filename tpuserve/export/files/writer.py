@@ -107,7 +107,7 @@ class SavedModelWriter:
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
         # Let the session assign devices only to the ops that it runs, which restore the variables:
-        # the graph may have TPU ops, for which a CPU has no kernel.
+        # the graph can have TPU ops, for which a CPU has no kernel.
         config.graph_options.place_pruned_graph = True
         with metagraph.graph.as_default():
             if self._written:

@@ -85,7 +85,7 @@ class CallableModel(ABC):
           returned: The result of `_call`.
 
         Returns:
-          Name → output, which may still be of an invalid type.
+          Name → output, which can still be of an invalid type.
         """
         return returned if isinstance(returned, Mapping) else {DEFAULT_OUTPUT: returned}
 

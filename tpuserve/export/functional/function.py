@@ -87,8 +87,8 @@ class FunctionModel(CallableModel):
             return self._call_concrete(keywords)
         function = self._python_function()
         # Call the Python function of a tf.function directly. A call of the tf.function would create
-        # a separate function in the graph, but TensorFlow requires that outside-compiled ops are in
-        # the graph of the TPU computation itself.
+        # a separate function in the graph. TensorFlow requires that outside-compiled ops are in the
+        # graph of the TPU computation itself.
         is_converted = self._polymorphic is None or uses_autograph(self._polymorphic)
         if is_converted and _has_source(function):
             context = autograph_context.ControlStatusCtx(status=autograph_context.Status.ENABLED)
@@ -140,7 +140,7 @@ def python_body(polymorphic: Any) -> Any:
 
 
 def _find_polymorphic(function: Any) -> Any:
-    """Return a callable or its `__call__`, whichever is a tf.function; None if neither is one."""
+    """Return a callable if it is a tf.function, else its `__call__` if that is one, else None."""
     kind = tf.types.experimental.PolymorphicFunction
     if isinstance(function, kind):
         return function

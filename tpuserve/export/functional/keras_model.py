@@ -11,7 +11,7 @@ from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export.functional.callable_model import DEFAULT_OUTPUT, CallableModel
 
 # Names of the packages of tf_keras and Keras 3. They are looked up in sys.modules and not imported:
-# the package of a model is imported already, and the other one may not be installed.
+# the package of a model is imported already, and perhaps the other one is not installed.
 _PACKAGES = ("tf_keras", "keras")
 
 
@@ -57,7 +57,7 @@ class KerasModel(CallableModel):
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
         """Check that the inputs of a signature have the names of the model's inputs.
 
-        If the signature and the model have one input each, the names may differ. A model that
+        If the signature and the model have one input each, the names can differ. A model that
         declares no inputs accepts any names.
 
         Args:

@@ -47,8 +47,8 @@ def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) 
 
     Raises:
       ExportError: An op on the TPU takes or returns strings.
-      InvalidSetting: `batch_config` is not None, and the model has a parameter `use_tpu`, or an
-        input whose batch size is fixed.
+      InvalidSetting: `batch_config` is set, although the model has a parameter `use_tpu` or an
+        input with a fixed batch size.
     """
     if signature.model.places_itself:
         function = _trace_self_placed(signature, batch_config)
@@ -74,7 +74,7 @@ def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any
 
 
 def _trace_self_placed(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
-    """Trace a model that itself chooses its ops for the TPU, with `use_tpu` True.
+    """Trace, with `use_tpu` True, a model that itself chooses its ops for the TPU.
 
     Logs a warning if the model puts no op on the TPU.
     """

@@ -86,6 +86,6 @@ def _set_tags(meta_graph: Any, tags: TagSet) -> None:
     meta_graph.meta_info_def.ClearField("tags")
     meta_graph.meta_info_def.tags.extend(sorted(tags))
     # Remove the signature of the init op, which fills the tables. Clients would see it as one of
-    # the model's signatures, and tf.saved_model.load fails on it if there are two metagraphs and
-    # the op reads an asset. Loaders find the init op in the collection saved_model_main_op instead.
+    # the model's signatures. tf.saved_model.load fails on it if there are two metagraphs and the op
+    # reads an asset. Loaders find the init op in the collection saved_model_main_op instead.
     meta_graph.signature_def.pop(INIT_SIGNATURE, None)

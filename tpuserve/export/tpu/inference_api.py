@@ -156,8 +156,8 @@ def model_fn_inference_on_tpu(
       computation.
 
     Raises:
-      ExportError: An export output has a type that cannot be exported for a TPU, the whole model is
-        on the TPU already, or with batching, a feature is sparse or an output is a scalar.
+      ExportError: An export output has a type that cannot be exported for a TPU, or the whole model
+        is on the TPU already. With batching, also if a feature is sparse or an output is a scalar.
       InvalidType: `batch_config` is not a BatchConfig, or another argument is one.
     """
     _check_batch_config(batch_config, labels=labels, config=config, params=params)

@@ -131,7 +131,7 @@ def _is_result(tensor: Any) -> bool:
 def _is_from_host(operation: Any) -> bool:
     """Return whether an Identity forwards the result of an outside-compiled operation.
 
-    It may do so directly or through other Identity operations.
+    Other Identity operations can be between the two.
     """
     while operation.type == "Identity" and HOST_ATTRIBUTE not in operation.node_def.attr:
         operation = operation.inputs[0].op

@@ -1,6 +1,6 @@
 """Sets large constants to zero in copies of graphs, to save memory.
 
-These copies serve to infer shapes and to test what XLA compiles, which needs no large constants.
+Shape inference and test compilations by XLA use these copies: they need no large constants.
 """
 
 from collections.abc import Iterable

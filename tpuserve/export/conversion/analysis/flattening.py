@@ -94,12 +94,12 @@ def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
     """Keep only the control inputs that order side effects, such as updates of a variable.
 
     In TensorFlow 2, the results of a function wait for all stateful ops of the function. Most of
-    these ops only read. Their control inputs order nothing, and would make the nodes on the TPU
-    wait for unrelated nodes on the host.
+    these ops only read. Control inputs from them order nothing, and would make the nodes on the
+    TPU wait for unrelated nodes on the host.
 
-    A control input from a node without side effects is therefore replaced by the last nodes with
-    side effects on which that node depends, or removed if there are none. If the graph has any side
-    effect, each read of a variable counts as a side effect too.
+    A control input from a node v without side effects is therefore replaced. The new control inputs
+    are the last nodes with side effects on which v depends, if there are any. If the graph has any
+    side effect, each read of a variable counts as a side effect too.
     """
     effects = {node.name for node in graph.nodes.values() if has_effect(node, library)}
     if effects:

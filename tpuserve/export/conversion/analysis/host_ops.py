@@ -38,8 +38,8 @@ _FORWARDING = ("Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient
 # that its body reads. A handle is followed back through these ops to its VarHandleOp.
 _PASSING = ("Identity", "While", "StatelessWhile")
 
-# Types of the ops of which both the host and the TPU get a copy, so that neither must send the
-# result to the other.
+# Types of the ops of which both the host and the TPU get a copy. So no result of these ops is
+# transferred between host and TPU.
 _FREE = ("Const", "VarHandleOp")
 
 
@@ -134,7 +134,8 @@ def _find_reason(
     if any(types[value] == dtypes.STRING for value in values):
         return STRINGS
     # The node stays on the host if it uses a resource other than a variable, such as a table. A
-    # node that takes resource handles returns no others. Check its outputs only if it takes none.
+    # node that takes resource handles can return only these handles, so check its inputs. Check the
+    # outputs of a node that takes no resource handles.
     taken = [value for value in node.inputs if types[value] == dtypes.RESOURCE]
     resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
     if not all(_is_variable(value, graph) for value in resources):
@@ -179,8 +180,8 @@ def _outputs(node: Node, library: "Library") -> list[Value]:
 def _find_control_flow(graph: GraphIR, names: Collection[str]) -> set[str]:
     """Return the names of the nodes in loops and branches that have the form of TensorFlow 1.
 
-    They are the nodes from the ops with which a loop or branch begins, such as Enter or Switch, to
-    the ops with which it ends, such as Exit or Merge.
+    A loop or branch begins with ops such as Enter or Switch, and ends with ops such as Exit or
+    Merge. The nodes are these ops and all nodes between them.
     """
     nodes = {name: graph.nodes[name] for name in graph.nodes if name in names}
     opening = [name for name, node in nodes.items() if node.op in _OPENING]

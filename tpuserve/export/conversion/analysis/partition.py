@@ -27,12 +27,13 @@ def find_tpu_nodes(
     """Choose the nodes to run on the TPU, so that the TPU does as much of the work as possible.
 
     All nodes on the TPU become one computation, so no result of the TPU may go to the host and
-    return to the TPU. A node that only the host can run therefore runs either before the TPU, as do
-    all nodes that it depends on, or after the TPU, as do all nodes that depend on it.
+    return to the TPU. A node that only the host can run therefore runs before or after the TPU. If
+    it runs before, so do all nodes that it depends on. If it runs after, so do all nodes that
+    depend on it.
 
-    The best choice is a closure of the largest weight (see `find_largest_closure`). Its possible
-    items are two statements for each node v: "v does not run before the TPU" and "v runs after the
-    TPU". A node runs on the TPU if the closure has the first of its statements and not the second.
+    The choice is computed as a closure of the largest weight (see `find_largest_closure`). Each
+    node v has two items, which are statements: "v does not run before the TPU" and "v runs after
+    the TPU". A node runs on the TPU if the closure has its first statement and not its second.
 
     Args:
       graph: A graph without function calls.

@@ -26,7 +26,7 @@ ROWS, OTHER_ROWS = 3, 5
 OPEN_SIZES = (64, 224, 16, 8, 1)
 """Sizes to assume for the unknown dimensions of a signature's inputs other than the batch.
 
-They are tried one after the other until the inference or compilation succeeds. It may fail for a
+They are tried one after the other until the inference or compilation succeeds. It can fail for a
 small size, because strided layers reduce a small image to nothing.
 """
 
@@ -39,7 +39,7 @@ class Inference:
       find: Takes a node output; returns its tensor in a tf.Graph that was built for the inference.
       feeds: Input of the signature → its placeholder in that tf.Graph.
       saved_shapes: Node output → the shape in the node's attribute `_output_shapes` in the
-        SavedModel. It may have known sizes where the inferred shape has none.
+        SavedModel. It can have known sizes where the inferred shape has none.
     """
 
     find: Callable[[Value], Any]
@@ -109,7 +109,10 @@ class SignatureShapes:
         return elements
 
     def has_rows(self, value: Value) -> bool:
-        """Return whether the first dimension of a node output is the batch, or may be the batch."""
+        """Return whether the first dimension of a node output is or can be the batch.
+
+        It can be the batch if the rank is unknown, or if its size is unknown for both batch sizes.
+        """
         shapes = self.first.shape(value), self.second.shape(value)
         if any(shape is None for shape in shapes):
             return True

@@ -72,8 +72,8 @@ def replace_ref_variables(graph: Any) -> None:
 def _replace_update(graph: Any, node: Any, variables: Any) -> None:
     """Turn an op that updates a reference variable into one that updates a resource variable.
 
-    The new op has no output. Nodes that used the output of the old op get a read of the variable
-    that runs after the update.
+    The new op has no output. Nodes that used the output of the old op get the output
+    of a new ReadVariableOp, which runs after the update.
 
     Args:
       graph: The GraphDef; changed in place.

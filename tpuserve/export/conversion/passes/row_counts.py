@@ -1,6 +1,6 @@
 """Lets the TPU compute batch sizes that it would otherwise receive from the host as tensors.
 
-A model often reshapes to [batch size, ...], and takes the batch size from the shape of an input
+A model often reshapes to [batch size, ...]. It can take the batch size from the shape of an input
 that only the host sees, such as strings. XLA must know the sizes of a reshape when it compiles. The
 TPU computation therefore takes the batch size from the shape of one of its own inputs.
 """
@@ -35,7 +35,7 @@ def find_row_counts(
       shapes: The inferred shapes of the node outputs.
 
     Returns:
-      Node output → its elements: for each a constant, or None for the batch size.
+      Node output → its elements, each of which is a constant, or None for the batch size.
     """
     values = list(values)
     counts = {}
