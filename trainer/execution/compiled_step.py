@@ -226,13 +226,15 @@ class CompiledStep:
         return next(line for line in lines if line and not line.startswith(_HEADINGS))
 
     def _compute(self, tensors: Any, results: Sequence[Any], *, is_xla: bool) -> list[Any]:
-        """Copy the ops for XLA into the default graph, which is the graph of a function.
+        """Copy the middle part of the step into the default graph, which is a function's graph.
+
+        The middle part holds all ops of the step that XLA can compile.
 
         Args:
-          tensors: name of a tensor that the ops take from other ops → the tensor that the copies
-            take instead.
+          tensors: name of a tensor that these ops take from other ops of the step → the tensor that
+            the copies take instead.
           results: the tensors of the original step whose copies to return.
-          is_xla: whether XLA compiles the copy.
+          is_xla: whether XLA compiles the function; if not, TensorFlow's kernels run its ops.
 
         Returns:
           The copies of `results`, and a tensor that is available when all copied ops have run.

@@ -26,8 +26,9 @@ BEAT_SECS = 5.0
 """The interval between two heartbeats of a process, in seconds."""
 SILENCE_SECS = 40.0
 """The time, in seconds, after which a host counts as lost if no message has come from it."""
-# The default time, in seconds, that a process continues after a host is lost, unless it waits for a
-# value from this host or for a computation on all hosts. The time is enough to save a checkpoint.
+# The default time, in seconds, that a process continues after another host is lost. The time is
+# enough to save a checkpoint. A process ends earlier if it waits for a value from the lost host, or
+# for a computation on all hosts.
 _GRACE_SECS = 15.0
 # The default time, in seconds, that host 0 waits for the other hosts to end after a host is lost.
 _OTHERS_END_SECS = 2.0
@@ -72,8 +73,9 @@ class HostGroup:
             message and to end the process with exit code 1.
           beat_secs: the interval between two heartbeats, in seconds.
           silence_secs: the time, in seconds, after which a host without messages counts as lost.
-          grace_secs: how long, in seconds, this process continues after a host is lost, unless it
-            waits for a value from this host or for a computation on all hosts.
+          grace_secs: how long, in seconds, this process continues after another host is lost. It
+            ends earlier if it waits for a value from the lost host, or for a computation on all
+            hosts.
           others_end_secs: how long, in seconds, host 0 waits after a loss until the other hosts
             have ended, before it ends itself.
         """

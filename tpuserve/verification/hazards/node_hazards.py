@@ -86,7 +86,7 @@ def find_uncompilable_ops(
 
 
 def find_other_platforms(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the StableHLO modules in TPU computations that were not lowered for the TPU."""
+    """Find StableHLO modules that are in TPU computations but were lowered for other platforms."""
     for placed in nodes:
         if placed.on_tpu and placed.node.op == CALL_MODULE:
             module = describe_module(placed.node)

@@ -6,9 +6,9 @@ import TensorFlow.
 
 from collections.abc import Mapping
 
-# The type of a table of supplied names. Each key is the path of a module below tf.estimator, "" for
-# tf.estimator itself. Each value maps the names of the module to import targets,
-# "module:attribute": the module of tpuserve that defines the name, and the name in that module.
+# The type of a table of the names of tf.estimator that tpuserve supplies. Each key is the path of a
+# module below tf.estimator; "" is tf.estimator itself. Each value maps the names in that module to
+# the places where tpuserve defines them, such as "trainer:RunConfig".
 Namespaces = Mapping[str, Mapping[str, str]]
 
 
