@@ -250,7 +250,7 @@ class DamagedWarmUp(TpuserveError):
 
 
 class UnsafeModel(TpuserveError):
-    """A model has forbidden ops, which may do more than compute, such as open files."""
+    """A model has forbidden ops: ops that can do more than compute, for example open files."""
 
     code = Code.PERMISSION_DENIED
 

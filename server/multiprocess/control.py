@@ -26,7 +26,7 @@ class ControlChannel:
 
     The connection is closed when the process at the other end ends.
 
-    Any thread may call `send`, but only one thread at a time `receive`.
+    Several threads can call `send` at the same time. Only one thread at a time can call `receive`.
     """
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:

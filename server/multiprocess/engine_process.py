@@ -141,7 +141,7 @@ def _connect(endpoint: EngineEndpoint, connection: "Any") -> None:
             logger.warning("a frontend process has ended before it was connected: %s", error)
 
     # Create the channel to the frontend process in another thread, because the constructor of
-    # `Channel` waits for an answer of that process, and this wait may be long.
+    # `Channel` waits for an answer of that process, and this can take long.
     threading.Thread(target=connect, name="connect", daemon=True).start()
 
 

@@ -19,8 +19,8 @@ def frontend_settings(settings: Settings) -> list[Settings]:
     share = replace(
         settings,
         frontend_processes=0,
-        # A frontend process does not run models, but each of its requests waits for the engine
-        # process. With this flag, a waiting request occupies no thread of the frontend.
+        # Set enable_batching, although a frontend process runs no batches. The flag also lets a
+        # request wait for the engine process without occupying a thread of the frontend process.
         enable_batching=True,
         max_requests_in_flight=math.ceil(settings.max_requests_in_flight / count),
         max_request_memory_bytes=math.ceil(

@@ -53,7 +53,11 @@ class ServerMetrics(Metrics):
                 self._condition.notify_all()
 
     def first_value(self, name: str) -> int | None:
-        """Return the value of the first series of a counter, added up over all processes."""
+        """Return the value of a counter, added up over all processes.
+
+        A counter has one series for each combination of label values. If there are several series,
+        the value is that of the first one in sorted order. It is None if no counter has this name.
+        """
         for metric in self.collect():
             if metric.name == name and metric.metric_type == "counter":
                 value = metric.values[min(metric.values)] if metric.values else 0

@@ -21,8 +21,8 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
     """Prepare a process that the supervisor has started.
 
     The process ignores SIGINT and SIGTERM: Ctrl-C and some process managers send these signals to
-    all processes of a server, but the supervisor stops the processes in order. If the supervisor
-    dies, the operating system kills the process.
+    all processes of a server, but the supervisor stops the processes in order. On Linux, the
+    operating system kills the process when the supervisor dies.
 
     Args:
       name: the name that tools such as ps and top show; at most 15 characters.
@@ -34,8 +34,8 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_NAME, name.encode())
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # If the supervisor has ended before the call of prctl, the operating system does not kill this
-    # process, so exit here.
+    # By prctl, the operating system kills this process when the supervisor ends later. If the
+    # supervisor has ended already, the operating system does nothing, so exit here.
     if os.getppid() != supervisor_pid:
         os._exit(1)
     configure_process(is_log_shared=True)

@@ -21,8 +21,8 @@ class ElementType:
       number: the number of the type in the enum tensorflow.DataType.
       field: the name of the TensorProto field that holds values of the type.
       dtype: the NumPy dtype of an array of such elements.
-      is_raw: whether the serialised field consists of the same bytes as the memory of an array on a
-        little-endian machine, so that the bytes can be copied.
+      is_raw: whether the values in the serialised field have the same bytes as an array in the
+        memory of a little-endian machine. Such bytes are copied without conversion.
       parts: for a complex type, the dtype of the real and of the imaginary part. In the field,
         these two numbers follow one another. None for other types.
       bits: for float16 and bfloat16, the unsigned dtype of the bit pattern of a value. The field

@@ -1,7 +1,7 @@
 """Reads large PredictRequests without copying the numbers in their tensors.
 
 Source: tensorflow_serving/apis/predict.proto, tensorflow/core/framework/tensor.proto, and
-https://protobuf.dev/programming-guides/encoding. A field may occur several times in a message. As
+https://protobuf.dev/programming-guides/encoding. A field can occur several times in a message. As
 in a protobuf parser, the last value counts for a scalar field, the values of a repeated field are
 joined, and messages in the same field are merged.
 """
@@ -98,7 +98,7 @@ class _Reader:
         return self.serialized[field.start : field.end]
 
     def copy_other_field(self, field: Field) -> memoryview:
-        """Return the bytes of a field without tensor values, and count the field's parsing cost."""
+        """Return the bytes of a field that holds no tensor values, and add its parsing cost."""
         self.cost.add_other_field(field.number, field.end - field.start)
         return self.serialized[field.tag : field.end]
 
@@ -106,8 +106,8 @@ class _Reader:
 class _TensorFields:
     """The fields of one input tensor, collected from all its parts in the serialised request.
 
-    A serialised message may contain parts of one TensorProto in several places. Protobuf merges
-    such parts.
+    A serialised message can contain parts of one TensorProto in several places. They are merged, as
+    in protobuf's parser.
     """
 
     def __init__(self, reader: _Reader) -> None:

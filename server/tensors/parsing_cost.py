@@ -19,7 +19,7 @@ The factor is the largest number of bytes that a byte of the serialised field be
 COPIED, VARINTS = 1, 8
 """The factors of a field whose bytes are copied, and of a field of packed varints."""
 # The fields of a TensorProto that hold values. A parsed field takes as many bytes of memory as the
-# serialised one; or up to eight times as many, if it holds packed varints.
+# serialised field. A field of packed varints takes up to eight times as many.
 _TENSOR: Fields = {
     **dict.fromkeys((4, 5, 6, 8, 9, 11, 12), COPIED),
     **dict.fromkeys((7, 10, 13, 16, 17), VARINTS),
@@ -37,8 +37,8 @@ _MAX_FIELDS = 1_000_000
 # refused.
 _MAX_OTHER_BYTES, _MAX_ALL_OTHER_BYTES = 1 << 16, 1 << 20
 # Upper bounds of the memory of parsed data: _FIELD_BYTES is the number of bytes that a field takes
-# in addition to its content. _MAX_FACTOR is the number of bytes for each serialised byte, whatever
-# the message contains.
+# in addition to its content. _MAX_FACTOR is the number of bytes that a message takes per serialised
+# byte, whatever its fields are.
 _FIELD_BYTES, _MAX_FACTOR = 64, 32
 # For a message of at most this number of bytes, a rough bound is computed from its size, without
 # reading its fields.

@@ -1,8 +1,8 @@
 """Serialises arrays as TensorProtos without creating protobuf message objects.
 
-With message objects, half of the time for a small response would be spent on them, and a large
-array would be copied value by value. The resulting bytes are the same as those that TensorFlow's
-C++ runtime writes (`Tensor::AsProtoField` and `Tensor::AsProtoTensorContent`).
+Message objects would take half of the time of a small response, and would copy a large array value
+by value. The resulting bytes are the same as those that TensorFlow's C++ runtime writes
+(`Tensor::AsProtoField` and `Tensor::AsProtoTensorContent`).
 
 Sources: tensorflow/core/framework/tensor.proto, tensorflow/core/framework/tensor.cc;
 https://protobuf.dev/programming-guides/encoding for packed fields and for maps.
@@ -124,8 +124,8 @@ def _map_entry_prefix(
     """Return the bytes of a serialised map entry that precede the values of the array.
 
     Returns:
-      The bytes. Empty if the values must be converted, because their serialised form differs from
-      the memory of the array.
+      The bytes; empty if the values cannot be copied from the memory of the array. This is the case
+      if their serialised form differs from the memory, or if the array is empty.
     """
     element_type = BY_DTYPE.get(dtype)
     size = math.prod(shape) * dtype.itemsize
@@ -172,8 +172,8 @@ def _byte_view(array: Array) -> memoryview:
 def _tensor_header(dtype_number: int, shape: tuple[int, ...]) -> bytes:
     """Serialise the fields `dtype` and `tensor_shape` of a TensorProto."""
     proto = tensor_pb2.TensorProto(dtype=dtype_number)
-    # Mark `tensor_shape` as present, because protobuf omits it otherwise for a scalar, whose shape
-    # message is empty. TensorFlow's C++ runtime writes it too.
+    # Mark `tensor_shape` as present, because TensorFlow's C++ runtime writes this field even for a
+    # scalar. Protobuf omits the empty message that is a scalar's shape, unless it is marked.
     proto.tensor_shape.SetInParent()
     for size in shape:
         proto.tensor_shape.dim.add(size=size)
@@ -193,7 +193,7 @@ def _string_chunks(array: Array, tag: bytes) -> list[Chunk]:
 
 
 def _serialize_values(array: Array, element_type: ElementType) -> bytes:
-    """Serialise the typed field of an array whose values become varints, such as `int_val`."""
+    """Serialise an array as a typed field whose values are varints, such as `int_val`."""
     flat = array.reshape(-1)
     if element_type.bits is not None:
         flat = flat.view(element_type.bits)

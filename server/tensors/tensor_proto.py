@@ -55,8 +55,8 @@ def tensor_proto_to_array(
     """Convert a TensorProto to an array.
 
     The values are in `tensor_content` or in a typed field such as `float_val`. If a typed field has
-    fewer values than the shape has elements, its last value is repeated. If it is empty, all
-    elements are zeros or empty strings.
+    fewer values than the shape has elements, its last value is repeated. If the typed field is
+    empty, all elements are zeros or empty strings.
 
     Args:
       proto: the tensor: a parsed message, or a WireTensor, which refers to the bytes of a large

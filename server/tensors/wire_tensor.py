@@ -54,7 +54,7 @@ class NumericField(NamedTuple):
     def packed_bytes(self) -> int:
         """The size in bytes of a packed value; 1 for varints, which have different sizes.
 
-        The length of the field must be a multiple of this number.
+        The length of a packed field, in bytes, must be a multiple of this number.
         """
         return 1 if self.is_varint else self.dtype.itemsize
 
@@ -106,10 +106,10 @@ class WireTensor:
           serialized: the bytes of the request.
           rest: the serialised TensorProto with all fields that the other arguments do not contain.
           content: the value of the field `tensor_content`.
-          strings: the positions of the strings in the request: start and end of each. The strings
-            are copied.
-          numbers: name of a numeric field → positions of its values in the request: start and end
-            of each.
+          strings: the start and the end of each string in `serialized`, one pair after the other.
+            The strings are copied.
+          numbers: name of a numeric field → the start and the end of each piece of its values in
+            `serialized`, one pair after the other.
 
         Raises:
           DecodeError: `rest` is not a TensorProto.
@@ -185,7 +185,7 @@ def _decode_chunk(chunk: Array, ends: Array) -> Array:
       ends: the position of the last byte of each varint, of shape [n].
     """
     if len(ends) == ends[-1] + 1:
-        # All varints have one byte, and such a varint is the byte itself.
+        # Here every varint has a single byte, and its value is that of the byte.
         return chunk[: len(ends)]
     starts = np.concatenate((np.zeros(1, ends.dtype), ends[:-1] + 1))
     sizes = ends - starts + 1

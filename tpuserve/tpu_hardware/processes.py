@@ -33,8 +33,8 @@ class OpenFiles:
 
     Attributes:
       processes: the processes, in the order of their IDs.
-      num_hidden: the number of processes that may have the files open too. This process may not
-        read their open files, because they belong to other users.
+      num_hidden: the number of other users' processes whose open files this process is not allowed
+        to read. Some of them possibly have the files open too.
     """
 
     processes: tuple[Process, ...]

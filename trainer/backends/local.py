@@ -198,8 +198,8 @@ class LocalBackend:
     def run_scope(self) -> AbstractContextManager[Any]:
         """Return a context in which Ctrl-C ends a training loop at once.
 
-        The context passes errors on as they are. Only after Ctrl-C it replaces them by a
-        KeyboardInterrupt.
+        After Ctrl-C, the context replaces an error of the session by a KeyboardInterrupt. It passes
+        all other errors on unchanged.
         """
         return self._interrupt_hook
 
@@ -229,9 +229,9 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     """Create the backend of a process that is a task of the cluster in TF_CONFIG.
 
     Returns:
-      The backend. None for an evaluation or prediction whose session target in the config is not
-      the TensorFlow server of this task: the caller then creates a backend for that target, as
-      without a cluster.
+      The backend. None if the run is an evaluation or a prediction, and the config gives it a
+      session target other than the TensorFlow server of this task. The caller then creates a
+      backend for that target.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn

@@ -53,9 +53,9 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
 
 
 class _WrappingSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Lets another SessionCreator create a session, and a function wrap this session.
+    """Creates a session by another SessionCreator, and lets a function wrap the session.
 
-    A TPU runtime thus replaces the session by an object that runs TPU computations.
+    The function comes from a TPU runtime. The wrapper also runs TPU computations.
     """
 
     def __init__(self, creator: Any, wrap_session: Callable[[Any], Any]) -> None:

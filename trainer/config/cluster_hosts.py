@@ -65,10 +65,11 @@ def find_cluster_hosts(config: RunConfig) -> ClusterHosts | None:
     """Return the tasks of a cluster that act as the hosts of an emulated TPU.
 
     The cluster is that of the config's cluster resolver or, without a resolver, of TF_CONFIG. The
-    chief and the workers are the hosts, and the chief is host 0 and the leader. In a cluster
-    without a chief, the hosts are the TPU workers, which are the tasks of one job; the setting
-    TPUConfig.tpu_job_name may name this job. The leader is then the task of the job "coordinator"
-    or, if there is no such job, the first host.
+    chief and the workers are the hosts. The chief is host 0 and the leader, which runs the session.
+
+    In a cluster without a chief, the hosts are the tasks of one job, the job of the TPU workers.
+    TPUConfig.tpu_job_name names this job; if it is None, the job is inferred. The leader is then
+    the task of the job "coordinator" or, if there is no such job, the first host.
 
     Args:
       config: the settings of the run.

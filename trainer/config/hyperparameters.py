@@ -26,8 +26,9 @@ def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
     if not takes_items and not isinstance(params, Mapping):
         return copy.deepcopy(params)
     if _is_hparams(params) or isinstance(params, MutableMapping):
-        # Copy without a conversion to dict, because model_fn and input_fn may rely on the type of
-        # params: params may be a defaultdict, or a dict whose items are attributes too.
+        # Copy without a conversion to dict, because model_fn and input_fn can rely on the type of
+        # params. For example, params can be a defaultdict, or a dict whose items are attributes
+        # too.
         return copy.deepcopy(params)
     if not isinstance(params, Mapping):
         raise InvalidType(f"params is {params!r}. Give a dict of hyperparameters, or None.")
@@ -39,7 +40,8 @@ def with_hyperparameters(params: Any, items: Mapping[str, Any]) -> Any:
 
     Args:
       params: a mutable mapping or an HParams.
-      items: the hyperparameters to add: name → value. They replace existing ones of the same name.
+      items: name → value of each hyperparameter to add. These values replace existing ones of the
+        same name.
     """
     extended = copy.deepcopy(params)
     for name, value in items.items():

@@ -55,15 +55,15 @@ class RunConfig:
       tpu_config: the settings of the training loop; None stands for `TPUConfig()`. A path is taken
         as model_dir, which is the first argument of tf.estimator.RunConfig.
       evaluation_master: the session target of evaluation; '' is this process. None takes
-        eval_session_master of TF_CONFIG or, if that is missing, the target of training. Two kinds
-        of processes take '' instead of the target of training: an evaluator, and a task of
-        TF_CONFIG's cluster whose program passes none of tpu_config, master and cluster. The
+        eval_session_master of TF_CONFIG or, if that is missing, the target of training. In two
+        cases None takes '' instead of the target of training. The first is an evaluator. The second
+        is a task of TF_CONFIG's cluster, if none of tpu_config, master and cluster is passed. The
         constructor replaces None by the chosen target.
       master: the session target of training; '' is this process. None takes the target of
         `cluster` or of TF_CONFIG. The constructor replaces None by the chosen target.
-      cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master. A
-        TFConfigClusterResolver that describes the cluster and the task of this process as
-        TF_CONFIG does is replaced by None.
+      cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master. The
+        constructor replaces a TFConfigClusterResolver by None if its cluster and task are those of
+        TF_CONFIG, which the constructor reads itself.
       model_dir: the directory of checkpoints and summaries. None takes the directory of
         TF_CONFIG; if that is missing too, the estimator chooses a directory.
       tf_random_seed: the seed of initial values and of random ops, such as dropout; None for
@@ -96,9 +96,9 @@ class RunConfig:
       profile_steps: the first and the last global step to profile for TensorBoard, both
         included; None to disable the profiler.
       compile_step: whether XLA compiles the training step if training runs on the CPU of this
-        process, without a TPU. True, False, or "auto", which lets a longer run measure steps with
-        and without XLA, and continue in the faster way. XLA never compiles the last step of a
-        session.run, so that hooks can fetch all tensors of that step.
+        process, without a TPU. True, False or "auto". With "auto", a run that is long enough times
+        its steps with and without XLA, and continues in the faster way. The last step of each
+        session.run never uses XLA, so that hooks can fetch all tensors of that step.
       task: the task of this process in the cluster of TF_CONFIG.
       has_tpu_config: whether a TPUConfig was passed.
 
@@ -264,7 +264,7 @@ class RunConfig:
         object.__setattr__(self, name, value)
 
     def _resolve(self, name: str, value: Any) -> None:
-        """Store the final value of a setting, unless a property of a subclass determines it."""
+        """Store the final value of a setting, unless a subclass overrides it by a property."""
         if name not in self._overridden:
             self._set(name, value)
 
@@ -377,9 +377,9 @@ class RunConfig:
     def _resolve_as_plain_task(self) -> None:
         """Set evaluation_master and session_config as tf.estimator.RunConfig does.
 
-        This applies to a task of TF_CONFIG's cluster. Evaluation runs in this process, because in
-        a session of the cluster it would overwrite the variables that the workers train. The
-        session_config gets device filters.
+        Called for a task of TF_CONFIG's cluster, if none of tpu_config, master and cluster is
+        passed. Evaluation then runs in this process: in a session of the cluster, evaluation would
+        overwrite the variables that the workers train. The session_config gets device filters.
         """
         if self.evaluation_master is None:
             self._resolve("evaluation_master", self.task.evaluation_master)
@@ -478,8 +478,8 @@ class RunConfig:
                 )
 
     def _check_session_config(self) -> None:
-        # Compare the name of the type instead of calling isinstance, which would need TensorFlow:
-        # its import takes seconds.
+        # Compare the name of the type. A call of isinstance would need TensorFlow, whose import
+        # takes seconds.
         descriptor = getattr(self.session_config, "DESCRIPTOR", None)
         if (
             self.session_config is not None
@@ -545,9 +545,10 @@ def _make_field_setter(name: str) -> Callable[[RunConfig, Any], None]:
 class _FieldValue:
     """A descriptor that returns the value of one field of a RunConfig.
 
-    It allows a subclass's property that overrides the field to read the field's value with
-    `super()`. Read from the class instead of an instance, it returns the field's default, as in
-    every dataclass.
+    A subclass can override the field by a property. The property reads the field's value with
+    `super()`, which uses this descriptor.
+
+    `RunConfig.NAME`, without an instance, is the field's default, as in every dataclass.
     """
 
     def __init__(self, name: str, default: Any) -> None:

@@ -87,7 +87,7 @@ def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
 def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
     """Determine the task of this process in the cluster that TF_CONFIG describes.
 
-    If TF_CONFIG has no cluster, other environment variables such as TPUSERVE_HOSTS may contain the
+    If TF_CONFIG has no cluster, other environment variables such as TPUSERVE_HOSTS can contain the
     addresses of the hosts that run one program on a TPU together. These hosts are workers, and
     worker 0 is the chief.
 
@@ -377,7 +377,8 @@ def _session_target(
     """Return a task's session target, "PROTOCOL://ADDRESS"; '' if the cluster has one task.
 
     Args:
-      config: the JSON object in TF_CONFIG, whose item "rpc_layer" may set the protocol.
+      config: the JSON object in TF_CONFIG, whose item "rpc_layer" sets the protocol, if there is
+        one.
       jobs: the jobs of the cluster: job name → task index → address.
       task_type: the job name of the task.
       task_id: the index of the task within its job.

@@ -61,8 +61,8 @@ class TPUConfig(NamedTupleMixin):
       eval_training_input_configuration: InputPipelineConfig.SLICED makes evaluate and predict
         call input_fn once and split its batches; PER_HOST_V1 uses the configuration of training.
       experimental_host_call_every_n_steps: the number of steps between two runs of the host_call.
-      experimental_allow_per_host_v2_parallel_get_next: whether replicas may take batches in any
-        order under PER_HOST_V2.
+      experimental_allow_per_host_v2_parallel_get_next: whether the replicas are allowed to take
+        batches in any order under PER_HOST_V2.
       experimental_feed_hook: a function that returns the hook that feeds the TPU. The hook replaces
         `InfeedOutfeedHook` (trainer.backends.tpu.transfer) and must have the methods of that class.
         The function takes the arguments of that class.

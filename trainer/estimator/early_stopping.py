@@ -1,7 +1,7 @@
 """Hooks that stop training early, depending on evaluation results.
 
-The hooks read the event files that evaluate() writes for TensorBoard. The evaluation may therefore
-run in the same process (train_and_evaluate), in another process, or by hand.
+The hooks read the event files that evaluate() writes for TensorBoard. So it does not matter where
+the evaluation runs: in the same process (train_and_evaluate), in another process, or by hand.
 """
 
 import logging
@@ -163,8 +163,8 @@ def stop_if_no_increase_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "accuracy".
-      max_steps_without_increase: how many training steps may pass after the highest value. If no
-        evaluation has given a higher value by then, training stops.
+      max_steps_without_increase: a number of training steps. Training stops if an evaluation at
+        least this many steps after the highest value gives no higher value.
       eval_dir: the directory of the evaluation's event files; None stands for the directory of
         an evaluation without a name.
       min_steps: the first global step whose results count; earlier results are ignored.
@@ -203,8 +203,8 @@ def stop_if_no_decrease_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "loss".
-      max_steps_without_decrease: how many training steps may pass after the lowest value. If no
-        evaluation has given a lower value by then, training stops.
+      max_steps_without_decrease: a number of training steps. Training stops if an evaluation at
+        least this many steps after the lowest value gives no lower value.
       eval_dir: the directory of the evaluation's event files; None stands for the directory of
         an evaluation without a name.
       min_steps: the first global step whose results count; earlier results are ignored.
@@ -283,8 +283,8 @@ class _EvalMetric:
         """Return whether the metric has not improved for too many training steps.
 
         Args:
-          max_steps: how many training steps may pass after the best value. If no evaluation has
-            given a better value by then, the metric stagnates.
+          max_steps: a number of training steps. The metric stagnates if an evaluation at least this
+            many steps after the best value gives no better value.
           is_better: compares a value with the best value so far: `operator.gt` or `operator.lt`.
           change: "increased" or "decreased", for the log.
         """
@@ -369,7 +369,7 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         self._signal = _stop_signal() if self._has_workers else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set the stop signal to False, because an earlier run may have left it True."""
+        """Set the stop signal to False, because an earlier run can have left it True."""
         if self._signal is not None:
             session.run(self._signal.initializer)
 
@@ -395,7 +395,8 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
     def _now(self, session: Any, fetched_step: int) -> float:
         """Return the current time in seconds or, if the interval is in steps, the global step.
 
-        `after_run` compares the result with the time or step of the next call of should_stop_fn.
+        `after_run` compares the result with the time or step at which it must call should_stop_fn
+        next.
 
         Args:
           session: the session of the training run.
@@ -403,9 +404,9 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         """
         if not self._counts_steps:
             return self._clock()
-        # TensorFlow may have fetched the global step before the same session.run incremented it. So
-        # if a call of should_stop_fn may be due, read the exact step by another session.run.
-        # Otherwise skip this session.run, which costs time.
+        # The fetched global step can be too small, because TensorFlow can fetch it before the same
+        # session.run increments it. So read the exact step by another session.run. This costs time,
+        # so do it only if a call of should_stop_fn is due at the largest possible step.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest
@@ -421,7 +422,7 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Build the op that reads the stop signal, a variable that the chief sets to true."""
         signal = _stop_signal()
-        # Read False as long as the stop signal is not initialized: this worker may start before the
+        # Read False as long as the stop signal is not initialized: this worker can start before the
         # chief initializes the variable.
         self._has_stopped = tf.cond(signal.is_initialized(), signal.read_value, lambda: False)
 

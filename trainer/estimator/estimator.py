@@ -139,7 +139,7 @@ class Estimator:
 
     @property
     def evaluates_on_tpu(self) -> bool:
-        """Whether evaluation runs on the TPU that training uses; only a TPUEstimator uses a TPU."""
+        """Whether evaluation runs on a TPU: never, unless the estimator is a TPUEstimator."""
         return False
 
     def with_model_fn(
@@ -447,7 +447,7 @@ class Estimator:
         )
 
     def _adapt_input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return input_fn itself; a subclass may wrap it to convert its results for model_fn."""
+        """Return input_fn; a subclass can return a wrapper that adapts its results to model_fn."""
         return input_fn
 
     def _select_backend(
@@ -457,7 +457,7 @@ class Estimator:
 
         Args:
           mode: one of `ModeKeys`.
-          input_fn: the input_fn of this run of the mode; a subclass may need it.
+          input_fn: the input_fn of this run of the mode; only a subclass uses it.
         """
         return registry.create_backend(registry.LOCAL, self._program, mode)
 
@@ -512,7 +512,7 @@ class Estimator:
     def _join_hosts(self) -> HostGroup:
         """Return the group of hosts that run this program together.
 
-        A subclass may first connect to the other hosts.
+        TPUEstimator overrides this method, and first connects to the other hosts.
         """
         return current_group()
 

@@ -49,8 +49,8 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
 
         Raises:
           InvalidType: estimator is not an estimator, or every_n_iter is not a whole number.
-          InvalidSetting: every_n_iter is less than 1, training runs on several machines, or
-            evaluation would use the TPU that training occupies.
+          InvalidSetting: every_n_iter is less than 1, training runs on several machines, or the
+            evaluation is configured to run on the TPU that training occupies.
         """
         estimator_type.check_is_estimator(estimator)
         validation.check_integer("every_n_iter", every_n_iter, least=1)
@@ -95,8 +95,9 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> Any:
         """Evaluate the initial values before the first `session.run`; fetch the global step.
 
-        The first evaluation does not take place in `after_create_session`, because the same method
-        of a later hook may still change the variables. `after_run` reads the fetched global step.
+        The first evaluation does not take place in `after_create_session`, because the
+        `after_create_session` of another hook can still change the variables after that.
+        `after_run` reads the fetched global step.
         """
         if self._last_evaluated is None:
             self._evaluate(run_context.session)
@@ -104,9 +105,9 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Evaluate if enough steps have passed since the last evaluation."""
-        # TensorFlow may have fetched the global step before the training loop incremented it. So if
-        # an evaluation may be due, read the exact step by another session.run. Otherwise skip this
-        # session.run, which costs time.
+        # The fetched global step can be too small, because TensorFlow can fetch it before the
+        # training loop increments it. So read the exact step by another session.run. This costs
+        # time, so do it only if an evaluation is due at the largest possible step.
         assert self._last_evaluated is not None
         latest_step = int(run_values.results) + self._steps_per_run
         if latest_step - self._last_evaluated < self._every_n_iter:

@@ -187,8 +187,8 @@ class TPUEstimator(Estimator):
         """Compile the training step for TPUs, with libtpu's compiler; no TPU is needed.
 
         The step is compiled for a run with one replica on each device of a topology, and includes
-        the all-reduce among them. Nothing is trained or written. The times in the report are the
-        compiler's estimates.
+        the sums over these replicas (all-reduce). Nothing is trained or written. The times in the
+        report are the compiler's estimates.
 
         Args:
           input_fn: returns batches of (features, labels), as for `train`. The batches determine
@@ -246,7 +246,7 @@ class TPUEstimator(Estimator):
     def _serve_leader(
         self, mode: str | None = None, input_fn: Callable[..., Any] | None = None
     ) -> None:
-        """In a worker process of a cluster, run the leader's ops until its program ends; then exit.
+        """In a worker process, run the ops of the cluster's leader until it ends; then exit.
 
         The leader is the process of the cluster that has the session, which places ops on all
         processes. In the leader, or without a cluster, this method returns.
@@ -254,7 +254,7 @@ class TPUEstimator(Estimator):
         Args:
           mode: one of `ModeKeys`; None if the leader needs no input from this process.
           input_fn: the input_fn of the mode; None without a mode. The ops that the leader places on
-            this process may call its Python functions.
+            this process can call Python functions of the input_fn.
         """
         hosts = cluster.find_cluster(self._program.config) if self._use_tpu else None
         if hosts is None:
@@ -338,7 +338,7 @@ def _check_config(config: Any) -> None:
 
 
 def _check_embeddings(spec: Any, config: Any, *, on_tpu_only: bool) -> None:
-    """Check embedding_config_spec, and that the other settings of the estimator allow for it.
+    """Check embedding_config_spec, and that it is compatible with the estimator's other settings.
 
     Args:
       spec: the argument embedding_config_spec.

@@ -20,8 +20,9 @@ def make_stop_at_checkpoint_step_hook(
     """Make a hook that stops training at a global step.
 
     The chief stops at the step. A worker stops only after the chief has written the checkpoint of
-    the step, because a worker may host variables, which disappear when the worker stops. If several
-    hosts train on a TPU together, all of them stop at the step, because each has all variables.
+    the step, because a worker's process can hold variables, which are lost when the worker stops.
+    If several hosts train on a TPU together, all of them stop at the step, because each host has
+    all variables.
 
     Args:
       estimator: the estimator that is trained.
@@ -88,9 +89,9 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop training at the last step, after waiting for its checkpoint."""
-        # TensorFlow may have fetched the global step before the training loop incremented it. So if
-        # the loop may have reached the last step, read the exact step by another session.run.
-        # Otherwise skip this session.run, which costs time.
+        # The fetched global step can be too small, because TensorFlow can fetch it before the
+        # training loop increments it. So read the exact step by another session.run. This costs
+        # time, so do it only if the largest possible step reaches the last step.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:

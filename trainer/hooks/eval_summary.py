@@ -19,9 +19,9 @@ CHECKPOINT_TAG = "checkpoint_path"
 def write_eval_summary(directory: str, results: Mapping[str, Any], checkpoint: str | None) -> None:
     """Write the metrics of an evaluation, and the path of the checkpoint, to an event file.
 
-    A scalar becomes a scalar summary, and an array becomes a tensor summary. A metric may also be a
-    serialized Summary (bytes): its values are written under NAME/0, NAME/1 and so on, where NAME is
-    the name of the metric.
+    A scalar becomes a scalar summary, and an array becomes a tensor summary. A metric can also be a
+    serialized Summary (bytes). The values in the Summary are written under NAME/0, NAME/1 and so
+    on, where NAME is the name of the metric.
 
     Args:
       directory: the directory of the event file.

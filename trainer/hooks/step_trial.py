@@ -56,8 +56,8 @@ class StepTrial:
       uses_xla: whether the next run uses XLA. The first run uses XLA, which then compiles the step.
       is_over: whether the trial is over. If so, `uses_xla` is the choice for all later runs.
       compiling: the duration of the first run, in seconds; None before the end of that run.
-      in_xla: the time per step of each measured run in XLA, in seconds. The first run, which
-        includes the compilation, and runs of one step are not measured.
+      in_xla: the time per step of each measured run in XLA, in seconds. Two kinds of runs are not
+        measured: the first run, which includes the compilation, and runs of a single step.
       in_kernels: the time per step of each measured run in TensorFlow's kernels, in seconds.
     """
 
@@ -168,11 +168,13 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
 
     def before_run(self, run_context: Any) -> Any:
         """Feed the placeholders that choose between XLA and the kernels; fetch the global step."""
-        # Fetch the sizes in each run, although only the first run's sizes are used: TensorFlow
-        # optimises the graph again for other fetches, and this time would be measured.
+        # Fetch the input sizes in each run, although only the first run's sizes are used. If a
+        # later run had other fetches, TensorFlow would optimise the graph again, and the trial
+        # would measure the time of that too.
         fetches = {"step": self._loop.step, "sizes": self._compiled.unknown_sizes}
-        # Free the values of variables that an earlier run has held in memory, if that run failed:
-        # TensorFlow calls after_run, which also frees them, only for a run that succeeds.
+        # If the previous run failed, free the old values of variables that it still holds in
+        # memory. Usually after_run frees them, but TensorFlow calls after_run only if a run
+        # succeeds.
         self._variables.release(run_context.session)
         feeds: dict[Any, Any] = {}
         if self._uses_xla:

@@ -43,9 +43,9 @@ class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
 class StepRangeHook(tf.compat.v1.train.SessionRunHook):
     """Records the global step at which a session starts, and the step at which training stops.
 
-    The start is read from the session and not from the newest checkpoint, whose step may differ: a
-    warm start may set the step, another process of the cluster may have incremented the step, and a
-    recreated session may start from an older checkpoint.
+    The start is read from the session and not from the newest checkpoint, whose step can differ: a
+    warm start can set the step, another process of the cluster can have incremented it, and a
+    recreated session can start from an older checkpoint.
 
     Attributes:
       step: the global step when the session was created.
@@ -159,8 +159,9 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
     def _check_step_moves(self, step: int, last_step: int | None) -> None:
         """Check that the training loops increase the global step.
 
-        Log a warning if the first loop has not increased it, and fail only if several loops have
-        not. A program that accumulates gradients increases it only once in several steps.
+        If the first loop has not increased it, log a warning. Fail only if several loops have not
+        increased it, because a program that accumulates gradients increases it only once in several
+        steps.
 
         Args:
           step: the global step after the last training loop.
@@ -198,8 +199,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
     def _last_step(self) -> int | None:
         """Return the first step at which this hook or a StopAtStepHook stops; None for no limit."""
         # Read the last step of a StopAtStepHook here, and not when this hook is created: the
-        # StopAtStepHook sets it only when the session is created. A StopAtStepHook alone would stop
-        # training one loop too late, because it assumes that a loop makes one step.
+        # StopAtStepHook computes it only when the session is created. A StopAtStepHook alone would
+        # stop training one loop too late, because it assumes that a loop makes one step.
         steps = [self._start.last_step, *map(get_stop_step, self._stop_hooks)]
         return min((step for step in steps if step is not None), default=None)
 

@@ -55,7 +55,7 @@ def _to_tensor(part: Any) -> Any:
 
 
 def _is_value(part: Any) -> bool:
-    """Return whether a value may be a feature or label: a tensor, number, string or None."""
+    """Return whether a value can be a feature or label: a tensor, number, string or None."""
     return part is None or tf.is_tensor(part) or isinstance(part, (bool, int, float, str, bytes))
 
 

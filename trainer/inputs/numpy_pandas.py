@@ -83,8 +83,8 @@ def pandas_input_fn(
       shuffle: whether to return the rows in a new random order in each epoch; required.
       queue_capacity: ignored, and accepted for compatibility: all rows are shuffled together.
       num_threads: ignored, and accepted for compatibility: reading needs no threads.
-      target_column: a name that no column of x may have if y is a Series. tf.estimator stored the
-        labels under this name.
+      target_column: a name that no column of x is allowed to have if y is a Series. tf.estimator
+        stored the labels under this name.
 
     Returns:
       A function without arguments that returns features or (features, labels), as tensors

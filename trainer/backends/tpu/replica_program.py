@@ -21,8 +21,9 @@ class ReplicaProgram(TPUModelProgram):
     Attributes:
       topology: the distribution of the batches over hosts, replicas and cores.
       device_assignment: the cores of each replica; None for one core each.
-      pipeline: the input pipeline for which `call_input_fn` calls input_fn. It is set only in the
-        copies of the program that the result of `pipeline_input` makes, one for each pipeline.
+      pipeline: the input pipeline for which `call_input_fn` calls input_fn. None in the program
+        itself: the function that `pipeline_input` returns makes a copy of the program for each
+        pipeline, and sets this attribute in the copy.
     """
 
     topology: BatchTopology | None = None
@@ -32,7 +33,7 @@ class ReplicaProgram(TPUModelProgram):
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """Return the `params` of model_fn, with a replica's batch size and a TPUContext.
 
-        The arguments are those of `ModelProgram.model_params`, and have no effect.
+        The arguments are those of `ModelProgram.model_params`. They have no effect here.
         """
         assert self.topology is not None
         return hyperparameters.with_hyperparameters(

@@ -78,7 +78,7 @@ class ReplicatedStep:
           parts: the data that enters or leaves each step beside the batch; see `StepPart`.
           padding: the policy for batches with fewer examples than the batch size; None refuses
             such batches.
-          steps: with a policy that pads, the number of global batches to feed; None for all.
+          steps: the number of global batches to feed; None for all. Ignored if `padding` is None.
           outfeed_every_n_steps: a number n. Of every n steps of a loop, only the first sends
             tensors to the host.
         """

@@ -64,8 +64,8 @@ def is_served_by_workers(token: bytes) -> bool:
     """Return whether the workers of a cluster can find the Python function of a token.
 
     They can if the context `_repeatable_tokens` has made the token, because such a token is the
-    same in all processes. A token that TensorFlow has made may stand for another function in
-    another process.
+    same in all processes. TensorFlow's own tokens are numbered in each process, so one token can
+    stand for different functions in different processes.
     """
     return token.startswith(f"{_PREFIX}{_SEPARATOR}".encode())
 
@@ -77,8 +77,8 @@ def name_functions(call_input_fn: Callable[[Pipeline], Any]) -> Callable[[Pipeli
       call_input_fn: takes an input pipeline and calls the user's input_fn for it.
 
     Returns:
-      The function. It is call_input_fn itself if the workers do not know this input_fn. They know
-      only the input_fn of the first call of `train`, `evaluate` or `predict`.
+      The function. It is call_input_fn itself if the workers do not know this input_fn. The workers
+      know only the input_fn of the first call of `train`, `evaluate` or `predict`.
     """
     if _newest_call is None or _newest_call != _first_call:
         return call_input_fn
@@ -96,9 +96,9 @@ def serve_functions(
 ) -> None:
     """Let ops in this worker process call the Python functions of an input_fn.
 
-    The lookup in TensorFlow's registry is replaced. If a function is missing, the new lookup first
-    calls input_fn, which registers the function. This happens once for each input pipeline and each
-    graph that the leader builds.
+    This function replaces the lookup in TensorFlow's registry of Python functions. If a Python
+    function is missing, the new lookup first calls input_fn, which registers it. This happens once
+    for each input pipeline and each graph that the leader builds.
 
     Args:
       call_input_fn: takes an input pipeline and calls the user's input_fn for it.

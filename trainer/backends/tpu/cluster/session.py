@@ -54,8 +54,8 @@ class ClusterSession(session_interface.SessionInterface):
 
     def close(self) -> None:
         """Close the session; return after a few seconds if a lost process keeps it from closing."""
-        # Close the session in a thread, because the call may not return: TensorFlow waits until all
-        # processes have answered, and a lost process never answers.
+        # Close the session in a thread, because the call can block forever: TensorFlow waits until
+        # all processes have answered, and a lost process never answers.
         thread = threading.Thread(target=self._session.close, daemon=True)
         thread.start()
         thread.join(_CLOSE_SECS)
@@ -110,7 +110,7 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
             to restore nothing.
           default_device: the device on which ops without a device run.
           call_with_hosts: calls a function that creates a session, and returns the session. It
-            waits for lost processes with a time limit; TensorFlow would wait forever.
+            waits for lost processes only for a limited time. Without it, TensorFlow waits forever.
         """
         self._scaffold, self._master, self._config = scaffold, master, config
         self._checkpoint_dir = checkpoint_dir

@@ -16,7 +16,8 @@ from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.op_table import is_tpu_op
 from trainer.backends.tpu.cluster.python_functions import is_served_by_workers
 
-# Op types that call a Python function, which may exist only in the process that built the graph.
+# The types of ops that call a Python function. The function can be missing in other processes than
+# the one that has built the graph.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 
 
@@ -32,8 +33,8 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
       The new tf.Graph.
 
     Raises:
-      InvalidSetting: an op on another process calls a Python function that only the leader has. The
-        leader is the process that builds the graph.
+      InvalidSetting: an op that is placed on another process calls a Python function that only the
+        leader has. The leader is the process that builds the graph.
     """
     definition = graph.as_graph_def()
     functions = {function.signature.name: function for function in definition.library.function}
@@ -72,7 +73,7 @@ def _needs_leader(node: Any) -> bool:
 
 
 def _callers_of(is_node: Callable[[Any], bool], functions: dict[str, Any]) -> set[str]:
-    """Return the names of functions that contain certain nodes, directly or in called functions.
+    """Return the names of the functions that contain certain nodes, or call such a function.
 
     Args:
       is_node: returns whether a NodeDef is one of the nodes to find.

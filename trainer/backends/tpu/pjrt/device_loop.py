@@ -89,7 +89,7 @@ class DeviceLoop:
 
         Args:
           session: the session that has the queues, and copies of the variables.
-          feeds: the feed_dict of the `session.run` that needs the loop; it may set the number of
+          feeds: the feed_dict of the `session.run` that needs the loop; it can set the number of
             steps.
 
         Raises:
@@ -253,7 +253,7 @@ class DeviceLoop:
 
 
 def _make_queue(direction: str, core: int, types: list[Any]) -> Any:
-    """Build an op that refers to the queue of a core, which replaces the core's infeed or outfeed.
+    """Build an op that refers to the queue that replaces the infeed or outfeed of a core.
 
     `tpuserve.lowering` builds queue ops with the same shared name and attributes, in place of the
     host's infeed and outfeed ops. So all these ops refer to one queue.

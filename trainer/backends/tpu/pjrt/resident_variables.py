@@ -21,14 +21,13 @@ _MAX_BYTES = 2**26
 
 
 class ResidentVariables:
-    """The variables of a step, of which the devices and the session have a copy each.
+    """The variables of a step; the devices have one copy of each, and the session has another.
 
-    A variable is copied in either direction only if the copy to overwrite is outdated and about to
-    be used.
+    One copy overwrites the other only if the other is outdated and about to be used.
 
     On several hosts, each host has a session of its own. The values in the session of host 0 are
     copied to the devices of all hosts: initial values are random, so they differ between hosts, and
-    only host 0 runs the chief's hooks, which may assign variables.
+    only host 0 runs the chief's hooks, which can assign variables.
 
     A variable, such as an embedding table, is divided if each device holds only some of its rows.
     Then no host has all rows on its devices, and host 0 collects the rows of the other hosts.
@@ -111,7 +110,7 @@ class ResidentVariables:
                 shards = list(self._receive_shards(index, values[index]))
                 self._program.set_shards(index, shards)
         if not self._hosts.is_first:
-            # Mark the values on the devices as the newest ones. They are those of host 0, and may
+            # Mark the values on the devices as the newest ones. They are those of host 0, which can
             # differ from the values in the session of this host.
             self._newer_on_devices.update(values, self._newer_in_session)
 
@@ -162,7 +161,7 @@ class ResidentVariables:
         self._newer_on_devices.difference_update(newer)
 
     def _check_collection(self, divided: Sequence[int]) -> None:
-        """Check that this thread may collect rows of variables from the other hosts.
+        """Check that this thread is allowed to collect rows of variables from the other hosts.
 
         Args:
           divided: the indices of variables whose rows are divided among the replicas.

@@ -52,8 +52,8 @@ class PjrtSession(session_interface.SessionInterface):
         with loop.lock:
             loop.variables.copy_to_session(self._session, uses.reads | uses.writes)
         try:
-            # Call `run` without the lock. It may wait for results of steps, and another thread
-            # needs the lock to dispatch these steps.
+            # Call `run` without the lock. The call can wait for results of steps, and another
+            # thread needs the lock to dispatch these steps.
             return self._session.run(fetches, feed_dict, options, run_metadata)
         finally:
             with loop.lock:

@@ -92,10 +92,9 @@ class VariableUses:
         return RunUses(self._done.op.name in visited, frozenset(reads), frozenset(writes))
 
     def _variable(self, tensor: Any) -> int | None:
-        """Return the index of a variable of the loop, if a tensor is the handle of this variable.
+        """Return the index of the loop's variable whose handle a tensor is, or None.
 
-        Returns:
-          The index; None if the tensor is no handle, or the handle of another variable.
+        The result is None if the tensor is no handle, or the handle of a variable outside the loop.
         """
         if tensor.dtype != tf.resource:
             return None

@@ -21,7 +21,7 @@ class PreparedTargets:
       targets: the converted ops and tensors, in the order of the original targets.
       end_infeeds: op that closes the infeed queues. Each core still takes the batches in its queue,
         and then fails with tf.errors.OutOfRangeError instead of waiting. None if the runtime has no
-        such op; then only closing the session ends the wait.
+        such op. Then only closing the session ends a core's wait for a batch.
       end_outfeeds: op that closes the outfeed queues. Each host still receives the results in the
         queues, and then fails with tf.errors.OutOfRangeError instead of waiting. None if the
         runtime has no such op.
@@ -96,9 +96,9 @@ class TpuRuntime(ABC):
         return creator
 
     def wrap_session(self, session: Any) -> Any:
-        """Return a session that runs TPU computations, by wrapping a session on the master.
+        """Wrap a session on the master, so that it can also run TPU computations.
 
-        The session is returned unchanged if it runs the computations itself.
+        A session that runs them without a wrapper is returned unchanged.
         """
         return session
 

@@ -50,8 +50,8 @@ class ClusterRuntime(EmulatedRuntime):
     ) -> Callable[[Pipeline], Any]:
         """Wrap `call_input_fn` so that all workers of the cluster can run the input pipeline.
 
-        A pipeline may call Python functions, for example with tf.py_function. The wrapper makes
-        them known to the workers under names; see `python_functions.name_functions`.
+        A pipeline can call Python functions, for example with tf.py_function. The wrapper lets the
+        workers find these functions by tokens; see `python_functions.name_functions`.
         """
         return python_functions.name_functions(call_input_fn)
 

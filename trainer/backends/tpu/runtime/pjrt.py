@@ -135,7 +135,7 @@ class PjrtTpuRuntime(TpuRuntime):
         by_process: dict[int, list[Any]] = {}
         for device in jax_client.list_devices_of_all_processes(self.platform):
             by_process.setdefault(device.process_index, []).append(device)
-        # Sort by host number and not by jax's process number. The two may differ, because on a TPU
+        # Sort by host number and not by jax's process number. The two can differ, because on a TPU
         # jax numbers the processes by the positions of their chips.
         local = jax_client.list_devices(self.platform)[0].process_index
         order = hosts.gather("the number of jax's process", local)
@@ -145,7 +145,7 @@ class PjrtTpuRuntime(TpuRuntime):
 def _float_variables(step: ReplicaStep) -> dict[int, str]:
     """Return the floating-point trainable variables of a step as a dict: index → name.
 
-    The loop checks them for NaN.
+    The loop of training steps checks these variables for NaN.
     """
     names = {
         variable.op.name

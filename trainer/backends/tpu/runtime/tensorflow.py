@@ -39,7 +39,7 @@ _COMPUTATION_SHAPES = {
 
 @dataclass
 class _InitializedSystem:
-    """An initialised TPU system, which several runs of this process may share.
+    """An initialised TPU system, which several runs of this process can share.
 
     Attributes:
       topology: the serialized TopologyProto that the initialisation returned.
@@ -200,7 +200,8 @@ def query_slice(master: str, config: RunConfig, mode: str) -> TpuSlice:
 
     Args:
       master: the session target.
-      config: its ConfigProto, if there is one, may define the cluster of the TPU's workers.
+      config: the settings of the run. If its session_config has a cluster_def, the query uses this
+        cluster to find the TPU's workers.
       mode: one of `ModeKeys`, which selects the name of the TPU's job.
 
     Raises:

@@ -14,10 +14,10 @@ def rebuild_savers_on_host(hooks: Iterable[Any]) -> None:
     """Rebuild, in the default graph, the ops of Savers that model_fn has built in a TPU step.
 
     A session cannot run ops inside the TPU computation. The Savers are those in the collection
-    SAVERS and in hooks; they keep their variables and options.
+    SAVERS and in hooks. The rebuilt Savers have the same variables and options.
 
     Args:
-      hooks: the hooks of model_fn's spec. Each CheckpointSaverHook may have a Saver.
+      hooks: the hooks of model_fn's spec. A CheckpointSaverHook can have a Saver.
     """
     graph = v1.get_default_graph()
     hook_savers = [

@@ -16,15 +16,15 @@ class StepPart:
 
     1. `dequeue`, in the step: before model_fn.
     2. `step_ops` and `outfeed`, in the step: after model_fn.
-    3. `host_ops`, on the host: only if `outfeed` returns tensors. It may be called a second time,
-       for steps in which only some replicas have a batch; both calls share their variables.
+    3. `host_ops`, on the host: only if `outfeed` returns tensors. A second call builds the ops for
+       steps in which only some replicas have a batch; both calls share their variables.
     4. `hooks`, on the host: once.
 
     While the session runs, `receive` is called for each outfeed in the order of the steps.
 
-    Embedding tables are not a step part: their ids are features of the batch, and look-up and
-    update are a part of the computation. `trainer.embedding` wraps model_fn to add them, so that
-    they also work off the TPU, where there are no step parts.
+    Embedding tables are not a step part. Their ids are features of the batch, and
+    `trainer.embedding` adds their look-up and update by wrapping model_fn. So embedding tables also
+    work on the CPU, where there are no step parts.
 
     Attributes:
       name: key of the part's tensors in the outfeed; error messages show the name. Each part of a

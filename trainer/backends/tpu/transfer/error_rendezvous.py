@@ -34,8 +34,8 @@ def classify_error(error: BaseException) -> ErrorKind:
     if isinstance(error, tf.errors.CancelledError | tf.errors.OutOfRangeError):
         return ErrorKind.CONSEQUENCE
     # Classify the error of a `session.run` in a closed session as a consequence: an earlier error
-    # has closed the session. The first text is that of a session in this process, the second one
-    # that of a session of a server.
+    # has closed the session. TensorFlow has one error for a session that this process has closed,
+    # and another one for a session that has ended on its server.
     is_closed = (isinstance(error, RuntimeError) and "closed Session" in str(error)) or (
         isinstance(error, tf.errors.FailedPreconditionError) and "Session is closed" in str(error)
     )
@@ -94,9 +94,9 @@ class ErrorRendezvous:
             function()
         if error is not None and not isinstance(error, Exception):
             # Let KeyboardInterrupt, SystemExit and GeneratorExit pass. They end the run on purpose,
-            # so no error of a thread may replace them.
+            # so do not replace them by an error of a thread.
             return
-        # If the block ends without an error, a thread may still have failed, because a
+        # A thread can have failed even if the block ends without an error, because a
         # MonitoredSession takes some errors for the end of the input. In this case raise the
         # thread's error only if it is an `ErrorKind.CAUSE`: other errors follow from the run's end.
         first = self.cause if error is None else self._most_informative()

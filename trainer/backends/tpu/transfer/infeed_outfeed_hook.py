@@ -2,8 +2,8 @@
 
 Meanwhile the main thread runs loops of steps with `session.run`. Before each loop it passes the
 number of steps to both threads. The infeed thread feeds one batch for each step, and the outfeed
-thread receives the tensors that the steps send. Both threads may lag behind the main thread. When
-one thread fails, the hook makes sure that no other thread waits forever.
+thread receives the tensors that the steps send. Both threads can be several loops behind the main
+thread. When one thread fails, the hook makes sure that no other thread waits forever.
 """
 
 import logging
@@ -29,7 +29,7 @@ logger = logging.getLogger("tensorflow.trainer")
 # this time the main thread can fail with a more informative error.
 _GRACE_SECS = 5.0
 # How long, in seconds, to wait for the end of the infeed or outfeed thread. The wait has a limit
-# because Python code that the thread runs, such as a user's function, may not end.
+# because the thread can run Python code that never ends, such as a user's function.
 _JOIN_SECS = 3.0
 
 
@@ -185,10 +185,10 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             logger.error(
                 "%s failed, which ends the run: %s follows", worker.name, type(error).__name__
             )
-        # Close the session at once only if no other thread can have a more informative error. That
-        # is the case on an emulated TPU, which has an op `end_infeed`. On a real TPU, a failed core
-        # makes the infeed and outfeed threads fail too. So wait first, until the main thread has
-        # received the core's own error.
+        # On an emulated TPU, which has an op `end_infeed`, close the session at once: no other
+        # thread can have a more informative error. On a real TPU, a failed core makes the infeed
+        # and outfeed threads fail too. So wait first, until the main thread has received the core's
+        # own error.
         is_root_cause = is_cause and self._end_infeed is not None
         if not worker.is_over.wait(0 if is_root_cause else _GRACE_SECS):
             worker.session.close()
@@ -253,9 +253,9 @@ class _Worker:
 
     def join(self, secs: float | None) -> None:
         """Wait until the thread has ended, for at most `secs` seconds; None waits without limit."""
-        # Do not let the thread join itself, which raises an error. It can happen: the generator of
-        # predictions closes the threads when it is garbage-collected, which Python may do in this
-        # thread.
+        # Do not let the thread join itself: that raises an error. When the generator of predictions
+        # is garbage-collected, it closes this thread, and Python can run the garbage collection in
+        # any thread, even in this one.
         if self._thread is not threading.current_thread():
             self._thread.join(secs)
 

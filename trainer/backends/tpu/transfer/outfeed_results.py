@@ -1,7 +1,7 @@
 """Receives the tensors that replicas send through the outfeed, and passes them to `StepPart`s.
 
 A `StepPart`, such as that of a host_call, builds ops on the host that process its tensors. The
-receivers run these ops.
+receiver classes of this module run these ops.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -179,7 +179,7 @@ class HostOps:
 
 
 class PaddedOutfeedReceiver:
-    """Receiver for batches that may contain padding, which it removes from the received tensors.
+    """Receiver for batches that can contain padding; removes the padding from received tensors.
 
     The outfeed contains a mask that marks the examples that are padding. One `session.run` receives
     the outfeed. A second `session.run` feeds the tensors without padding to placeholders of the ops
@@ -188,8 +188,8 @@ class PaddedOutfeedReceiver:
     Attributes:
       fetches: the tensors of one outfeed: those of the first replica, of the second, and so on.
       num_full_batches: number of batches received that had no padding.
-      is_at_end: whether a batch that consists of padding has been received, which marks the end of
-        the input.
+      is_at_end: whether the end of the input has been reached. A batch that consists only of
+        padding marks the end.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class PaddedOutfeedReceiver:
 
         Raises:
           InvalidSetting: only some replicas had a batch, and metric_fn or the function of the
-            host_call needs the static shapes of a step in which all replicas have one.
+            host_call needs the static shapes of a step in which all replicas have a batch.
         """
         step = self._decode(values)
         if not step.num_real_rows.any():
@@ -308,8 +308,8 @@ class StepResults:
     def without_padding(self) -> Any:
         """Return one nest of arrays, concatenated over the replicas, without padding.
 
-        An array whose first dimension is not the batch size, such as a loss, has no padding. The
-        whole array of a replica is included, unless all examples of the replica are padding.
+        An array whose first dimension is not the batch size, such as a loss, has no padding. Such
+        an array is included whole, unless all examples of its replica are padding.
         """
         masks = [arrays[MASK].astype(bool) for arrays in self.replicas]
 
