@@ -34,8 +34,8 @@ from tpuserve.saved_model import signing
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# With batching, the number of requests of one model that wait for their batches at the same time is
-# limited to _MIN_BATCH_WAITERS, or to the number of threads of a frontend if that is larger.
+# The lowest limit of the number of requests of one model that wait for their batches at the same
+# time. The limit is higher if a frontend has more threads than this.
 _MIN_BATCH_WAITERS = 128
 
 logger = logging.getLogger("server.app")
@@ -62,8 +62,8 @@ class Engine:
         """Create an engine without models.
 
         Args:
-          settings: the settings of the server, in which the values of the platform config file
-            (--platform_config_file) have replaced those of flags.
+          settings: the settings of the server. Where the platform config file
+            (--platform_config_file) and a flag set the same value, they have the file's value.
           load: a function that loads the model in the directory of a version; None to load
             SavedModels.
           metrics: the registry in which the runs of models are counted.
@@ -181,9 +181,9 @@ class Engine:
         self._loader.mark_serving()
 
     def watch_states(self, on_change: Callable[[], None]) -> None:
-        """Call a function once now, and after each change of the state of a model version.
+        """Call a function once at first, and again after each change of a model version's state.
 
-        The calls are made in a new thread, which runs until the process ends.
+        All calls are made in a new thread, which runs until the process ends.
 
         Args:
           on_change: the function.
@@ -274,7 +274,7 @@ class Engine:
             try:
                 versions = self._source.find_versions(model)
             except TpuserveError:
-                return  # Skip the check: a version may appear, for which the server waits.
+                return  # Skip the check: the server waits until the model has a version.
             for version, directory in versions.items():
                 try:
                     self._check_version(directory, model.path if directory == model.path else None)

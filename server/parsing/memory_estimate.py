@@ -4,9 +4,10 @@ import numpy as np
 
 # The memory that parsing takes, in bytes: a fixed part, a part for each byte of the body, because a
 # body is copied a few times, and a part for each JSON token. The part of a token is the memory of
-# what the parser creates for it: a list for "[", a dictionary for "{", half a string for a
-# quotation mark, and for a comma or a colon the next value, with its place in a list and in an
-# array. tests/server/codec/test_parse_cost.py checks that the sum is an upper bound.
+# what the parser creates for it: a list for "[", and a dictionary for "{". A string has two
+# quotation marks, and each counts as half a string. A comma or a colon counts as the value after
+# it, with the value's place in a list and in an array. tests/server/codec/test_parse_cost.py checks
+# that the sum is an upper bound.
 _FIXED_BYTES = 4 << 20
 _BYTES_PER_BYTE = 14
 _BYTES_PER_TOKEN = {",": 60, ":": 60, "[": 90, "{": 540, '"': 36}

@@ -28,7 +28,8 @@ class ParseProcess:
     def __init__(self) -> None:
         """Start the process.
 
-        The start takes a few tenths of a second. Only the first `call` waits for its end.
+        The start takes a few tenths of a second. This method does not wait until the process has
+        started, but the first `call` does.
 
         Raises:
           OSError: The process cannot be started.
@@ -86,7 +87,7 @@ class ParseProcess:
         return answer, results
 
     def kill(self) -> None:
-        """End the process immediately.
+        """Send SIGKILL to the process, and do not wait until the process has ended.
 
         If another thread is in `call`, that call raises EOFError.
         """

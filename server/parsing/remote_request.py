@@ -109,7 +109,7 @@ class RemoteRequest:
         try:
             self._call("drop")
         except TpuserveError:
-            return  # `_call` has closed this request, because the parse process has ended.
+            return  # The parse process has ended, so `_call` has closed this request already.
         self._close(self._process)
 
     def _reserve_for_parsing(self, body: bytes) -> None:

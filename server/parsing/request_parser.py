@@ -157,7 +157,7 @@ class RequestParser:
 def _parse_locally(
     body: bytes, reservation: MemoryReservation | None, decode: Callable[[Json], Decoded]
 ) -> tuple[Decoded, int] | None:
-    """Parse and decode a body in this process, unless this may take too long.
+    """Parse and decode a body in this process, unless this could take too long.
 
     Args:
       body: The JSON text.
@@ -166,7 +166,7 @@ def _parse_locally(
 
     Returns:
       The result of `decode`, and the number of bytes that are reserved for the parsed values; None
-      if this process may not parse the body, because it may take too long.
+      if the body is so large that parsing it in this process could take too long.
     """
     estimated_bytes = _reserve_for_parsing(body, reservation)
     try:

@@ -97,7 +97,7 @@ def to_dict(analyses: Sequence[Analysis], choice: Choice | None, goal: Goal) -> 
 
     Args:
       analyses: the measurements.
-      choice: the best configuration; None if none is within the goal.
+      choice: the best configuration; None if no configuration meets the goal.
       goal: the latency goal.
     """
     return {

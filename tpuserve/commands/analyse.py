@@ -88,8 +88,8 @@ def analyse(
 
     DIRECTORY is the base path of a model. The model is served with each engine of this machine,
     with and without batching; then with several sizes and timeouts of batches, and with a frontend
-    process. Each is measured as by `tpuserve bench`. The flags with the most requests per second
-    within the goal are printed. The exit status is 1 if none is within the goal.
+    process. Each configuration is measured as by `tpuserve bench`. The flags with the most requests
+    per second that meet the goal are printed. The exit status is 1 if no configuration meets it.
     """
     # Import TensorFlow here, after `tpuserve.cli` has set the log level in the environment, because
     # TensorFlow reads the level during the import.

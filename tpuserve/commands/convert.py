@@ -300,7 +300,7 @@ class _Results:
 
     @property
     def passed(self) -> bool:
-        """Whether neither the comparison nor the compilation has failed."""
+        """True unless the comparison or the compilation has failed."""
         return all(
             result is None or result.passed for result in (self.verification, self.compilation)
         )

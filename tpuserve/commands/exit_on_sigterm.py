@@ -21,9 +21,9 @@ _RETRY_SECONDS = 0.01
 def exit_on_sigterm() -> Iterator[None]:
     """Exit with status 143 on SIGTERM inside a with block, after closing open context managers.
 
-    If a signal arrives while Python runs a `__del__` method or collects garbage, Python discards
-    the exception that the signal handler raises. In this case the block raises the signal again
-    after 10 ms. This holds for SIGTERM and for SIGINT (Ctrl-C).
+    If SIGTERM or SIGINT (Ctrl-C) arrives while Python runs a `__del__` method or collects garbage,
+    Python discards the exception that the signal handler raises. The signal is then raised again
+    after 10 ms.
     """
     discarded = signal.SIGTERM
 

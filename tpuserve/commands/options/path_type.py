@@ -38,7 +38,7 @@ class SavedModelPath(click.Path):
 
 
 class LocalBasePath(click.Path):
-    """The type of an argument that names an existing directory, for which a URI is an error."""
+    """The type of an argument that names an existing local directory; a URI is an error."""
 
     def __init__(self) -> None:
         """Define the type so that it checks whether the directory exists."""
