@@ -18,7 +18,7 @@ BY_DEFAULT = "by default"
 
 # Why the runtime "xla", which was asked for, does not run a TPU graph.
 _NOT_XLA = "because the xla runtime, asked for, runs only CPU graphs and this is a TPU graph"
-# Stands for the TPU of a machine of which it is unknown whether it has a TPU.
+# The TPU system that `check_tags` assumes, if it does not know whether the machine has a TPU.
 _SOME_TPU = TpuSystem(tpu_cores=1, hosts=1)
 
 
@@ -50,7 +50,10 @@ class MetaGraphSelection:
     runtime_reason: str = BY_DEFAULT
 
     def __str__(self) -> str:
-        """Describe the selection; the default runtime is named only if it has a special reason."""
+        """Describe the selection in one line.
+
+        The runtime is left out if it is the default runtime and was selected by default.
+        """
         how = ""
         if self.lowered:
             how = " through XLA" if self.compiled else " op by op"
@@ -74,7 +77,7 @@ def select_metagraph(
     A requested tag set must match exactly, as in TensorFlow Serving. If none is requested, a
     machine with a real or emulated TPU runs {serve, tpu}, and any other machine runs {serve}.
 
-    A {serve} metagraph may have TPU computations, because some exporters save one graph under both
+    A {serve} metagraph can have TPU computations, because some exporters save one graph under both
     tag sets. A machine with a TPU runs them on the TPU. Any other machine lowers them to the CPU.
 
     Args:
@@ -129,17 +132,18 @@ def check_tags(
 ) -> None:
     """Check that `select_metagraph` can find a metagraph, without looking for a real TPU.
 
-    So a missing metagraph is reported before the slow import of TensorFlow.
+    So a missing metagraph is reported before the import of TensorFlow, which is slow and is needed
+    to find a real TPU.
 
     Args:
       available: the tag sets of the SavedModel.
       requested: the requested tag set; None leaves the selection to the hardware.
-      emulated: the emulated TPU system; None without emulation. Then it is unknown whether the
-        machine has a real TPU.
+      emulated: the emulated TPU system. None without emulation: the function then checks both the
+        selection with a TPU and the selection without one.
       where: the directory of the SavedModel, for error messages.
       untagged_tpu_graphs: the tag sets of metagraphs that have TPU computations but not the tag
         "tpu".
-      fallback_to_cpu: whether `select_metagraph` may select {serve} on the CPU instead.
+      fallback_to_cpu: the argument of `select_metagraph`.
 
     Raises:
       MetagraphNotFound: `select_metagraph` would find no metagraph, whether or not the machine
@@ -217,7 +221,7 @@ def _select_on_cpu(tags: TagSet, reason: str, has_tpu_computation: bool) -> Meta
     """Return the selection of a metagraph that runs on the CPU.
 
     TPU computations of the metagraph are lowered and run op by op. XLA does not compile them,
-    because requests may have any shape and XLA would compile again for each new shape.
+    because requests can have any shape and XLA would compile again for each new shape.
     """
     if not has_tpu_computation:
         return MetaGraphSelection(tags, "CPU", lowered=False, reason=reason)

@@ -1,8 +1,8 @@
 """Gives access to the private functions, classes and attributes of TensorFlow that tpuserve uses.
 
 No other module of tpuserve imports from `tensorflow.python` or touches a private attribute of a
-TensorFlow object. A new TensorFlow version may change these names without notice. A missing name
-raises an error with the installed version when it is first used. `check_tensorflow_internals`
+TensorFlow object. A new TensorFlow version can change these names without notice. The first use of
+a missing name raises an error, which names the installed version. `check_tensorflow_internals`
 checks all names; only tests call it, because it creates a session.
 
 Importing this module does not import TensorFlow: a name is resolved when it is first used.
@@ -132,7 +132,7 @@ def import_private_name(
       module_name: the full name of the TensorFlow module.
       attribute: the attribute of the module to return; '' for the module itself.
       package: the package that uses the name, for the error text.
-      used: the attributes that the package uses of the returned object.
+      used: the attributes of the returned object that the package uses.
 
     Raises:
       UnsupportedTensorFlow: the installed TensorFlow lacks the name or one of the attributes.

@@ -28,9 +28,9 @@ TIMEOUT, CONTINUOUS = "timeout", "continuous"
 POLICIES = (TIMEOUT, CONTINUOUS)
 """The values of `batching_policy`."""
 
-# The largest batch size to compile when a model is loaded, if batches are padded to powers of two
-# and the runtime compiles an executable for each batch size. A larger batch size is compiled when
-# the first batch of this size runs.
+# The largest batch size to compile when a model is loaded, if batches are padded to powers of two.
+# This applies to runtimes that compile an executable for each batch size. A larger batch size is
+# compiled when the first batch of this size runs.
 _MAX_COMPILED_POWER = 32
 
 
@@ -41,17 +41,17 @@ class BatchingParameters:
     A row is one example of a request: one index of the first dimension of all inputs.
 
     Attributes:
-      batching_policy: when waiting requests form a batch. "timeout" is TensorFlow Serving's policy:
-        when the batch is full or its timeout has passed. "continuous": as soon as the run of the
-        last batch has ended. A parameters file without this field means "timeout", and a server
-        without a file uses "continuous".
+      batching_policy: determines when waiting requests are run as a batch. "timeout", the policy of
+        TensorFlow Serving, runs a batch when it is full or its timeout has passed. "continuous"
+        runs the waiting requests as soon as a thread for batches is free. A parameters file without
+        this field means "timeout", and a server without a file uses "continuous".
       max_batch_size: the largest number of rows of a request. It is also the largest number of rows
         of a batch, unless max_execution_batch_size applies.
       batch_timeout_micros: how long a batch waits for more requests, in microseconds. The policy
         "continuous" ignores this field.
       max_enqueued_batches: the largest number of batches that wait in a queue, including the batch
-        that is not full yet. The policy "continuous" instead bounds the number of waiting rows:
-        this number of batches, times the rows of the largest batch.
+        that is not full yet. With the policy "continuous", the largest number of waiting rows is
+        max_enqueued_batches times the rows of the largest batch.
       num_batch_threads: the largest number of batches of a version that run at the same time. With
         the policy "continuous", the server may choose a smaller number.
       thread_pool_name: the name of the thread pool that runs batches, a label value of the metrics.

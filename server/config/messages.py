@@ -2,7 +2,7 @@
 
 `server/proto/model_server.proto` declares the messages; `make protos` compiles the file into the
 descriptor set that this module reads. The messages are in a separate descriptor pool, because
-another package may register the same names in protobuf's default pool.
+another package can register the same names in protobuf's default pool.
 """
 
 from collections.abc import Iterable

@@ -43,7 +43,8 @@ class Settings:
       grpc_channel_arguments: pairs (name, value) of gRPC channel arguments. A value is an int if
         its text is a 32-bit integer, else a string.
       max_constant_bytes: the largest memory, in bytes, of a model's constants and of the tensors
-        that are computed from them, beyond the constants' size in the file; 0 for no limit.
+        that are computed from constants, minus the bytes of the constants that the SavedModel
+        stores; 0 for no limit.
       engine: the runtime of {serve} metagraphs: "tensorflow", or "xla" for those that XLA can run.
       xla_cache_dir: the directory in which executables that XLA has compiled are kept; empty for
         the user's cache directory, "off" to keep none.
@@ -61,7 +62,7 @@ class Settings:
         predicts; empty for none.
       health_route: an additional URL path of the readiness check; empty for none.
       sagemaker_multi_model: whether SageMaker may load and unload models with requests to the URL
-        path /models; the server may then start without a model.
+        path /models; the server can then start without a model.
       kserve_model_list: whether the response to GET /v1/models has only the names of the models, as
         in KServe.
       otlp_endpoint: the URL of an OTLP/gRPC receiver, to which the spans of traces are exported;
@@ -70,8 +71,8 @@ class Settings:
       enable_model_control: whether clients of the Open Inference Protocol may load and unload
         models.
       enable_console: whether the REST port shows a web page for operators at its root path.
-      show_warm_up_requests: whether the example requests that the server shows to users are taken
-        from a version's warm-up requests, which may be private, instead of generated values.
+      show_warm_up_requests: whether the server shows users a version's warm-up requests as example
+        requests, although they can be private. If False, it shows examples with generated values.
       allow_links: whether symbolic links may point to files outside of a model's base path.
       model_signature_policy: "off", or "require" to load only models with a valid cryptographic
         signature.

@@ -44,7 +44,7 @@ def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None 
       text: the text form of the message.
       empty: an empty message of the expected type, which is filled.
       path: the file of the text, for error messages.
-      pool: the descriptor pool of the messages that a field of type Any may hold; None for
+      pool: the descriptor pool of the messages that a field of type Any can hold; None for
         protobuf's default pool.
 
     Raises:

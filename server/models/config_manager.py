@@ -89,10 +89,11 @@ class ModelConfigManager:
     def start(self, config: ModelServerConfig, *, is_polled: bool = True) -> None:
         """Apply the first configuration, and wait until the models can be served.
 
-        The method waits until at least one model is available, and each other model is available,
-        has failed to load, or has no version in its base path. If no model has a version, the
-        method waits for the first version, as TensorFlow Serving does. A model that has failed to
-        load is loaded again when its files have changed; until then its status has the error.
+        The method waits until at least one model is available and no other model is still loading:
+        each is available, has failed to load, or has no version in its base path. If no model has a
+        version, the method waits for the first version, as TensorFlow Serving does. A model that
+        has failed to load is loaded again when its files have changed; until then its status has
+        the error.
 
         Args:
           config: the first configuration.
@@ -156,7 +157,7 @@ class ModelConfigManager:
           VersionNotFound: a model has no version in its base path, and `versions_required` applies.
           ModelsNotAvailable: new models have failed to load; all other models are served.
         """
-        # Check the versions without holding the lock: the check may wait for remote storage, and
+        # Check the versions without holding the lock: the check can wait for remote storage, and
         # another reload must be able to start in the meantime.
         self._check_versions(config.models)
         with self._reload_lock:
@@ -170,7 +171,7 @@ class ModelConfigManager:
             self._apply(config)
         if not wait:
             return
-        # Wait for the models without holding the lock: a load may be retried for minutes, and
+        # Wait for the models without holding the lock: a load can be retried for minutes, and
         # another reload must be able to start in the meantime.
         self._source.wait_for_listings(new)
         self._manager.wait(lambda: all(map(self._is_done_loading, new)))
@@ -309,7 +310,7 @@ class ModelConfigManager:
             if model.versions_required
             or (model.versions_required is None and self._versions_required)
         ]
-        # List all base paths in parallel, because each may be in storage that does not answer.
+        # List all base paths in parallel, because each can be in storage that does not answer.
         with ThreadPoolExecutor(max(1, len(required))) as executor:
             for model, error in zip(
                 required, executor.map(self._find_error, required), strict=True
@@ -331,7 +332,7 @@ class ModelConfigManager:
         return None
 
     def _has_started(self, is_polled: bool = True) -> bool:
-        """Return whether `start` can stop waiting: no further model will become available soon.
+        """Return whether the condition holds for which `start` waits.
 
         `is_polled` is the argument of `start`.
         """
@@ -350,7 +351,7 @@ class ModelConfigManager:
         return self._manager.is_converged(name) or self._manager.has_failed_download(name)
 
     def _models_waited_for(self) -> list[str]:
-        """Return the names of the models that have no version now but may get one later.
+        """Return the names of the models that have no version now but can get one later.
 
         Models in a file system that the server cannot read are not included.
         """

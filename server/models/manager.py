@@ -122,8 +122,8 @@ class Manager:
           make_runner: takes a model, its directory and the name of its version, and returns the
             runner of its requests: the model itself, or a batching runner.
           warm_up: runs warm-up requests on a model; None for no warm-up.
-          find_load: takes a model's name, and returns the function that loads its versions instead
-            of `load`; None to use `load` for all models.
+          find_load: takes a model's name, and returns the function that loads its versions. This
+            function replaces `load`. None to use `load` for all models.
           retries: how often and at which interval a failed load is retried.
           load_threads: the largest number of versions that load at the same time; 0 for the
             default.
@@ -164,9 +164,9 @@ class Manager:
         """Set the versions that should be loaded, and start to load and unload versions.
 
         The method does not wait for the loads. If a version fails to load, its status has the
-        error. Such a version is loaded again when its files or its directory have changed, or when
-        one call omits the version and a later call names it again. While no aspired version is
-        available, the old versions stay loaded.
+        error. Such a version is loaded again when its files or its directory have changed. It is
+        also loaded again when one call omits it and a later call names it again. While no aspired
+        version is available, the old versions stay loaded.
 
         Args:
           name: the name of the model.
@@ -573,7 +573,7 @@ class Manager:
             for servable in servables:
                 if (version is None or version == servable.version) and servable.try_acquire():
                     return servable
-            # A version may have become available after its `try_acquire` was called. So try again
+            # A version can become available just after its `try_acquire` has failed. So try again
             # if the list of servables has changed, or if a version is available now.
             if servables is self._servables.get(name, ()) and not self.is_available(name, version):
                 break

@@ -62,7 +62,7 @@ class RemoteRepository:
 
 
 def repository_of(model: ModelConfig, models: RemoteModels | None) -> Repository | RemoteRepository:
-    """Return the repository of a model, which is remote or local like the model's base path.
+    """Return a RemoteRepository for a model with a remote base path, else a Repository.
 
     Args:
       model: the configuration of the model.

@@ -12,8 +12,8 @@ from tpuserve.errors import Code, ModelLoadError, TpuserveError
 MakeRunner: TypeAlias = Callable[[Model, Path, str], InferenceRunner]
 WarmUpModel: TypeAlias = Callable[[Model, Path], None]
 
-# The codes of errors that every load of the same files would raise again, so that a load is not
-# retried. Errors with other codes may be transient.
+# The codes of errors that every load of the same files would raise again. A load is not retried
+# after such an error. Errors with other codes can be transient.
 _PERMANENT = frozenset(
     {
         Code.INVALID_ARGUMENT,
@@ -52,8 +52,8 @@ class ServableLoader:
       make_runner: takes a model, the directory of its version and the name of the version. It
         returns the runner of the model's requests: the model itself, or a batching runner.
       warm_up: runs warm-up requests on the model; None for no warm-up.
-      find_load: takes a model's name, and returns the function that loads its versions instead of
-        `load`; None to use `load` for all models.
+      find_load: takes a model's name, and returns the function that loads its versions. This
+        function replaces `load`. None to use `load` for all models.
     """
 
     load: Load
@@ -97,7 +97,7 @@ class ServableLoader:
 
 
 def is_retriable(error: TpuserveError) -> bool:
-    """Return whether loading the same files again may succeed, after an error of the first load."""
+    """Return whether a load that has failed with this error can succeed with the same files."""
     return error.code not in _PERMANENT
 
 

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 else:
     _TextHandler = logging.StreamHandler
 
-# Held by the thread that writes a log line. The lock is reentrant, because a signal handler may
-# write a log line while the main thread, which it interrupts, is writing one.
+# Held by the thread that writes a log line. The lock is reentrant, because a signal handler can
+# interrupt the main thread while this thread writes a log line, and then write a line itself.
 _LOCK = threading.RLock()
 
 
 class SharedStreamHandler(_TextHandler):
     """Writes log lines to a stream to which other processes write too, such as a common stderr.
 
-    Only up to 4096 bytes are written to a pipe atomically. Without a lock, a line of another
-    process could come between the parts of a longer line, such as a line of the access log with a
-    URL path of 60 KB.
+    A write to a pipe is atomic only up to 4096 bytes. A line of the access log can be longer,
+    because it contains a URL path. Without a lock, a line of another process could appear in the
+    middle of such a line.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -35,8 +35,8 @@ class SharedStreamHandler(_TextHandler):
 class LineFormatter(logging.Formatter):
     """Writes the message of a record as one line, with escapes for the control characters in it.
 
-    Messages may quote texts from clients or storage, whose line breaks could fake lines of the log.
-    The line breaks of a traceback are kept.
+    Messages can quote texts from clients or storage. Without the escapes, line breaks in such a
+    text could fake log lines. The line breaks of a traceback are kept.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -53,7 +53,7 @@ _ESCAPES = {
 
 @contextlib.contextmanager
 def _hold_lock(stream: TextIO) -> Iterator[None]:
-    """Hold a lock on the file of a stream, so that other processes wait to write to it.
+    """Hold a lock on the file of a stream, so that other processes do not write to it.
 
     The operating system releases the lock if the process ends.
     """

@@ -23,13 +23,13 @@ class StopSignals:
 
     def __init__(self) -> None:
         """Create an object, which handles no signals before `install` is called."""
-        # The reasons to stop. A signal handler puts reasons into this queue, and may interrupt a
+        # The reasons to stop. A signal handler puts reasons into this queue, and can interrupt a
         # thread that is using it. So the queue is a SimpleQueue, whose put is reentrant.
         self._reasons: SimpleQueue[str] = SimpleQueue()
         # The main thread waits for a byte from this socket pair, and not for an item in the queue.
-        # If it waited for the queue and the kernel delivered a signal to another thread, the main
-        # thread would not wake up to run the signal handler. But whichever thread gets the signal,
-        # Python writes a byte to the wake-up file descriptor.
+        # A signal that the kernel delivers to another thread does not end a wait for the queue, so
+        # the main thread would not run the signal handler. But whichever thread gets the signal,
+        # Python writes a byte to the wake-up file descriptor, which is one end of the socket pair.
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
         self._wakeup_writer.setblocking(False)
         self._is_serving = False

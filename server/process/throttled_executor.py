@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 # time of a request's thread that runs on the same processor.
 _NICE = 10
 # The largest share of the time of all processors that background work may use. Each function is
-# followed by a pause, because a low priority alone does not prevent the work from running on the
+# followed by a pause, because a low priority alone is not enough: the work could still run on the
 # processor on which a request is about to continue.
 _PROCESSOR_SHARE = 1 / 8
 # The longest pause after a function, in seconds. Without this limit, a function that takes seconds

@@ -42,7 +42,7 @@ class VersionDownload:
           version: the files of the version, from a listing.
           is_cancelled: returns whether the download must stop; called whenever bytes arrive.
           max_bytes: the largest size of the version, in bytes; 0 for no limit. It is checked during
-            the download, because a listing may not have the sizes of the files.
+            the download, because some listings do not have the sizes of the files.
           clock: returns seconds, as `time.monotonic` does.
         """
         self._max_bytes = max_bytes
@@ -105,7 +105,7 @@ class VersionDownload:
                 file.url, str(target), callback=Callback(hooks={"progress": note_progress})
             )
             if file.size == 0:
-                # Create the file: some fsspec file systems do not do so if the file is empty.
+                # Create the file, because some fsspec file systems do not create an empty file.
                 target.touch()
             size = target.stat().st_size
         self._note_progress(file.path, size)

@@ -98,13 +98,13 @@ def open_file_system(uri: str) -> Any:
         # bucket. The requests take minutes if this API does not exist, as in emulators of storage.
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         if os.environ.get(_GOOGLE_FILE):
-            # Use only the credentials in the file that GOOGLE_APPLICATION_CREDENTIALS names. If
-            # these do not work, gcsfs by default tries others, and at last none, so that its error
-            # would not be about this file.
+            # Use only the credentials in the file that GOOGLE_APPLICATION_CREDENTIALS names. By
+            # default, gcsfs tries other credentials after these, and at last none, and its error
+            # is then not about this file.
             options["token"] = "google_default"
     elif scheme == "hf":
         # Create a new file system object for each call. An object from fsspec's cache of file
-        # systems would answer from its own cache of listings, which may be out of date.
+        # systems would answer from its own cache of listings, which can be out of date.
         options["skip_instance_cache"] = True
         # Read HF_ENDPOINT here, because huggingface_hub reads it only when it is imported.
         options["endpoint"] = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None

@@ -169,7 +169,7 @@ class RemoteDirectory:
             yield path.rstrip("/").rpartition("/")[2], info["type"] == "directory", path
 
     def _linked_entries(self, uri: str) -> Iterator[tuple[str, bool, str]]:
-        # Append a slash, without which a web server may not send the directory's listing page.
+        # Append a slash: without it, some web servers do not send the directory's listing page.
         address = uri + "/"
         with translated_errors(uri):
             page = self._call("cat_file", address).decode("utf-8", "replace")

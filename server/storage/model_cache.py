@@ -119,7 +119,7 @@ class ModelCache:
             _write_size(partial, _size_of(partial / directory.name))
             with self._hold_lock():
                 os.rename(partial, entry)
-                # Changing the exclusive lock to a shared one may release the lock for a moment. No
+                # Changing the exclusive lock to a shared one can release the lock for a moment. No
                 # other process can acquire it then, because this would need the lock of the whole
                 # cache, which this process holds.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -130,7 +130,7 @@ class ModelCache:
         return Lease(entry, descriptor)
 
     def _begin(self, partial: Path, name: str, size: int) -> None:
-        # Remove the files of an earlier download, which a killed server may have left.
+        # Remove the files of an earlier download, which a killed server can have left.
         shutil.rmtree(partial / name, ignore_errors=True)
         _write_size(partial, size)
         self._make_room(partial, size)
@@ -178,7 +178,7 @@ class ModelCache:
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
-        """Hold the lock of the whole cache, which excludes other processes, in a `with` body."""
+        """Hold the lock of the whole cache while a `with` body runs; other processes wait."""
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._root / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)

@@ -11,8 +11,8 @@ from server.storage.model_cache import Lease, ModelCache
 from server.storage.remote_version import RemoteVersion
 from tpuserve.errors import DamagedDownload
 
-# The number of different listings of a version's files that are kept: the latest, and some earlier
-# ones, because the manager may still request a download of the files in them.
+# The number of different listings of a version's files that are kept. Earlier listings than the
+# latest are kept too, because the manager can still request a download of the files in them.
 _KEPT_CONTENTS = 4
 
 logger = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ class RemoteModels:
     ) -> dict[int, Path]:
         """List the files of versions, and return the directory of each version in the cache.
 
-        The contents of the files determine the directory: if the files of a version change, it gets
-        another directory.
+        The contents of the files determine the directory: if the files of a version change, the
+        version gets another directory.
 
         Args:
           remote: the base path in remote storage.
@@ -67,7 +67,7 @@ class RemoteModels:
     def _forget_old(self, version: RemoteVersion) -> None:
         """Forget all but the latest `_KEPT_CONTENTS` different listings of a version's files.
 
-        Otherwise the memory could grow without limit, because a web server may send another ETag at
+        Otherwise the memory could grow without limit, because a web server can send another ETag at
         each listing.
         """
         known = [

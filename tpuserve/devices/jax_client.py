@@ -39,11 +39,12 @@ _HEARTBEAT_TIMEOUT_SECS = 600
 _DISTRIBUTED_OPTIONS = {
     # Turn off jax's preemption service, which would replace the program's handler of SIGTERM.
     "jax_enable_preemption_service": False,
-    # Let a failed process end without waiting for the other processes, which may themselves wait
+    # Let a failed process end without waiting for the other processes, which can themselves wait
     # for the failed process.
     "jax_enable_recoverability": True,
 }
-# The tested versions of jax, (major, minor): from the first of these versions to below the second.
+# The range of jax versions that were tested, each as (major, minor): the lowest tested version, and
+# the version from which on jax is refused.
 _LOWEST, _TOO_NEW = (0, 8), (0, 11)
 
 

@@ -27,7 +27,8 @@ class GradientCapture:
     def __init__(self) -> None:
         """Create the anchor variable in the default graph.
 
-        If this is the graph of a function, such as a loop's body, create it in the outermost graph.
+        If the default graph is that of a function, such as a loop's body, the variable is created
+        in the outermost graph instead.
         """
         with tf.init_scope():
             self._anchor = tf.compat.v1.Variable(
@@ -40,7 +41,9 @@ class GradientCapture:
         self._gradients: dict[str, Any] = {}
 
     def watch(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Return copies of tensors whose gradients are recorded; the model must use the copies.
+        """Return a copy of each tensor; the gradients of the copies are recorded.
+
+        The model must use the copies in place of the tensors.
 
         Args:
           tensors: name → tensor. `gradients` returns the gradients under the same names.

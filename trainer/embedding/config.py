@@ -333,7 +333,7 @@ def configs_from_columns(
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
     """Return the tables and the features that feature columns describe, each by name.
 
-    The name of a table is "tbl_" and the result of the column's get_embedding_var_name().
+    The name of a table is "tbl_", followed by the result of the column's get_embedding_var_name().
 
     Raises:
       InvalidSetting: a feature has two columns.

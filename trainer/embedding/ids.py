@@ -349,8 +349,8 @@ def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
     Args:
       sparse: a SparseTensor [batch size, any].
       size: the number of columns of the result. Values keep their columns, and values in further
-        columns are dropped. If None, the values of each row move to the first columns, and the
-        number of columns is the largest number of values in a row, rounded up to a power of two.
+        columns are dropped. If None, the values of each row move to the first columns. The number
+        of columns is then the largest number of values in a row, rounded up to a power of two.
       filler: the value of the elements that the SparseTensor does not have.
     """
     values = _to_int32(sparse.values) if sparse.dtype.is_integer else sparse.values
@@ -377,7 +377,7 @@ def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
 def _sequence_lengths(feature: Any, limit: int) -> Any:
     """Return the lengths of the sequences in a feature, int32 [batch size].
 
-    The length of a sequence is 1 + the index of its last column with an id.
+    The length of a sequence is one more than the index of the last column that has an id.
 
     Args:
       feature: the ids, as input_fn returns them.
@@ -405,7 +405,7 @@ def _check_vocabulary(ids: Any, name: str, table: Table) -> Any:
 
 def _to_int32(ids: Any) -> Any:
     # Convert ids that do not fit into 32 bits to the largest int32, which is too large for every
-    # table. So the check of the vocabulary reports them.
+    # table. So the check of ids against the vocabulary size reports them.
     return (
         tf.cast(tf.clip_by_value(ids, _NO_ID, 2**31 - 1), tf.int32)
         if (ids.dtype == tf.int64)

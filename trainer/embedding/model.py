@@ -22,8 +22,8 @@ class EmbeddingModel:
     too, so that the same optimizers train the tables.
 
     In an export, tf.nn.embedding_lookup_sparse looks ids up. If `table_to_config_dict` describes
-    the tables, this happens before model_fn. If feature columns describe them, model_fn receives
-    ids, and its feature columns look them up.
+    the tables, this happens before model_fn is called. If feature columns describe the tables,
+    model_fn receives ids, and the feature columns look them up.
     """
 
     def __init__(self, spec: EmbeddingConfigSpec) -> None:
@@ -130,7 +130,7 @@ def _call_with_activations(
     # variables in each.
     capture = GradientCapture()
     watched = capture.watch(activations)
-    # Read the global step, on which learning rates may depend, before train_op changes it. In a
+    # Read the global step, on which learning rates can depend, before train_op changes it. In a
     # step on a TPU, no control dependency is needed, because reads of variables come before writes.
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step().read_value())
     with tf.control_dependencies([] if on_tpu else [step]):

@@ -177,7 +177,7 @@ class TableStep:
         places = tf.where(is_owned, self._local_row(collected.ids), -1)
         sums = tf.math.unsorted_segment_sum(collected.gradients, places, tf.size(ids))
         old = [self._gather(handle, ids) for handle in (self.handle, *slots)]
-        # `ids` may repeat a row. Writing it several times is correct, because the values are equal.
+        # `ids` can repeat a row. Writing it several times is correct, because the values are equal.
         gradients = tf.gather(sums, self._local_row(ids))
         rows, new_slots = optimizer.step(old[0], old[1:], gradients, rate)
         return [
@@ -263,13 +263,13 @@ def mark(operation: Any, sharding: RowSharding) -> None:
 
 
 class _Occurrences:
-    """The gradients of a batch, grouped by id, so that an optimizer can apply those of an id.
+    """The gradients of a batch, grouped by the id of the table row that they belong to.
 
-    The ids are sorted. The occurrences of an id form a segment.
+    The ids of the batch are sorted. All occurrences of the same id form a segment.
 
     Attributes:
       ids: the id of each segment, int32 [n]. n is the number of ids of the batch, with repetitions.
-        There may be fewer segments: the further elements are negative, like the id of padding.
+        If there are fewer than n segments, the elements after the last segment are negative.
       most: the largest number of occurrences of one id, int32 [].
     """
 

@@ -141,8 +141,8 @@ class StepTables:
         if step.sharding is not None:
             mark(variable.handle.op, step.sharding)
         graph = tf.compat.v1.get_default_graph()
-        # Capture the handle if the step is built in the graph of a function, because the ops of a
-        # function can use a tensor of the outer graph only as a captured argument.
+        # If the step is built in the graph of a function, capture the handle. The ops of a function
+        # can use a tensor of the outer graph only as a captured argument.
         handle = graph.capture(variable.handle) if hasattr(graph, "capture") else variable.handle
         placeholder = self._pending.pop(table.name, None)
         for operation in [] if placeholder is None else placeholder.consumers():

@@ -32,14 +32,14 @@ class CompiledStep:
     numbers when it starts or stops using XLA.
 
     Attributes:
-      uses_xla: bool [], a placeholder: whether the XLA part runs in XLA; False by default.
-      xla_steps: int32 [], a placeholder: only the first `xla_steps` steps of a session.run may use
-        XLA; by default all steps may.
-      unknown_sizes: int32 [n]: the sizes of the dimensions of the XLA part's inputs in the last
-        step. Inputs with a static shape are left out, so n is 0 if all have such a shape.
-      compiled_sizes: int32 [n], a placeholder: the value of `unknown_sizes` for which XLA may
-        compile the XLA part. A step with other sizes runs in TensorFlow's kernels, because each
-        compilation takes seconds.
+      uses_xla: a bool placeholder [], False by default. With True, the XLA part runs in XLA.
+      xla_steps: an int32 placeholder []. At most the first `xla_steps` steps of a session.run use
+        XLA; by default there is no such limit.
+      unknown_sizes: the sizes of the dimensions of the XLA part's inputs in the last step, int32
+        [n]. Inputs with a static shape are left out, so n is 0 if all have such a shape.
+      compiled_sizes: an int32 placeholder [n], the value of `unknown_sizes` for which XLA compiles
+        the XLA part. A step with other sizes runs in TensorFlow's kernels, because each compilation
+        takes seconds.
     """
 
     def __init__(self, step: step_partition.Operations, line_of: LineOf) -> None:
@@ -95,9 +95,9 @@ class CompiledStep:
     def shares_ops(self) -> bool:
         """Whether one loop runs all steps and decides in each step whether to use XLA.
 
-        One loop is needed if the step draws random numbers, or if the part that XLA may compile has
-        inputs of unknown sizes. Otherwise there are two loops, one for the steps in XLA and one for
-        the steps in TensorFlow's kernels, which costs less time per step.
+        One loop is needed if the step draws random numbers, or if the XLA part has inputs of
+        unknown sizes. Otherwise there are two loops, one for the steps in XLA and one for the steps
+        in TensorFlow's kernels. With two loops, a step takes less time.
         """
         return self.num_unknown_sizes > 0 or any(
             step_partition.draws_random_numbers(operation)
@@ -111,7 +111,7 @@ class CompiledStep:
         return HeldVariables.can_hold([variable for part in parts for variable in part.values()])
 
     def find_variables(self) -> list[Any]:
-        """Return the handles of the variables that the ops for XLA read or change."""
+        """Return the handles of the variables that the XLA part reads or changes."""
         handles = {
             tensor.op.name: tensor
             for tensor in outside_inputs(self._parts.compiled)
@@ -123,9 +123,9 @@ class CompiledStep:
         """Build the ops of one step in the default graph, which is the body of a loop.
 
         Args:
-          number: int32 []: the number of the step in its run, from 0.
-          can_choose: whether the step decides at run time, by `uses_xla`, `xla_steps` and
-            `compiled_sizes`, whether XLA runs the ops for XLA. If False, XLA always runs them.
+          number: the number of the step in its session.run, from 0, int32 [].
+          can_choose: whether the placeholders `uses_xla`, `xla_steps` and `compiled_sizes` decide
+            at run time whether the XLA part runs in XLA. If False, it always runs in XLA.
 
         Returns:
           An operation whose completion ends the step.
@@ -181,7 +181,7 @@ class CompiledStep:
         return tf.group(done, *last)
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Translate the ops for XLA to StableHLO, in order to check that XLA can compile them.
+        """Translate the XLA part to StableHLO, in order to check that XLA can compile it.
 
         Args:
           sizes: the value of `unknown_sizes`.

@@ -15,8 +15,8 @@ from trainer.execution.graceful_shutdown import GracefulShutdownHook
 from trainer.execution.iterations_per_loop import IterationPlan
 from trainer.hosts.group import current_group
 
-# The maximum number of times that the hosts look for the newest checkpoint until all of them find
-# the same one, and the time between two attempts in seconds.
+# The hosts look for the newest checkpoint until all of them find the same one. These are the
+# maximum number of attempts, and the time between two attempts in seconds.
 _ATTEMPTS, _RETRY_SECS = 10, 1.0
 
 
@@ -61,7 +61,7 @@ def stop_together(name: str, shutdown: GracefulShutdownHook | None) -> list[Any]
 class FirstHostIterations:
     """An IterationPlan by which all hosts make the number of steps that host 0 has planned.
 
-    If each host followed a plan of its own, the numbers could differ, because a plan may depend on
+    If each host followed a plan of its own, the numbers could differ, because a plan can depend on
     the durations of earlier runs.
     """
 
@@ -89,7 +89,7 @@ def agree_on_plan(plan: IterationPlan) -> IterationPlan:
 def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str | None:
     """Find a checkpoint, and check that all hosts have found the same one.
 
-    A host may see a new checkpoint later than host 0, which has saved it: network file systems
+    A host can see a new checkpoint later than host 0, which has saved it: network file systems
     cache directories for some seconds. So the hosts look several times.
 
     Args:
@@ -107,7 +107,7 @@ def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str 
     if hosts.size == 1:
         return checkpoint
     for _ in range(_ATTEMPTS):
-        # Compare only the names of the checkpoints. Their paths may differ, because the hosts may
+        # Compare only the names of the checkpoints. Their paths can differ, because the hosts can
         # have mounted the same directory at different places.
         name = os.path.basename(checkpoint) if checkpoint is not None else None
         checkpoints = hosts.gather("the checkpoint to start from", [name, model_dir])

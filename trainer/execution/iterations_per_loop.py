@@ -5,8 +5,8 @@ from typing import Protocol
 
 from trainer.config.run_config import TPUConfig
 
-# Stands for no limit on the number of steps of a `session.run`. The loop in the graph needs a
-# number in any case: this is the largest int32, the dtype in which the loop counts.
+# Stands for no limit on the number of steps of a `session.run`. The loop in the graph always
+# needs a number, and this is the largest int32, the dtype in which the loop counts.
 UNBOUNDED = 2**31 - 1
 
 _NUM_TIMED_RUNS = 20

@@ -31,7 +31,10 @@ def _message_to_string(message: Any, *, float_format: str = "") -> str:
 
 @cache
 def _is_str_parsable() -> bool:
-    """Return whether `str` formats a GraphDef with unusual values as `text_format` can parse it."""
+    """Return whether `text_format` can parse the text that `str` makes of a GraphDef.
+
+    The GraphDef has unusual values, such as infinity.
+    """
     graph = GraphDef()
     node = graph.node.add(name="é'\"\n", input=["^a"])
     node.attr["bytes"].s = bytes(range(256))

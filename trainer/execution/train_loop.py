@@ -35,7 +35,7 @@ class TrainLoop:
     A run is one `session.run` of the op.
 
     Attributes:
-      iterations: int32 placeholder []: the number of steps of a run; 1 if it is not fed.
+      iterations: an int32 placeholder [], the number of steps of a run; 1 if it is not fed.
       train_op: the op that makes the steps.
       loss: the loss of the last step, a scalar.
       step: the value of the global step after the last step.
@@ -66,16 +66,16 @@ def build_train_loop(
     """Build the op that repeats a training step, which is already in the default graph.
 
     A step that reads a placeholder, or that keeps state outside resource variables, cannot be
-    copied. Such a step runs only once in each `session.run`. If iterations_per_loop is greater
-    than 1, a warning is logged.
+    copied. Such a step runs only once in each `session.run`, and if iterations_per_loop is greater
+    than 1, a warning says so.
 
     Args:
       train_op: the op or tensor that makes one step.
       loss: the step's loss, a scalar.
       global_step: the variable that counts steps.
       iterations_per_loop: the largest number of steps of one run.
-      compile_step: RunConfig.compile_step: True if XLA must compile a part of the step, "auto" if
-        XLA may compile it, False if not.
+      compile_step: the value of RunConfig.compile_step. With True, XLA must compile a part of the
+        step; with "auto", it may; with False, it does not.
       line_of: takes "node@function", the name of a node and of the function that contains the node;
         returns the line of user code that created the node. For error messages.
 
@@ -125,7 +125,7 @@ def _run_compiled(compiled: CompiledStep, step: dict[str, Any], last: Any, count
       compiled: the step of which XLA may compile a part.
       step: the original operations of the step, by name.
       last: the operation whose completion ends the step.
-      count: int32 []: the number of steps.
+      count: the number of steps, int32 [].
     """
     if compiled.shares_ops:
         return repeat(partial(compiled.build_step, can_choose=True), count, "earlier_steps")
@@ -160,7 +160,7 @@ def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
     Args:
       step: the operations of one step, by name.
       last: the operation whose completion ends the step.
-      count: int32 []: the number of steps.
+      count: the number of steps, int32 [].
     """
     copier = StepCopier()
 
@@ -177,7 +177,7 @@ def repeat(run_step: Callable[[Any], Any], count: Any, name: str) -> Any:
     Args:
       run_step: takes the number of a step, int32 [], and builds the ops of the step in the default
         graph; returns an operation whose completion ends the step.
-      count: int32 []: the number of steps.
+      count: the number of steps, int32 [].
       name: the name of the loop.
     """
 
@@ -205,9 +205,10 @@ def _roots(step: dict[str, Any]) -> list[Any]:
                 tensor.op.name not in step or tensor.op.type == "Const"
                 for tensor in operation.inputs
             )
-            # Include every operation that takes a resource, even if its other inputs wait already.
-            # An example is a call of a function that reads a variable: TensorFlow may inline the
-            # function, and then reads the variable before the other inputs are available.
+            # Include every operation that takes a resource, even if its other inputs already wait
+            # for the earlier steps. An example is a call of a function that reads a variable:
+            # TensorFlow can inline the function, and then reads the variable before the other
+            # inputs are available.
             or any(tensor.dtype == tf.resource for tensor in operation.inputs)
         )
         and not _is_inside_while(operation)
@@ -217,10 +218,11 @@ def _roots(step: dict[str, Any]) -> list[Any]:
 def _reads(operations: Iterable[Any]) -> list[Any]:
     """Return the operations outside of the training step that read a resource.
 
-    An example is the summary of a variable. A session.run may execute several training steps, and
-    these operations once. `build_train_loop` makes the operations wait until all steps but the last
-    have ended, because otherwise they could read a value from before the steps. A session.run that
-    does not feed `iterations`, such as the initialisation, executes no steps, so nothing waits.
+    An example is the summary of a variable. A session.run executes these operations once, but
+    can execute several training steps. `build_train_loop` makes the operations wait until all steps
+    but the last have ended, because otherwise they could read a value from before the steps. A
+    session.run that does not feed `iterations`, such as the initialisation of variables, makes no
+    earlier steps, so the operations do not wait.
 
     Args:
       operations: the operations outside of the step.

@@ -1,6 +1,6 @@
 """Converts compiled Keras models to TPUEstimators.
 
-The models may be of Keras 3 or of tf_keras, which is Keras 2.
+The models are of Keras 3 or of tf_keras, which is Keras 2.
 """
 
 from trainer.keras.conversion import model_to_tpu_estimator as model_to_tpu_estimator

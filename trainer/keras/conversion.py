@@ -9,7 +9,7 @@ replicas' gradients. On a TPU the training differs from model.fit in these point
 - Random layers draw other numbers.
 - Gradients of embeddings are dense. In model.fit they are sparse, and some optimizers, such as Adam
   of Keras 3, treat sparse gradients differently.
-- A loss may divide by a number that differs between replicas, such as the number of unmasked
+- A loss can divide by a number that differs between replicas, such as the number of unmasked
   examples. Then the estimator's loss is the mean of the replicas' losses, and not exactly the loss
   of the global batch.
 """

@@ -238,9 +238,9 @@ def _user_losses(model: Any) -> Any:
 def _complete_optimizer(optimizer: Any, variables: Sequence[Any], path: str) -> Any:
     """Return an optimizer with slot variables for all trainable variables of a loaded model.
 
-    When Keras loads an .h5 file, it may create slot variables only for variables of the model
-    itself, and none for those of its layers. In this case the result is a new optimizer with the
-    values of the file. Otherwise it is the optimizer that was passed.
+    When Keras loads an .h5 file, it sometimes creates slot variables only for variables of the
+    model itself, and none for the variables of its layers. In this case the result is a new
+    optimizer with the values of the file. Otherwise it is the optimizer that was passed.
 
     Args:
       optimizer: the optimizer of a model that was loaded from a file.
@@ -286,7 +286,7 @@ def _sum_activity_losses_over_batch(layers: Iterable[Any]) -> Iterator[None]:
     replicas, which the training step computes, is the sum over the global batch.
 
     Args:
-      layers: the layers that may have an activity regularizer.
+      layers: the layers whose activity regularizers, if any, are scaled.
     """
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     with contextlib.ExitStack() as stack:
@@ -303,7 +303,7 @@ def _multiply_regularizer(regularizer: Any, factor: int) -> Any:
 
 
 def _make_next_seed(generator: Any) -> Any:
-    """Return a replacement for SeedGenerator.next that returns a different seed on each replica.
+    """Return a function that replaces SeedGenerator.next; its seeds differ between the replicas.
 
     Args:
       generator: the keras.random.SeedGenerator.
@@ -338,7 +338,7 @@ def _find_functional(model: Any) -> Any:
 
 
 def _get_input_name(tensor: Any) -> str:
-    """Return the name of the input layer whose output a KerasTensor is."""
+    """Return the name of the input layer that has produced a KerasTensor."""
     return str(get_private_attribute(tensor, "_keras_history").operation.name)
 
 

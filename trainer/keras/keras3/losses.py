@@ -19,7 +19,7 @@ class _CompileLossWithoutMetrics(CompileLoss):
 
     @property
     def metrics(self) -> list[Any]:
-        """Return None in place of the metric of each loss: CompileLoss needs one item per loss."""
+        """Return a list with None for each loss: CompileLoss needs one item per loss."""
         return [None] * len(self._flat_losses or [None])
 
 

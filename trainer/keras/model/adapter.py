@@ -95,8 +95,8 @@ class KerasAdapter(Protocol):
           y: the labels.
           y_pred: the outputs for x.
           weights: sample weights, or None.
-          replicas: the number of replicas. The mean of the replicas' losses must be the loss of the
-            global batch, so a loss that is a sum over examples is multiplied by this number.
+          replicas: the number of replicas. A loss that is a sum over examples is multiplied by this
+            number, so that the mean of the replicas' losses is the loss of the global batch.
 
         Returns:
           A scalar tensor; None if the model has no loss.

@@ -54,7 +54,7 @@ def _original_error(error: BaseException) -> BaseException:
 
 
 def _first_sentence(error: BaseException) -> str:
-    """Return the first line of an error's message that describes the problem, with a period."""
+    """Return the first line of an error's message that describes the problem, as a sentence."""
     text = _COLOUR_CODE.sub("", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Skip the line with which Keras's message starts: it names the layer and not the problem.

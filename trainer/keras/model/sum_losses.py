@@ -19,7 +19,7 @@ def make_sum_scaler(loss_class: Any, replicas: int) -> Callable[[Any], Any]:
     """
 
     class SumOverBatchLoss(loss_class):
-        """The loss `loss`, times the number of replicas."""
+        """Multiplies the result of another loss, `loss`, by the number of replicas."""
 
         def __init__(self, loss: Any) -> None:
             super().__init__(name=loss.name, reduction=loss.reduction)

@@ -23,7 +23,7 @@ def is_graph_model(model: Any) -> bool:
 
     Its variables then live in the session of a graph.
     """
-    # Check an attribute of the model, and not the base classes of its class: tf_keras may have
+    # Check an attribute of the model, and not the base classes of its class: tf_keras can have
     # changed the base classes since the model was built.
     return "_originally_built_as_v1" in vars(model)
 
@@ -33,9 +33,9 @@ def use_tf2_engine() -> Iterator[None]:
     """Give tf_keras's layer and model classes their TensorFlow 2 base classes inside a context.
 
     The end of the context restores the previous base classes. If these are of TensorFlow 1, models
-    that were built without eager execution cannot be used inside the context, and models that are
-    built inside the context cannot be used outside. A thread may enter the context again inside the
-    context. Other threads wait until the outermost context ends.
+    that were built without eager execution cannot be used inside the context. Models that are built
+    inside the context then cannot be used outside. A thread that is inside the context can enter it
+    again. Other threads wait until the outermost context ends.
     """
     global _depth
     with _switch_lock:

@@ -84,8 +84,9 @@ def inline_traced_graph(
 ) -> list[Any]:
     """Import a traced function into the default graph.
 
-    Each output depends on all side effects of the function. Each op that uses a variable depends
-    on all arguments. So a step whose input has ended changes no variable.
+    Each output depends on all side effects of the function. If the function has side effects, each
+    op that uses a variable depends on all arguments. So no variable changes if the arguments cannot
+    be computed because the input of the step has ended.
 
     Args:
       func_graph: the result of `trace_function`.

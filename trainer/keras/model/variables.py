@@ -194,7 +194,7 @@ class _LayerNumbers:
 
 
 def _named_objects(adapter: KerasAdapter, model: Any) -> list[Any]:
-    """Return the objects of a model that Keras may have numbered: the layers and the optimizer."""
+    """Return the objects of a model that Keras can have numbered: the layers and the optimizer."""
     with eager_mode():
         return [*adapter.layers(model), *([model.optimizer] if model.optimizer else [])]
 

@@ -31,7 +31,7 @@ def synchronize_moments(replicas: int) -> Iterator[None]:
         return
 
     def all_reduce(reduce_op: Any, value: Any, options: Any = None) -> Any:
-        # TensorFlow's method takes a tf.distribute.ReduceOp, or its name in any case.
+        # TensorFlow's method takes a tf.distribute.ReduceOp, or its name in upper or lower case.
         name = str(getattr(reduce_op, "value", reduce_op)).upper()
         if name not in ("SUM", "MEAN"):
             raise InvalidSetting(

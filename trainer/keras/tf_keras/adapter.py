@@ -38,7 +38,7 @@ class _TfKerasAdapter:
         if isinstance(structure, Mapping):
             return {name: name for name in structure}
         # Return a single name as a string, because a model with one input takes a tensor and not a
-        # list. tf_keras's attribute `input_names` is a list in any case.
+        # list. tf_keras's attribute `input_names` is always a list.
         return names[0] if len(names) == 1 else list(names)
 
     def input_specs(self, model: Any) -> dict[str, Any] | None:

@@ -138,7 +138,7 @@ def _clone_layers(model: Any, label: str) -> Any:
             inputs = [_zeros_like(tensor) for tensor in model.inputs]
             clone(inputs[0] if len(inputs) == 1 else inputs)
     except Exception as error:
-        # Catch all exceptions, because get_config and constructors of the user's layers may raise
+        # Catch all exceptions, because get_config and constructors of the user's layers can raise
         # errors of any type.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise unsupported_option_error("no get_config", f"{label} ({reason})", error) from error
@@ -166,7 +166,7 @@ def _inferred_input(model: Any) -> Any:
 
 
 def _zeros_like(tensor: Any) -> Any:
-    """Return zeros of the shape and dtype of a placeholder, with 1 for unknown dimensions."""
+    """Return zeros with a placeholder's shape and dtype; unknown dimensions have the size 1."""
     return tf.zeros([size or 1 for size in tensor.shape.as_list()], tensor.dtype)
 
 

@@ -44,7 +44,7 @@ def build_compile_args(model: Any) -> dict[str, Any]:
         "metrics": _assign_to_outputs(model, _copy_metrics(metrics)),
         "weighted_metrics": _assign_to_outputs(model, _copy_metrics(weighted_metrics)),
         # With `from_serialized`, compile() does not add the names of the outputs to the names of
-        # the metrics, which contain them already.
+        # the metrics. The names of these metrics contain the names of the outputs already.
         "from_serialized": True,
     }
 

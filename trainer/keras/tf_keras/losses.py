@@ -13,9 +13,10 @@ from trainer.keras_internals import LossesContainer, get_private_attribute
 
 
 class _UnusedMetric:
-    """Replaces the metric that averages the total loss, which an estimator's step must not update.
+    """Replaces the metric that averages the total loss, and does nothing.
 
-    It has only the method that LossesContainer calls.
+    An estimator's step must not update metrics. The class has only the method that LossesContainer
+    calls.
     """
 
     def update_state(self, *arguments: Any, **named: Any) -> None:

@@ -1,4 +1,4 @@
-"""Access to the optimizer of a tf_keras model that is compiled with one of tf.compat.v1.train.
+"""Access to the optimizer of a tf_keras model that uses an optimizer of tf.compat.v1.train.
 
 tf_keras wraps such an optimizer in a TFOptimizer, which is model.optimizer. In this module
 "wrapper" means this TFOptimizer.
@@ -19,8 +19,9 @@ from trainer.tensorflow_internals import (
     tpu_optimizer,
 )
 
-# The ends of the names of those attributes of an optimizer that hold tensors of the graph in which
-# its last step was built. Each step sets these attributes again, so they are no hyperparameters.
+# If the name of an optimizer's attribute has one of these suffixes, the attribute holds a tensor of
+# the graph in which the last step was built. Each step sets such an attribute again, so it is not a
+# hyperparameter.
 _GRAPH_TENSOR_SUFFIXES = ("_t", "_tensor")
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
 # The CrossShardOptimizer classes of tpuserve and of TensorFlow, each with the name of the attribute
@@ -33,7 +34,7 @@ _STATE_ATTRIBUTES = ("_slots", "_non_slot_dict", "_deferred_slot_restorations")
 
 
 def is_tf_optimizer(optimizer: Any) -> bool:
-    """Return whether an optimizer is a TFOptimizer, which wraps one of tf.compat.v1.train."""
+    """Return whether an optimizer is a TFOptimizer: it wraps an optimizer of tf.compat.v1.train."""
     return isinstance(optimizer, TFOptimizer)
 
 
@@ -109,7 +110,7 @@ def create_slots(wrapper: Any, variables: Sequence[Any]) -> None:
 
 
 def apply_step(wrapper: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
-    """Run one step of the optimizer, which also increments the wrapper's count of steps.
+    """Run one step of the optimizer, and increment the wrapper's count of steps.
 
     Args:
       wrapper: the TFOptimizer of a model.
