@@ -48,6 +48,8 @@ class FrontendGroup:
           TpuserveError: a file that the settings name cannot be used.
         """
         self._settings = settings
+        # The end of the grace period, in seconds of time.monotonic. `drain` sets it.
+        self._deadline = 0.0
         self._frontends: list[Frontend] = []
         self._admission = AdmissionController(settings.max_requests_in_flight, settings.peer_limit)
         metrics.watch_in_flight(lambda: self._admission.in_flight)
@@ -155,11 +157,21 @@ class FrontendGroup:
     def drain(self) -> None:
         """Report in readiness checks that the server is stopping, and refuse new requests.
 
-        Connections stay open, so that requests in flight can be answered.
+        Connections stay open, so that requests in flight can be answered. The grace period for
+        these requests begins.
         """
+        self._deadline = time.monotonic() + self._settings.shutdown_grace_seconds
         self._admission.drain()
         for frontend in self._frontends:
             frontend.drain()
+
+    def wait_until_idle(self) -> bool:
+        """After `drain`, wait for the requests in flight, but not longer than the grace period.
+
+        Returns:
+          Whether every request was answered.
+        """
+        return self._admission.wait_until_idle(max(0.0, self._deadline - time.monotonic()))
 
     def stop(self) -> bool:
         """Wait for the requests in flight, and then close the frontends.
@@ -169,12 +181,11 @@ class FrontendGroup:
         Returns:
           Whether every request was answered within the grace period.
         """
-        deadline = time.monotonic() + self._settings.shutdown_grace_seconds
-        is_idle = self._admission.wait_until_idle(self._settings.shutdown_grace_seconds)
+        is_idle = self.wait_until_idle()
         for frontend in self._frontends:
             frontend.stop()
         is_idle = is_idle and all(
-            [base.join_with_deadline(frontend, deadline) for frontend in self._frontends]
+            [base.join_with_deadline(frontend, self._deadline) for frontend in self._frontends]
         )
         self._context.queues.close()
         if self._context.tracing is not None:

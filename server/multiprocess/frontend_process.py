@@ -76,6 +76,10 @@ def run_frontend(
     control.send("listening")
     _follow_supervisor(control, messages, frontends, client, loop_client)
     frontends.drain()
+    frontends.wait_until_idle()
+    control.send("idle")
+    while messages.get().name != "stop":
+        pass
     control.send("stopped", frontends.stop())
     logging.shutdown()
     os._exit(0)
@@ -88,7 +92,7 @@ def _follow_supervisor(
     client: EngineClient,
     loop_client: EventLoopClient,
 ) -> None:
-    """Handle the supervisor's messages until the message "stop".
+    """Handle the supervisor's messages until the message "drain".
 
     Some messages contain a socket that is connected to a new engine process. The frontend process
     then sends its calls over this socket.
@@ -101,7 +105,7 @@ def _follow_supervisor(
       loop_client: sends the calls of the event loop to the engine process.
     """
     is_first = True
-    while (message := messages.get()).name != "stop":
+    while (message := messages.get()).name != "drain":
         if message.name == "activity":
             _report_startup(frontends, message.value)
             continue

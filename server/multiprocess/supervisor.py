@@ -233,12 +233,43 @@ class Supervisor:
                 if place.process is not None:
                     place.process.kill()
             return True
-        grace_seconds = self._settings.shutdown_grace_seconds
-        is_idle = self._stop_processes(self._frontends, None, grace_seconds)
-        return self._stop_processes([self._engine], is_idle, 0) and is_idle
+        deadline = time.monotonic() + self._settings.shutdown_grace_seconds + _EXIT_SECONDS
+        ended: set[SupervisedProcess] = set()
+        self._drain_frontends(deadline, ended)
+        is_idle = self._stop_processes(self._frontends, None, deadline, ended)
+        deadline = time.monotonic() + _EXIT_SECONDS
+        return self._stop_processes([self._engine], is_idle, deadline, ended) and is_idle
+
+    def _drain_frontends(self, deadline: float, ended: set[SupervisedProcess]) -> None:
+        """Let all frontend processes refuse new requests, and wait until no request is in flight.
+
+        A frontend process without requests continues to listen meanwhile. If it closed its socket,
+        new connections that wait in the queue of the socket would be reset.
+
+        Args:
+          deadline: the end of the wait, in seconds of `time.monotonic`.
+          ended: the processes that have ended; processes that end during the wait are added.
+        """
+        running = _processes(self._frontends)
+        for process in running:
+            process.send("drain")
+        idle: set[SupervisedProcess] = set()
+        while not (idle | ended).issuperset(running):
+            event = self._next_event(deadline)
+            if event is None:
+                return
+            process, message = event
+            if message is None:
+                ended.add(process)
+            elif message.name == "idle":
+                idle.add(process)
 
     def _stop_processes(
-        self, places: Sequence[Place], is_idle: bool | None, seconds: float
+        self,
+        places: Sequence[Place],
+        is_idle: bool | None,
+        deadline: float,
+        ended: set[SupervisedProcess],
     ) -> bool:
         """Stop processes, and wait until they have ended.
 
@@ -246,24 +277,21 @@ class Supervisor:
           places: the slots of the processes.
           is_idle: for the engine process, whether no request is in flight, so that the engine may
             unload the models; None for frontend processes.
-          seconds: the longest time for requests in flight, in seconds.
+          deadline: the end of the wait, in seconds of `time.monotonic`. Processes that still run
+            are then killed.
+          ended: the processes that have ended; processes that end during the wait are added.
 
         Returns:
           Whether all processes have reported an orderly stop.
         """
-        running = [place.process for place in places if place.process is not None]
+        running = _processes(places)
         for process in running:
             process.send("stop", is_idle)
-        deadline = time.monotonic() + seconds + _EXIT_SECONDS
         are_closed = {process: False for process in running}
-        ended: set[SupervisedProcess] = set()
         while not ended.issuperset(running):
-            try:
-                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
-            except Empty:
-                break
+            event = self._next_event(deadline)
             if event is None:
-                continue
+                break
             process, message = event
             if message is None:
                 ended.add(process)
@@ -272,6 +300,22 @@ class Supervisor:
         for process in running:
             process.kill()
         return all(are_closed.values())
+
+    def _next_event(
+        self, deadline: float
+    ) -> tuple[SupervisedProcess, ControlMessage | None] | None:
+        """Return the next message or end of a process; None after the deadline."""
+        while True:
+            try:
+                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                return None
+            if event is not None:
+                return event
+
+
+def _processes(places: Sequence[Place]) -> list[SupervisedProcess]:
+    return [place.process for place in places if place.process is not None]
 
 
 def _format_exit(exit_code: int | None) -> str:

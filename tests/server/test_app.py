@@ -181,6 +181,7 @@ class Process:
         arguments = [str(base_path), *map(str, numbers), platform_config_file]
         arguments.append(str(frontend_processes))
         self.url = f"http://{LOOPBACK}:{port}/v1/models/half:predict"
+        self._port = port
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.server.serve_fake", *arguments],
             stdin=subprocess.PIPE,
@@ -215,6 +216,14 @@ class Process:
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
+
+    def count_listeners(self) -> int:
+        """Return the number of sockets that listen on the port of the server."""
+        address, is_listening = f":{self._port:04X}", "0A"
+        sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+        return sum(
+            fields[1].endswith(address) and fields[3] == is_listening for fields in sockets[1:]
+        )
 
     def send(self, *numbers: signal.Signals) -> None:
         for number in numbers:
@@ -287,7 +296,10 @@ def test_new_request_is_refused_while_the_last_one_finishes(
         # The server logs that it stops shortly before it reports that it is not ready.
         while httpx.get(ready).status_code == 200:
             assert not reply.done()
-        assert httpx.get(ready).status_code == 503
+        # Connect so often that each frontend process gets a connection: all of them still listen.
+        for _ in range(200):
+            assert httpx.get(ready).status_code == 503
+        assert process.count_listeners() == max(1, processes_in_front)
         assert httpx.post(process.url, content='{"inputs": 2}').status_code == 503
         process.let_run()
         assert reply.result().json() == {"outputs": 3.0}
