@@ -118,6 +118,8 @@ def _follow_supervisor(
                 loop_client.connect(message.connection)
                 continue
             client.connect(message.connection)
+            # Otherwise a readiness check could fail after the server has reported that it is ready.
+            client.wait_for_state()
             if is_first:
                 frontends.start_grpc()
         except OSError as error:

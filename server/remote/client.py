@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import logging
 import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,6 +25,9 @@ _NO_ENGINE = (
 # The number of threads in which calls are sent again, because their inputs were decoded with an
 # outdated signature.
 _RETRY_THREADS = 4
+# The longest time, in seconds, to wait for the first message of an engine process, which says
+# whether a model is available.
+_STATE_SECONDS = 10.0
 
 
 class EngineClient:
@@ -55,6 +59,8 @@ class EngineClient:
         self._retries = ThreadPoolExecutor(_RETRY_THREADS, "engine-retry")
         self._channel: Channel | None = None
         self._is_available = False
+        # Set once the engine process has said whether a model is available, or has ended.
+        self._has_state = threading.Event()
         self._numbers = itertools.count(1)
         self._calls: dict[int, RemoteCall] = {}
 
@@ -83,8 +89,16 @@ class EngineClient:
         """
         channel = Channel(connection)
         self._is_available = False
+        self._has_state.clear()
         self._channel = channel
         self._reader.add(channel)
+
+    def wait_for_state(self) -> None:
+        """After `connect`, wait until `is_available` has the value that the engine process sends.
+
+        If the engine process ends or sends nothing, the wait ends too.
+        """
+        self._has_state.wait(_STATE_SECONDS)
 
     def start(
         self,
@@ -143,6 +157,7 @@ class EngineClient:
         kind, number = message[:2]
         if kind == protocol.STATE:
             self._is_available = bool(message[3])
+            self._has_state.set()
             self.on_state()
             return
         call = self._calls.pop(number, None)
@@ -165,6 +180,7 @@ class EngineClient:
     def _disconnect(self, channel: Channel) -> None:
         if self._channel is channel:
             self._channel = None
+            self._has_state.set()
             self._on_disconnected()
         for number, call in list(self._calls.items()):
             if call.channel is channel and self._calls.pop(number, None) is not None:

@@ -30,13 +30,19 @@ def start_reader(on_message: OnMessage, on_closed: OnClosed) -> ChannelReader:
     return loop
 
 
-def connect(client: EngineClient, endpoint: EngineEndpoint) -> Channel:
-    """Connect a client and an endpoint; return the endpoint's channel."""
+def greet(client: EngineClient) -> Channel:
+    """Connect a client to a new channel, which no endpoint has yet; return the channel."""
     one, other = socket.socketpair()
     greeting = threading.Thread(target=client.connect, args=(one,))
     greeting.start()
     channel = Channel(other)
     greeting.join()
+    return channel
+
+
+def connect(client: EngineClient, endpoint: EngineEndpoint) -> Channel:
+    """Connect a client and an endpoint; return the endpoint's channel."""
+    channel = greet(client)
     endpoint.add(channel)
     return channel
 

@@ -228,6 +228,23 @@ def test_new_engine_is_used_from_its_connection_on(dataplane: DataPlane) -> None
     client.close()
 
 
+def test_connected_client_waits_until_the_engine_says_whether_a_model_is_available(
+    dataplane: DataPlane,
+) -> None:
+    endpoint = EngineEndpoint(dataplane, 4)
+    endpoint.start()
+    client = EngineClient(in_process_connection.start_reader)
+    channel = in_process_connection.greet(client)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.wait_for_state)
+        assert not client.is_available
+        endpoint.add(channel)
+        waiting.result(30)
+        assert client.is_available
+    endpoint.close()
+    client.close()
+
+
 def test_client_that_leaves_cancels_its_requests(dataplane: DataPlane, loader: FakeLoader) -> None:
     model, reached = loader.models[3], threading.Event()
     model.gate.clear()
