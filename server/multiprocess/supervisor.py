@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -73,6 +73,8 @@ class Supervisor:
         self._is_started = threading.Event()
         self._start_error: TpuserveError | None = None
         self._is_closed = True
+        # The processes that have ended since `stop` was called.
+        self._ended: set[SupervisedProcess] = set()
         self._places = (self._engine, *self._frontends)
         self._metrics = MetricsCollector()
         self._model_names: list[str] = []
@@ -234,13 +236,12 @@ class Supervisor:
                     place.process.kill()
             return True
         deadline = time.monotonic() + self._settings.shutdown_grace_seconds + _EXIT_SECONDS
-        ended: set[SupervisedProcess] = set()
-        self._drain_frontends(deadline, ended)
-        is_idle = self._stop_processes(self._frontends, None, deadline, ended)
+        self._drain_frontends(deadline)
+        is_idle = self._stop_processes(self._frontends, None, deadline)
         deadline = time.monotonic() + _EXIT_SECONDS
-        return self._stop_processes([self._engine], is_idle, deadline, ended) and is_idle
+        return self._stop_processes([self._engine], is_idle, deadline) and is_idle
 
-    def _drain_frontends(self, deadline: float, ended: set[SupervisedProcess]) -> None:
+    def _drain_frontends(self, deadline: float) -> None:
         """Let all frontend processes refuse new requests, and wait until no request is in flight.
 
         A frontend process without requests continues to listen meanwhile. If it closed its socket,
@@ -248,28 +249,19 @@ class Supervisor:
 
         Args:
           deadline: the end of the wait, in seconds of `time.monotonic`.
-          ended: the processes that have ended; processes that end during the wait are added.
         """
         running = _processes(self._frontends)
         for process in running:
             process.send("drain")
         idle: set[SupervisedProcess] = set()
-        while not (idle | ended).issuperset(running):
-            event = self._next_event(deadline)
-            if event is None:
-                return
-            process, message = event
-            if message is None:
-                ended.add(process)
-            elif message.name == "idle":
+        for process, message in self._messages_until(
+            lambda: (idle | self._ended).issuperset(running), deadline
+        ):
+            if message.name == "idle":
                 idle.add(process)
 
     def _stop_processes(
-        self,
-        places: Sequence[Place],
-        is_idle: bool | None,
-        deadline: float,
-        ended: set[SupervisedProcess],
+        self, places: Sequence[Place], is_idle: bool | None, deadline: float
     ) -> bool:
         """Stop processes, and wait until they have ended.
 
@@ -279,7 +271,6 @@ class Supervisor:
             unload the models; None for frontend processes.
           deadline: the end of the wait, in seconds of `time.monotonic`. Processes that still run
             are then killed.
-          ended: the processes that have ended; processes that end during the wait are added.
 
         Returns:
           Whether all processes have reported an orderly stop.
@@ -288,30 +279,37 @@ class Supervisor:
         for process in running:
             process.send("stop", is_idle)
         are_closed = {process: False for process in running}
-        while not ended.issuperset(running):
-            event = self._next_event(deadline)
-            if event is None:
-                break
-            process, message = event
-            if message is None:
-                ended.add(process)
-            elif message.name == "stopped":
+        for process, message in self._messages_until(
+            lambda: self._ended.issuperset(running), deadline
+        ):
+            if message.name == "stopped":
                 are_closed[process] = bool(message.value)
         for process in running:
             process.kill()
         return all(are_closed.values())
 
-    def _next_event(
-        self, deadline: float
-    ) -> tuple[SupervisedProcess, ControlMessage | None] | None:
-        """Return the next message or end of a process; None after the deadline."""
-        while True:
+    def _messages_until(
+        self, is_over: Callable[[], bool], deadline: float
+    ) -> Iterator[tuple[SupervisedProcess, ControlMessage]]:
+        """Yield the messages of the processes until a condition holds.
+
+        Args:
+          is_over: returns whether the condition holds; called after each message, and after each
+            end of a process.
+          deadline: the latest end, in seconds of `time.monotonic`.
+        """
+        while not is_over():
             try:
                 event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
-                return None
-            if event is not None:
-                return event
+                return
+            if event is None:
+                continue
+            process, message = event
+            if message is None:
+                self._ended.add(process)
+            else:
+                yield process, message
 
 
 def _processes(places: Sequence[Place]) -> list[SupervisedProcess]:
