@@ -293,12 +293,13 @@ def test_new_request_is_refused_while_the_last_one_finishes(
         process.wait_until_in_flight()
         process.send(signal.SIGTERM)
         process.wait_until_stopping()
-        # The server logs that it stops shortly before it reports that it is not ready.
-        while httpx.get(ready).status_code == 200:
-            assert not reply.done()
-        # Connect so often that each frontend process gets a connection: all of them still listen.
-        for _ in range(200):
-            assert httpx.get(ready).status_code == 503
+        # The server logs that it stops shortly before each of its processes reports that it is not
+        # ready. Connect so often in a row that each frontend process has got a connection.
+        refused = 0
+        with httpx.Client(headers={"connection": "close"}) as client:
+            while refused < 200:
+                assert not reply.done()
+                refused = refused + 1 if client.get(ready).status_code == 503 else 0
         assert process.count_listeners() == max(1, processes_in_front)
         assert httpx.post(process.url, content='{"inputs": 2}').status_code == 503
         process.let_run()
