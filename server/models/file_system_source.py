@@ -12,7 +12,7 @@ from pathlib import Path
 
 from server.config.model_config import ModelConfig
 from server.models.manager import Manager
-from server.models.remote_repository import repository_of
+from server.models.remote_repository import create_repository
 from server.storage.remote_models import RemoteModels
 from tpuserve.errors import StorageUnavailable, TpuserveError, VersionNotFound
 
@@ -49,7 +49,7 @@ class _Listing:
         `models` lists remote base paths; None to refuse them.
         """
         try:
-            self.versions = repository_of(self.model, models).aspired_versions()
+            self.versions = create_repository(self.model, models).aspired_versions()
         except TpuserveError as error:
             # Delete the traceback, because the error is kept and the frames of its traceback would
             # keep the data of the listing in memory.

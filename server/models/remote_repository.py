@@ -61,7 +61,9 @@ class RemoteRepository:
         return self._models.find_directories(remote, selected)
 
 
-def repository_of(model: ModelConfig, models: RemoteModels | None) -> Repository | RemoteRepository:
+def create_repository(
+    model: ModelConfig, models: RemoteModels | None
+) -> Repository | RemoteRepository:
     """Return a RemoteRepository for a model with a remote base path, else a Repository.
 
     Args:

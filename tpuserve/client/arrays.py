@@ -146,7 +146,7 @@ def _numpy_dtypes() -> "dict[str, np.dtype[Any]]":
     return {**{name: np.dtype(name) for name in names}, "string": _OBJECT}
 
 
-def array_of(value: Any, dtype: "np.dtype[Any]") -> Array:
+def convert_to_array(value: Any, dtype: "np.dtype[Any]") -> Array:
     """Convert numbers to an array of a dtype; refuse numbers that an integer dtype cannot hold.
 
     NumPy's own conversion to integers drops fractions and, before version 2, wraps large numbers
@@ -183,7 +183,7 @@ def _convert(name: str, value: Any, dtype: str | None) -> Array:
         if dtype is None or dtype == "string":
             array = np.asarray(value)
         else:
-            array = array_of(value, numpy_dtype(dtype))
+            array = convert_to_array(value, numpy_dtype(dtype))
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidTensor(
             f"input {name!r} cannot be an array of {dtype or 'one dtype'}: {error}. Give nested "

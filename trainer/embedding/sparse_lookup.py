@@ -47,8 +47,8 @@ def look_up_ids(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[st
             sparse, weights = ids.sparse_ids(name, features, config)
             length = config.features[name].max_sequence_length
             if length:
-                sparse = _one_id_for_each_row(sparse)
-                weights = None if weights is None else _one_id_for_each_row(weights)
+                sparse = _flatten_to_single_ids(sparse)
+                weights = None if weights is None else _flatten_to_single_ids(weights)
             rows = _combine(variable, sparse, weights, table.config.combiner or "sum")
             if length:
                 rows = tf.reshape(rows, [-1, length, table.config.dimension])
@@ -56,7 +56,7 @@ def look_up_ids(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[st
     return {**activations, **ids.sequence_lengths(features, config)}
 
 
-def _one_id_for_each_row(sparse: Any) -> Any:
+def _flatten_to_single_ids(sparse: Any) -> Any:
     """Reshape a SparseTensor [batch size, k] to [batch size * k, 1].
 
     So the lookup treats each id of a sequence as an example, and does not combine rows.

@@ -82,7 +82,7 @@ def train_and_evaluate(
         elif role == tf_config.CHIEF:
             distributed.train_as_chief(estimator, train_spec)
         else:
-            with distributed.server_of(estimator) if role else contextlib.nullcontext():
+            with distributed.start_cluster_server(estimator) if role else contextlib.nullcontext():
                 _train_and_evaluate_locally(estimator, train_spec, evaluators)
             return _results(evaluators, is_one=isinstance(eval_spec, EvalSpec))
     return None

@@ -74,7 +74,7 @@ def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
       estimator: the estimator to train.
       train_spec: the settings of training.
     """
-    with server_of(estimator):
+    with start_cluster_server(estimator):
         completion_marker.remove_marker(estimator.model_dir)
         _train(estimator, train_spec)
         newest = estimator.latest_checkpoint()
@@ -92,7 +92,7 @@ def train_as_worker(estimator: Any, train_spec: TrainSpec) -> None:
       estimator: the estimator to train.
       train_spec: the settings of training.
     """
-    with server_of(estimator):
+    with start_cluster_server(estimator):
         is_server = getattr(estimator, "is_in_cluster_session", False)
         delay = 0.0 if is_server else worker_delay_secs(estimator.config)
         if delay > 0:
@@ -110,7 +110,7 @@ def _train(estimator: Any, train_spec: TrainSpec) -> None:
     )
 
 
-def server_of(estimator: Any) -> AbstractContextManager[Any]:
+def start_cluster_server(estimator: Any) -> AbstractContextManager[Any]:
     """Return a context manager that starts the TensorFlow server of a chief or worker.
 
     The context manager does nothing if the processes of the cluster share an emulated TPU, because

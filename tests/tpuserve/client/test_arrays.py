@@ -7,19 +7,19 @@ from tpuserve.client import arrays
 @pytest.mark.parametrize("value", [[300], [1.5], [float("nan")], [2**70], np.array([[1, -129]])])
 def test_a_number_that_is_no_integer_of_the_dtype_is_said(value: object) -> None:
     with pytest.raises(OverflowError):
-        arrays.array_of(value, np.dtype(np.int8))
+        arrays.convert_to_array(value, np.dtype(np.int8))
 
 
 @pytest.mark.parametrize("value", [[-1, 2**64 - 1], [0.5, 2**63], [2**64], [float("inf")]])
 def test_a_number_that_is_no_integer_of_64_bits_is_said(value: object) -> None:
     with pytest.raises(OverflowError):
-        arrays.array_of(value, np.dtype(np.uint64))
+        arrays.convert_to_array(value, np.dtype(np.uint64))
 
 
 def test_numbers_become_an_array_of_the_dtype() -> None:
-    integers = arrays.array_of([[1, -2.0]], np.dtype(np.int8))
+    integers = arrays.convert_to_array([[1, -2.0]], np.dtype(np.int8))
     assert integers.dtype == np.int8
     assert integers.tolist() == [[1, -2]]
-    assert arrays.array_of([1, 2**64 - 1], np.dtype(np.uint64)).tolist() == [1, 2**64 - 1]
-    assert arrays.array_of([], np.dtype(np.int32)).shape == (0,)
-    assert arrays.array_of([0.5, 1], np.dtype(np.float16)).tolist() == [0.5, 1]
+    assert arrays.convert_to_array([1, 2**64 - 1], np.dtype(np.uint64)).tolist() == [1, 2**64 - 1]
+    assert arrays.convert_to_array([], np.dtype(np.int32)).shape == (0,)
+    assert arrays.convert_to_array([0.5, 1], np.dtype(np.float16)).tolist() == [0.5, 1]

@@ -172,7 +172,7 @@ def _read_contents(tensor: pb.InferTensor) -> Array:
     try:
         if dtype.hasobject:
             return arrays.object_array(list(values)).reshape(tuple(tensor.shape))
-        return arrays.array_of(list(values), dtype).reshape(tuple(tensor.shape))
+        return arrays.convert_to_array(list(values), dtype).reshape(tuple(tensor.shape))
     except (ValueError, OverflowError) as error:
         raise InvalidReply(
             f"the contents of output {tensor.name!r} do not fill its shape "

@@ -220,7 +220,7 @@ def _decode_outputs(
 
 def _to_array(value: Any, spec: TensorSpec) -> Array:
     if spec.dtype != "string":
-        return arrays.array_of(value, arrays.numpy_dtype(spec.dtype))
+        return arrays.convert_to_array(value, arrays.numpy_dtype(spec.dtype))
     shape: list[int] = []
     flat = value if isinstance(value, list) else [value]
     if isinstance(value, list):

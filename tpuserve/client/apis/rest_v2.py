@@ -185,5 +185,5 @@ def _from_json(name: str, data: Any, datatype: str, shape: Sequence[int]) -> Arr
     if dtype.hasobject:
         flat = arrays.object_array([text.encode() for text in data])
     else:
-        flat = arrays.array_of(data, dtype)
+        flat = arrays.convert_to_array(data, dtype)
     return flat.reshape(tuple(shape))

@@ -46,7 +46,7 @@ def write_whole(out: Path) -> Iterator[Path]:
       ExportError: The file system refuses to write.
     """
     try:
-        with _parents_of(out):
+        with _create_parents(out):
             temporary = out.parent / directory_lock.new_name()
             lock = directory_lock.create_locked(out.parent, temporary.name)
             try:
@@ -76,7 +76,7 @@ def _make_error(out: Path, reason: str) -> ExportError:
 
 
 @contextmanager
-def _parents_of(path: Path) -> Iterator[None]:
+def _create_parents(path: Path) -> Iterator[None]:
     """Create the missing directories above a path; remove them if the with block raises."""
     missing = [parent for parent in path.parents if not parent.exists()]
     try:

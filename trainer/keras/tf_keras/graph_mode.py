@@ -40,7 +40,7 @@ def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None)
     label = f"{ADAPTER.name} model {model.name}"
     for option, owner in _unsupported_options(model):
         raise unsupported_option_error(option, f"{label} ({owner})" if owner else label)
-    with _graph_of(model):
+    with _use_graph(model):
         values = tf_keras.backend.batch_get_value(_get_weights(model))
         optimizer_state = graph_mode_optimizer.GraphOptimizerState(model)
     with eager_mode(), tf_keras.utils.custom_object_scope(dict(custom_objects or {})):
@@ -81,7 +81,7 @@ def copy_back(clone: Any, model: Any) -> None:
             key: variable.numpy()
             for key, variable in graph_mode_optimizer.state_variables(clone).items()
         }
-    with _graph_of(model):
+    with _use_graph(model):
         # Build the model's training function, but do not call it. Building it creates the
         # optimizer's variables.
         get_private_attribute(model, "_make_train_function")()
@@ -106,7 +106,7 @@ def _unsupported_options(model: Any) -> Iterator[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def _graph_of(model: Any) -> Iterator[None]:
+def _use_graph(model: Any) -> Iterator[None]:
     """Return a context in which the graph of a model is the default graph."""
     graphs = [tensor.graph for tensor in [*_get_weights(model), *(model.inputs or ())]]
     with (graphs or [tf.compat.v1.get_default_graph()])[0].as_default():
