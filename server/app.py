@@ -38,8 +38,8 @@ class Server:
         """Create a server that does not listen yet.
 
         Args:
-          settings: the settings of the server. Where the platform config file
-            (--platform_config_file) and a flag set the same value, they have the file's value.
+          settings: the settings of the server. If the platform config file
+            (--platform_config_file) and a flag set the same value, the file's value is in them.
           load: a function that loads the model in the directory of a version; None to load
             SavedModels.
           on_failure: called with the reason, from any thread, if a frontend ends although nobody

@@ -62,8 +62,8 @@ class Engine:
         """Create an engine without models.
 
         Args:
-          settings: the settings of the server. Where the platform config file
-            (--platform_config_file) and a flag set the same value, they have the file's value.
+          settings: the settings of the server. If the platform config file
+            (--platform_config_file) and a flag set the same value, the file's value is in them.
           load: a function that loads the model in the directory of a version; None to load
             SavedModels.
           metrics: the registry in which the runs of models are counted.

@@ -56,7 +56,8 @@ class ServerMetrics(Metrics):
         """Return the value of a counter, added up over all processes.
 
         A counter has one series for each combination of label values. If there are several series,
-        the value is that of the first one in sorted order. It is None if no counter has this name.
+        the value is that of the first series in sorted order. The value is None if no counter has
+        this name.
         """
         for metric in self.collect():
             if metric.name == name and metric.metric_type == "counter":

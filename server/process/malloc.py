@@ -85,5 +85,5 @@ def _set_thresholds(mmap_bytes: int, trim_bytes: int) -> None:
 
 @cache
 def _malloc_trim() -> Any:
-    """Return the function malloc_trim of glibc; None if the C library is another one."""
+    """Return the function malloc_trim of glibc; None if the C library is not glibc."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -50,7 +50,7 @@ _IDENTITIES = (
 
 
 class RemoteDirectory:
-    """Lists a remote base path.
+    """A base path in remote storage, whose versions and files can be listed.
 
     All listings together have a time limit, which starts when the object is created.
     """

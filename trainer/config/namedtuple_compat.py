@@ -19,7 +19,7 @@ class _FieldNames:
 class NamedTupleMixin:
     """Gives a frozen dataclass the methods of a named tuple.
 
-    Programs for tf.estimator possibly use these methods, for example on a TPUConfig.
+    Some programs for tf.estimator use these methods, for example on a TPUConfig.
 
     Attributes:
       _fields: the names of the positional fields.

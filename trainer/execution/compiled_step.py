@@ -226,9 +226,9 @@ class CompiledStep:
         return next(line for line in lines if line and not line.startswith(_HEADINGS))
 
     def _compute(self, tensors: Any, results: Sequence[Any], *, is_xla: bool) -> list[Any]:
-        """Copy the middle part of the step into the default graph, which is a function's graph.
+        """Copy the XLA part of the step into the default graph, which is a function's graph.
 
-        The middle part holds all ops of the step that XLA can compile.
+        The XLA part holds all ops of the step that XLA can compile.
 
         Args:
           tensors: name of a tensor that these ops take from other ops of the step → the tensor that

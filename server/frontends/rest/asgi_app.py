@@ -141,8 +141,7 @@ class RootApp:
                 response = self._check_health(path)
             elif path == self._health_route:
                 response = self._check_readiness()
-                # Send an empty body, because SageMaker requires one in the response to its health
-                # check.
+                # SageMaker requires an empty body in the response to its health check.
                 response = response._replace(body=b"") if response.status == 200 else response
             elif self._dispatcher.is_routed(path):
                 response = self._refuse_while_starting()

@@ -54,7 +54,7 @@ class ConnectionSettings:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     def read_ca_file(self) -> bytes | None:
-        """Return the content of the CA file; None without one.
+        """Return the content of the CA file; None if no CA file is given.
 
         Raises:
           InvalidSetting: the file cannot be read.

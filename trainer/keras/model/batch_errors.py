@@ -43,7 +43,7 @@ def explain_batch_error(
 
 
 def _original_error(error: BaseException) -> BaseException:
-    """Return the error that AutoGraph has replaced by one with a long message.
+    """Return the original error, which AutoGraph has replaced by an error with a long message.
 
     If AutoGraph has not replaced an error, `error` is returned.
     """

@@ -146,7 +146,7 @@ class StalledCallReaper:
         return name
 
     def untrack(self, call: CancellableCall) -> None:
-        """Stop tracking a call whose first message has arrived, or that has ended without one."""
+        """Stop tracking a call: its first message has arrived, or the call has ended."""
         with self._lock:
             self._remove(call)
 
