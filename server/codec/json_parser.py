@@ -174,8 +174,8 @@ def _parse_tolerantly(
     except RecursionError:
         raise _too_deep(max_nesting) from None
     document = text[:end].encode("utf-8", "surrogateescape")
-    # A document that is known to have duplicate keys needs no check: `_parse_document` has already
-    # checked its nesting, and `decoder` has kept the first of equal keys.
+    # If the document is known to have duplicate keys, do not check its structure again:
+    # `_parse_document` has checked the nesting, and `decoder` has kept the first of equal keys.
     is_done = keep_first_of_equal_keys or _check_structure(document, value, max_nesting)
     has_surrogates = b"\\ud" in body or b"\\uD" in body
     if has_surrogates and _LONE_SURROGATE.search(text.replace("\\\\", "  "), 0, end):

@@ -437,7 +437,7 @@ class DataPlane(DataPlaneInterface):
         """Return model name → base path, for all configured models.
 
         Raises:
-          UnsupportedModel: the configuration of this server cannot be changed.
+          UnsupportedModel: the server has no `ModelConfigManager`, which holds the base paths.
         """
         return self._get_config_manager().base_paths()
 

@@ -99,8 +99,8 @@ def bound_parsed_bytes(serialized: bytes | memoryview, fields: Fields) -> int:
 
     Args:
       serialized: the serialised message, which need not be valid.
-      fields: the numbers of the fields of the message that may be long, because they hold tensor
-        values or examples.
+      fields: the numbers of those fields of the message that are allowed to be long, because they
+        hold tensor values or examples.
 
     Raises:
       RequestTooLarge: the message has so many fields that parsing would take too long, or long
@@ -110,8 +110,8 @@ def bound_parsed_bytes(serialized: bytes | memoryview, fields: Fields) -> int:
         return len(serialized) * _MAX_FACTOR
     cost, position = ParsingCost(), 0
     # A stack of the nested messages that contain the current position, the outermost first. Each
-    # entry is a pair: the fields of the message that may be long, and the position of the end of
-    # the message.
+    # entry is a pair: the fields of the message that are allowed to be long, and the position at
+    # which the message ends.
     messages = [(fields, len(serialized))]
     try:
         while messages:

@@ -122,9 +122,9 @@ def to_tpu_estimator(
 def _batch_sizes(
     train_batch_size: int | None, eval_batch_size: int | None, predict_batch_size: int | None
 ) -> dict[str, Any]:
-    """Return the arguments for TPUEstimator that set batch sizes, as a dict of name → size.
+    """Return TPUEstimator's batch size arguments as a dict of name → size.
 
-    In place of None, the result has train_batch_size.
+    An evaluation or prediction size of None becomes train_batch_size.
     """
     return {
         "train_batch_size": train_batch_size,
@@ -185,7 +185,7 @@ def _pop_batch_size(params: Any) -> int | None:
 def _with_tpu_config(config: RunConfig, model_dir: str, tpu_config: TPUConfig | None) -> RunConfig:
     """Return a copy of a RunConfig with another model_dir and another TPUConfig.
 
-    If tpu_config is None, the copy keeps the TPUConfig of the RunConfig.
+    If tpu_config is None, the copy keeps the TPUConfig of `config`.
     """
     changes = {} if tpu_config is None else {"tpu_config": tpu_config}
     return config.replace(model_dir=model_dir, **changes)

@@ -77,7 +77,7 @@ class _OptimizerPatch:
         """Record that a wrapped method runs, for the duration of a with block.
 
         Yields:
-          Whether the call is the outermost one, and not made by another wrapped method.
+          True if no other wrapped method is running, so that this call is the outermost call.
         """
         self._depth += 1
         try:
@@ -164,7 +164,7 @@ def _average(gradient: Any) -> Any:
 def _is_summed(gradient: Any) -> bool:
     """Return whether a gradient depends on an op, such as CrossReplicaSum, that sums over replicas.
 
-    Such a gradient is not averaged again.
+    `_average_unsummed` does not average such a gradient.
     """
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     pending = [values.op]

@@ -57,7 +57,7 @@ class MetricCall:
 
 
 class MetricRecorder:
-    """Records calls of metric functions, and finds the call that returned a certain result."""
+    """Records calls of metric functions, and finds the call behind a value of eval_metric_ops."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int], MetricCall] = {}

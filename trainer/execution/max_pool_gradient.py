@@ -14,7 +14,7 @@ _OP = "MaxPoolGrad"
 
 
 def replace_max_pool_gradients(definition: Any, shapes: dict[str, Any]) -> None:
-    """Replace the MaxPoolGrad nodes of a GraphDef whose pooling windows do not overlap.
+    """Replace each MaxPoolGrad node whose windows do not overlap by a call of a faster function.
 
     Args:
       definition: the GraphDef; it is changed in place.

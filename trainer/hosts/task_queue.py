@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from trainer.config.cluster_hosts import Task
 
-# How long, in seconds, a process tries to send a number to a process that does not answer.
+# How long, in seconds, `send` waits for a process that does not answer.
 _SEND_SECS = 10.0
 
 

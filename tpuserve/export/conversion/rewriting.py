@@ -326,8 +326,9 @@ def _insert_parts(
     if not parts:
         controls, host = (), ()
     replaced: dict[Value, Value] = {}
-    # Name of a node → name of the node that replaces it as a control input: for a node of a TPU
-    # computation, the call; for a node that the host runs after the TPU, its copy.
+    # Name of a node → name of the node that replaces it as a control input. A node of a TPU
+    # computation is replaced by the call of the computation. A node that the host runs after the
+    # TPU is replaced by its copy.
     awaited: dict[str, str] = {}
     calls: list[Node] = []
     functions = []

@@ -108,8 +108,9 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
 
     Args:
       tree: the syntax tree of the source.
-      bound_names: name of a variable → full name of the symbol that the variable stands for. It has
-        the imported variables; the variables that are found are added.
+      bound_names: name of a variable → full name of the symbol that the variable stands for. The
+        caller gives the variables that imports assign. This function adds the variables that it
+        finds.
     """
     assignments = [
         (node.targets[0].id, chain)
@@ -135,8 +136,8 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
 def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[NameReference]:
     """Yield the uses of TensorFlow symbols in expressions such as `tf.train.Saver`."""
     inner_nodes: set[ast.AST] = set()
-    # Yield a reference for an expression a.b.c, but none for its part a.b. ast.walk visits a.b.c
-    # before a.b, so the loop has recorded a.b as an inner node when it reaches a.b.
+    # Yield a reference for the whole of a.b.c, and none for its part a.b. ast.walk visits a.b.c
+    # first, so a.b is in `inner_nodes` by the time the loop reaches a.b.
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             inner_nodes.add(node.value)

@@ -59,14 +59,15 @@ def uses_tpu_estimator(program: UserProgram) -> bool:
 def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evidence | None:
     """Return the first place where an installed package uses a symbol that only TensorFlow 1 has.
 
-    Searches one module of the package, the files of the package that the module imports, and the
-    package's `__init__.py`. A use inside a try or behind hasattr does not count, because such code
-    also runs with TensorFlow 2.
+    Searches one module of the package and the package's `__init__.py`. Also searches the files of
+    the package that these two import, directly or indirectly. A use inside a try or behind hasattr
+    does not count, because such code also runs with TensorFlow 2.
 
     Args:
       package: the name of the top-level package, such as "bert".
       file: the file of the module, which a program imports.
-      seen: the files of the package that were searched before, which are skipped; updated.
+      seen: files of the package to skip, because earlier calls searched them. This call adds the
+        files that it searches.
 
     Returns:
       The place; None if there is none.
@@ -132,9 +133,9 @@ def _find_in_files(
       unread: the files to start with. The function uses the list as its queue of files.
       directories: the directories in which the modules of absolute imports are looked up.
       is_own: function that returns whether to search an imported file too.
-      place: the directory to which the path of an imported file in the result is relative.
+      place: the directory relative to which the result states the path of an imported file.
       find: function that takes the syntax tree of a file, and yields the references that count.
-      seen: imported files that are not searched; the function adds the files that it searches.
+      seen: imported files to skip; the function adds the imported files that it searches.
 
     Returns:
       The place of the reference; None if there is none.
@@ -159,8 +160,8 @@ def _find_in_files(
 def _find_unguarded_tf1_names(tree: ast.Module) -> Iterator[NameReference]:
     """Yield the references of a file to symbols that only TensorFlow 1 has.
 
-    References inside a try or behind hasattr, which handles the absence of the symbol, are left
-    out.
+    Leaves out references for which the program handles the absence of the symbol, by a try or by
+    hasattr.
     """
     references = [reference for reference in find_name_references(tree) if is_tf1_only(reference)]
     if not references:

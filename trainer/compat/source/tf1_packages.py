@@ -38,8 +38,8 @@ class Tf1Packages:
 
         Args:
           named: the packages for which the user has given the option --as_tf1.
-          is_searched: whether other packages get the names of TensorFlow 1 too if their source uses
-            a name that only TensorFlow 1 has.
+          is_searched: whether to search the source of the other packages too. A package whose
+            source uses a name that only TensorFlow 1 has then gets TensorFlow 1's names.
         """
         self._named, self._is_searched = frozenset(named), is_searched
         self._included: set[str] = set()

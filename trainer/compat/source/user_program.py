@@ -24,13 +24,11 @@ _MAIN_NAMES = ("__main__", "__mp_main__")
 class UserProgram:
     """Describes a user's program: the source of its main file, and the directories of its modules.
 
-    The program may be running already, or may be about to run.
-
     Attributes:
       name: the script or module, as the user writes it on the command line.
       source: the contents of the main file; empty in an interactive session, which has no file.
       file: the absolute path of the main file; None in an interactive session.
-      directories: the directories that hold the program's modules, also in their subdirectories.
+      directories: the directories that hold the program's modules; their subdirectories count too.
       spec: the import spec of the main module if the program is run as `python -m` runs a module;
         None if it is run as a script.
     """
@@ -144,7 +142,7 @@ def program_from_module(name: str) -> UserProgram:
 
 
 def find_running_program(importer: Mapping[str, Any]) -> UserProgram | None:
-    """Return the user's program that runs in this process, if it imports `trainer.compat` itself.
+    """Return the user's program in this process, if a module of its own imports `trainer.compat`.
 
     Args:
       importer: the global variables of the module that imports `trainer.compat`.

@@ -93,8 +93,8 @@ class NameMaps:
           predictions: output name → tensor.
 
         Returns:
-          Signature name → tf.estimator export output; None if export_outputs is None, so that the
-          export has only the default signature.
+          Signature name → tf.estimator export output. None if the option export_outputs is None:
+          the export then has only the default signature.
 
         Raises:
           MissingKey: the option export_outputs names an output that the model does not have.
