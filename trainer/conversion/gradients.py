@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 from trainer.distribution.cross_shard import CrossShardOptimizer, cross_replica_sum
 from trainer.model import patching
@@ -20,6 +21,9 @@ _REDUCING_OPTIMIZERS = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
 _METHODS = (_COMPUTE, _APPLY) = ("compute_gradients", "apply_gradients")
 _Method = Callable[..., Any]
 
+# The kinds of ops whose outputs are the same on all replicas.
+_SAME_ON_ALL_REPLICAS = (OpKind.CONSTANT, OpKind.VARIABLE_HANDLE)
+
 
 @contextmanager
 def average_gradients() -> Iterator[None]:
@@ -29,8 +33,8 @@ def average_gradients() -> Iterator[None]:
     averaged as soon as the method compute_gradients returns them, so that later operations, such as
     clipping by the global norm, use the gradients of the global batch. Gradients from other
     sources, such as tf.gradients, are averaged when they are applied. A CrossShardOptimizer
-    averages gradients itself, so the gradients of the optimizer that it wraps are not averaged
-    again.
+    combines the gradients of the replicas itself, so neither its gradients nor those of the
+    optimizer that it wraps are averaged.
 
     The patch affects the whole process, so use the block only around the call of one model_fn.
     """
@@ -116,14 +120,14 @@ class _OptimizerPatch:
             with self._enter() as is_outermost:
                 pairs = list(grads_and_vars)
                 if is_outermost:
-                    pairs = _average_unsummed(pairs)
+                    pairs = _average_differing(pairs)
                 return method(optimizer, pairs, *arguments, **named)
 
         return call
 
 
-def _average_unsummed(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Average the gradients that have not been summed over the replicas yet.
+def _average_differing(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Average the gradients that may differ between the replicas.
 
     Args:
       pairs: (gradient, variable) pairs.
@@ -131,16 +135,16 @@ def _average_unsummed(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     Returns:
       The (gradient, variable) pairs, with averaged gradients.
     """
-    is_unsummed = [gradient is not None and not _is_summed(gradient) for gradient, _ in pairs]
-    if any(is_unsummed):
+    may_differ = [gradient is not None and _may_differ(gradient) for gradient, _ in pairs]
+    if any(may_differ):
         logger.info(
             "%d gradients are averaged over the replicas when they are applied, because they do "
             "not come from an optimizer's compute_gradients; each replica clips them on its own.",
-            sum(is_unsummed),
+            sum(may_differ),
         )
     return [
-        (_average(gradient) if unsummed else gradient, variable)
-        for (gradient, variable), unsummed in zip(pairs, is_unsummed, strict=True)
+        (_average(gradient) if differs else gradient, variable)
+        for (gradient, variable), differs in zip(pairs, may_differ, strict=True)
     ]
 
 
@@ -161,17 +165,24 @@ def _average(gradient: Any) -> Any:
     return cross_replica_sum(tf.convert_to_tensor(gradient)) * (1.0 / replicas)
 
 
-def _is_summed(gradient: Any) -> bool:
-    """Return whether a gradient depends on an op, such as CrossReplicaSum, that sums over replicas.
+def _may_differ(gradient: Any) -> bool:
+    """Return whether a gradient may have different values on different replicas.
 
-    `_average_unsummed` does not average such a gradient.
+    The values are the same if the gradient is computed only from sums over the replicas, constants
+    and variables. A gradient of a loss that contains such a sum, as synchronised batch
+    normalisation does, still differs, because the loss also depends on the replica's own batch.
     """
-    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-    pending = [values.op]
+    is_sparse = isinstance(gradient, tf.IndexedSlices)
+    tensors = [gradient.values, gradient.indices] if is_sparse else [gradient]
+    pending = [tensor.op for tensor in tensors]
     seen = set(pending)
     while pending:
         operation = pending.pop()
-        if op_spec(operation.type).is_reduction:
+        spec = op_spec(operation.type)
+        if spec.is_reduction or spec.kind in _SAME_ON_ALL_REPLICAS:
+            continue
+        is_random = spec.kind is OpKind.COMPUTATION and operation.op_def.is_stateful
+        if is_random or not operation.inputs:
             return True
         for tensor in operation.inputs:
             if tensor.op not in seen:

@@ -13,6 +13,7 @@ from tests.trainer.programs import variable
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.saved_model import metagraph
 from trainer.compat.contrib.training.hparam import HParams
+from trainer.distribution.cross_shard import cross_replica_sum
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -167,6 +168,43 @@ def test_tf_gradients_are_averaged_when_they_are_applied(tmp_path: Path) -> None
     with tpuserve.emulated_tpu(cores=2):
         estimator.train(one_to_four, steps=1)
     assert variable(tmp_path, "w") == 2.5
+
+
+def test_gradients_of_a_loss_with_a_sum_over_the_replicas_are_averaged(tmp_path: Path) -> None:
+    def centred(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        mean = cross_replica_sum(tf.reduce_sum(features)) / 4.0
+        loss = tf.reduce_mean(((features - mean) ** 2 - w) ** 2) / 2.0
+        (gradient,) = tf.gradients(loss, [w])
+        step = v1.train.GradientDescentOptimizer(1.0).apply_gradients(
+            [(gradient, w)], v1.train.get_global_step()
+        )
+        return trainer.EstimatorSpec(mode, loss=loss, train_op=step)
+
+    def rows() -> Any:
+        return tf.data.Dataset.from_tensor_slices([[1.0], [2.0], [3.0], [6.0]]).batch(4)
+
+    estimator = trainer.to_tpu_estimator(trainer.Estimator(centred, str(tmp_path)), 4)
+    with tpuserve.emulated_tpu(cores=2):
+        estimator.train(rows, steps=1)
+    # The squared distances from the mean 3 are 4 and 1 on one replica, and 0 and 9 on the other.
+    assert variable(tmp_path, "w") == 3.5
+
+
+def test_gradients_that_the_model_fn_sums_itself_stay_sums(tmp_path: Path) -> None:
+    def summed(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(features * w)
+        gradient = cross_replica_sum(tf.gradients(loss, [w])[0])
+        step = v1.train.GradientDescentOptimizer(1.0).apply_gradients(
+            [(gradient, w)], v1.train.get_global_step()
+        )
+        return trainer.EstimatorSpec(mode, loss=loss, train_op=step)
+
+    estimator = trainer.to_tpu_estimator(trainer.Estimator(summed, str(tmp_path)), 4)
+    with tpuserve.emulated_tpu(cores=2):
+        estimator.train(lambda: tf.data.Dataset.from_tensors(tf.ones([4, 1])), steps=1)
+    assert variable(tmp_path, "w") == -2.0
 
 
 def test_an_optimizer_that_is_wrapped_already_sums_once(tmp_path: Path) -> None:
