@@ -2,7 +2,8 @@
 
 Measuring all combinations of the settings would take hours. The engines are measured first, with
 and without batching; then the sizes and timeouts of batches with the best engine; and at last the
-best of all these configurations with a frontend process.
+best of all these configurations with a frontend process, which handles the connections of clients
+in place of the process that runs the model.
 """
 
 import tempfile
@@ -30,11 +31,11 @@ _FRONTEND_PROCESSORS = 2
 
 @dataclass(frozen=True)
 class Goal:
-    """The latency that a configuration has to keep.
+    """The largest latency that a configuration may have.
 
     Attributes:
       percentile: the percentile of the latency, such as 99.
-      limit_ms: the limit of this percentile in milliseconds.
+      limit_ms: the limit of this percentile in milliseconds; infinity for no limit.
     """
 
     percentile: float = 99.0
@@ -48,7 +49,7 @@ class Analysis:
     Attributes:
       configuration: the configuration.
       results: the result of each load; empty if nothing was measured.
-      error: why nothing was measured; "" if something was.
+      error: why nothing was measured; "" if there are results.
     """
 
     configuration: Configuration
@@ -96,7 +97,7 @@ class Plan:
 
     @property
     def engines(self) -> list[ModelEngine]:
-        """The engines to measure."""
+        """The engines to measure: those of this machine that can run the model."""
         return configurations.find_engines(self.model.tag_sets)
 
     @property
@@ -160,8 +161,8 @@ def serve_and_measure(
     Args:
       plan: the model, the requests and the loads.
       configuration: the configuration.
-      budget: the time of the analysis. The measurements are shortened to fit into the share of this
-        configuration.
+      budget: divides the time of the analysis among the configurations. The measurements are
+        shortened to fit into the share of this configuration.
       progress: takes the number of finished windows, the number of all windows, and a description
         of the current step.
 
@@ -271,7 +272,8 @@ class _Sweep:
 
     Attributes:
       analyses: the measurements so far.
-      first_error: the first error of a configuration; None without an error.
+      first_error: the error of the first configuration that could not be measured; None if there is
+        no such configuration.
     """
 
     def __init__(self, plan: Plan, progress: Progress, measure: Measure) -> None:
@@ -287,7 +289,7 @@ class _Sweep:
     def measure(self, configuration: Configuration) -> bool:
         """Measure a configuration; return whether there are results.
 
-        Nothing is measured after the time is over, unless there are no results at all.
+        After the time is over, a configuration is measured only if no earlier one has results.
         """
         analysis = self._measure(configuration)
         self.analyses.append(analysis)

@@ -172,13 +172,15 @@ def choose_requests(target: Target, choice: InputChoice) -> Requests:
 def best_under(results: Sequence[Result], percentile: float, limit_ms: float) -> Result | None:
     """Return the result with the most requests per second whose latency is within a limit.
 
+    Results with failed requests are left out.
+
     Args:
       results: the results of the measured loads.
       percentile: the percentile of the latency, such as 99.
       limit_ms: the limit in milliseconds.
 
     Returns:
-      The result; None if no result without errors is within the limit.
+      The result; None if each result has failed requests or exceeds the limit.
     """
     within = [
         result

@@ -90,7 +90,11 @@ def without_batching(engine: ModelEngine) -> Configuration:
 
 
 def with_batching(engine: ModelEngine) -> Configuration:
-    """Return the configuration in which all requests that wait at a run's end form a batch."""
+    """Return the configuration with the server's default batching policy.
+
+    While the model runs a batch, new requests wait. They form the next batch as soon as a thread
+    for batches is free.
+    """
     flags = {**engine.flags, "enable_batching": True}
     return Configuration(f"{engine.name}, batching", engine, flags)
 
@@ -128,7 +132,10 @@ def with_timeouts(engine: ModelEngine, rows: int, limit_ms: float) -> list[Confi
 
 
 def with_frontend_process(configuration: Configuration) -> Configuration:
-    """Return a configuration with a frontend process added."""
+    """Return a configuration with a frontend process added.
+
+    This process handles the connections of clients in place of the process that runs the model.
+    """
     return replace(
         configuration,
         name=f"{configuration.name}, frontend process",

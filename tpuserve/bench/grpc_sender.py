@@ -23,7 +23,7 @@ class GrpcSender(Sender):
         self._timeout_s = timeout_s
 
     async def send(self, index: int) -> str:
-        """Send the request at a position in the list of requests, and wait for its response."""
+        """Send the request with a given index, and wait for its response; see `Sender.send`."""
         body = self._bodies[index % len(self._bodies)]
         try:
             await self._method(body, timeout=self._timeout_s, metadata=self._metadata)

@@ -43,7 +43,7 @@ class HttpSender(Sender):
         self._all: set[_HttpConnection] = set()
 
     async def send(self, index: int) -> str:
-        """Send the request at a position in the list of requests, and wait for its response."""
+        """Send the request with a given index, and wait for its response; see `Sender.send`."""
         async with self._free:
             try:
                 connection = self._take_idle() or await self._connect()

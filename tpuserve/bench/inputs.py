@@ -47,7 +47,7 @@ class Requests:
 
     Attributes:
       inputs: the inputs of each request, in the order in which the requests are sent.
-      advice: a sentence that says what to do if the server refuses all of them.
+      advice: a sentence that says what to do if the server refuses all requests.
     """
 
     inputs: Sequence[RequestInputs]

@@ -115,7 +115,7 @@ class LoadGenerator:
     def raise_failure(self) -> None:
         """Raise the exception of a sending task that has crashed; do nothing if none has.
 
-        An error response of the server is a sample and no exception.
+        An error response of the server is not raised: it is counted in `samples`.
         """
         if self._failure is not None:
             raise self._failure
@@ -169,7 +169,8 @@ def arrival_times(rate: float, is_poisson: bool) -> Iterator[float]:
     Args:
       rate: requests per second.
       is_poisson: whether the times between requests are exponentially distributed; otherwise they
-        are equal. All calls of this function yield the same times.
+        are equal. The seed of the random numbers is fixed: calls with the same arguments yield the
+        same times.
     """
     generator = random.Random(0)
     due, count = 0.0, 0

@@ -39,7 +39,7 @@ class ModelFiles:
 
     @property
     def model_name(self) -> str:
-        """The name under which the model is served: that of its directory."""
+        """The name under which the model is served: the last component of its base path."""
         return model_name(self.base_path)
 
 
@@ -119,7 +119,8 @@ def _find_version(base_path: Path) -> Path:
         names = [path.name for path in base_path.iterdir() if path.is_dir()]
     except OSError as error:
         raise proto_file.unreadable_error(base_path, error) from error
-    # Compare numbers as texts: Python refuses to convert texts of some thousand digits.
+    # Compare the numbers as texts: Python refuses to convert a text of several thousand digits to
+    # an int.
     versions = {
         (len(digits), digits): name
         for name in names

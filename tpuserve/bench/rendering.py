@@ -119,7 +119,7 @@ def to_dict(analyses: Sequence[Analysis], choice: Choice | None, goal: Goal) -> 
 
 
 def format_choice(choice: Choice, base_path: Path, percentile: float) -> str:
-    """Return a text with the throughput and latency of a configuration, and its serve command.
+    """Return a text with a configuration's throughput, latency and `tpuserve serve` command.
 
     Args:
       choice: the configuration of the server and its result.

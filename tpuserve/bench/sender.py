@@ -19,8 +19,8 @@ class Sender(ABC):
         """Send a request and wait for its response.
 
         Args:
-          index: the position of the request in the list of requests. After the last request, the
-            list begins again.
+          index: the position of the request in the list of requests, from 0. It may be larger than
+            the list: after the last request, the positions continue with the first one.
 
         Returns:
           The text of the error; "" if the response is successful.

@@ -1,4 +1,4 @@
-"""Asks a server of tpuserve for the example of a request that its OpenAPI document has.
+"""Reads an example of a request to a model from the OpenAPI document of a tpuserve server.
 
 A signature says that an input is a string, but not whether the model parses the string as a
 tf.Example or decodes it as a picture. The server knows the graph, and its document has a request

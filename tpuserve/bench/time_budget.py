@@ -40,15 +40,14 @@ class TimeBudget:
         self._num_left -= 1
 
     def skip_configuration(self) -> None:
-        """Give the share of a configuration that is left out to the other configurations."""
+        """Leave out a configuration, and divide its share among the remaining configurations."""
         self._num_left -= 1
 
     def shorten(self, procedure: Procedure, num_loads: int) -> Procedure:
         """Return a procedure whose windows are short enough for the share of a configuration.
 
-        The share is the time for all loads of the configuration that was begun last.
-
-        The windows have 0.2 seconds at least, in which fast models answer some hundred requests.
+        The share is the time for all loads of the configuration that was begun last. No window is
+        shortened to less than 0.2 seconds, in which a fast model answers several hundred requests.
 
         Args:
           procedure: the procedure whose windows are shortened.

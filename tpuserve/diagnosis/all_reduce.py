@@ -52,7 +52,7 @@ class AllReduce:
 
 
 def run_all_reduce(platform: str, timeout_s: float) -> AllReduce:
-    """Run an all-reduce over all PJRT devices in another process, and return the result.
+    """Start a process that runs an all-reduce over all PJRT devices, and return its result.
 
     Args:
       platform: the platform of the devices, "tpu" or "cpu".

@@ -93,7 +93,7 @@ def diagnose(
 def _reason_against_all_reduce(
     request: RuntimeRequest, versions: Mapping[str, str], users: OpenFiles
 ) -> tuple[str, ...]:
-    """Return why this machine cannot run the test of the devices, an all-reduce.
+    """Return why the all-reduce, which tests the devices, cannot run on this machine.
 
     Args:
       request: the runtime that the environment variables select for TPU graphs.

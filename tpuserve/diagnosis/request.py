@@ -14,7 +14,8 @@ class RuntimeRequest:
     Attributes:
       runtime: "pjrt" for PJRT devices, "tensorflow" for TensorFlow's own TPU runtime, "emulated"
         for an emulated TPU on the CPU, or "" if TPU graphs cannot run.
-      platform: the platform of the PJRT devices, "tpu" or "cpu".
+      platform: the platform of the PJRT devices, "tpu" or "cpu"; "" if an environment variable has
+        an invalid value.
       has_tpu: whether the machine has a TPU.
     """
 
@@ -36,8 +37,8 @@ class RuntimeRequest:
 def read_request(environ: Mapping[str, str], has_tpu: bool) -> RuntimeRequest:
     """Return the runtime that the environment variables select for TPU graphs.
 
-    If no variable selects a runtime, it is PJRT on a machine with a TPU. On other machines there is
-    no runtime.
+    If no variable selects a runtime, PJRT is selected on a machine with a TPU, and no runtime on
+    other machines.
 
     Args:
       environ: the environment variables.

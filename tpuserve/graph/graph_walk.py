@@ -38,8 +38,8 @@ class NodesByDevice:
 
     Attributes:
       on_tpu, on_host: the nodes that the TPU runs, and those that the host runs. The nodes of a
-        function come after a node that calls the function. They are listed once, even if several
-        nodes call the function.
+        function come after a node that calls the function. Each list has them at most once, even
+        if several nodes call the function.
       tpu_calls: names of the TPU computations: the functions that a TPUPartitionedCall op on the
         host calls. Each is listed once.
     """
@@ -60,7 +60,9 @@ def walk_graph(graph: pb.GraphDef, functions: Functions) -> NodesByDevice:
 
 
 def walk_function(name: str, functions: Functions) -> NodesByDevice:
-    """Find the nodes of a function that the host calls, and of all functions called from there.
+    """Visit the nodes of a function that the host calls, and of the functions that it calls.
+
+    The nodes of TPU computations are not visited.
 
     Args:
       name: the name of the function. No node is visited if `functions` does not have it.

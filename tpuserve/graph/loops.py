@@ -1,4 +1,4 @@
-"""Finds whether a graph has a loop: a session that runs the graph may then never return."""
+"""Finds whether a graph has a loop. A session that runs such a graph may never return."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Removes nodes that serving never runs, such as those for training and saving, from a metagraph.
 
-When a server loads a model, it spends most of the time on building the graph, and other requests
-are slower during this time. A smaller graph takes less time.
+When a server loads a model, it spends most of the time on building the graph. During this time, it
+answers requests to other models more slowly. A smaller graph takes less time to build.
 """
 
 from collections.abc import Iterator

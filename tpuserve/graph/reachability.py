@@ -39,7 +39,8 @@ def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
 def is_persistent(operation: Any) -> bool:
     """Return whether an operation stands for state that outlives a single run of a session.
 
-    This is true for variables, tables, queues and iterators. It is true for placeholders as well.
+    This is true for variables, tables, queues and iterators. It is true for placeholders as
+    well, because their values come from outside of the graph.
     """
     # A placeholder is treated like state: its value is the same during a whole run, and comes from
     # outside of the graph.

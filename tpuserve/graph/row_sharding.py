@@ -10,8 +10,8 @@ from typing import Any
 
 ATTRIBUTE = "_tpuserve_row_sharding"
 # The possible values of `ATTRIBUTE`. They are partition strategies of tf.nn.embedding_lookup. With
-# "div", each replica owns successive rows of a table; with "mod", replica r of n owns the rows r, r
-# + n, r + 2n and so on.
+# "div", each replica owns successive rows of a table. With "mod", replica r of n replicas owns the
+# rows r, r + n, r + 2n and so on.
 DIV = "div"
 MOD = "mod"
 STRATEGIES = (DIV, MOD)

@@ -69,8 +69,9 @@ def describe_run(
 class OutputDirectory:
     """The output directory of a batch prediction, which is locked inside of a `with` block.
 
-    The files of this run are removed at the end of the block if no output file is complete and a
-    later run can resume none. The directory is removed too if the block has created it.
+    If no output file is complete at the end of the block, and no incomplete one can be continued by
+    a later run, the files of this run are removed. The directory is then removed too if the block
+    has created it.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], suffix: str) -> None:
@@ -143,8 +144,8 @@ class OutputDirectory:
     def write(self, number: int) -> Iterator[Path]:
         """Yield a temporary path for an output file; rename the file when the `with` block ends.
 
-        If the block raises an error, the temporary file is kept if it has a progress file, so that
-        a later run can continue it. Otherwise the end of the directory's `with` block removes it.
+        If the block raises an error, the file keeps its temporary name. If the file has a progress
+        file, a later run can continue it. Otherwise `OutputDirectory.__exit__` removes it.
 
         Args:
           number: the position of the input file in the run's list, from 0.

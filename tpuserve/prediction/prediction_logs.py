@@ -51,8 +51,9 @@ class _Layout(NamedTuple):
       dtype: the number of the dtype in tensorflow.DataType.
       shape: the shape of the tensor of a record. If the batch was split into records, the first
         dimension is left out, because it may differ between records.
-      content_field: the number of the field of TensorProto that holds the elements of a record;
-        None if each element is serialised with the tag of its field.
+      content_field: the number of the field of TensorProto that holds the elements of a record.
+        None for strings if not every record has exactly one: the serialised elements then include
+        the tag and the size that precede each string.
     """
 
     alias: str
@@ -146,8 +147,8 @@ def _make_template(
       signature_name: the signature; None if the whole request is filled in.
       inputs: the layout of each input; empty if the whole request is filled in.
       outputs: the layout of each output.
-      rows: the number of rows of the record, as a shape of one dimension; empty if the batch was
-        not split into records.
+      rows: the first dimension of the record's tensors, as a tuple of one number; empty if the
+        batch was not split into records.
       sizes: the number of bytes that will be filled in at each place, in order.
     """
     remaining = iter(sizes)
@@ -170,7 +171,8 @@ def _map_entry(field: int, layout: _Layout, rows: tuple[int, ...], size: int) ->
     Args:
       field: the field number of the map, such as that of the inputs of a PredictRequest.
       layout: the alias, dtype and shape of the tensor, which all records of a batch share.
-      rows: the first dimension of the tensor; empty if `layout.shape` includes it.
+      rows: the first dimension of the tensor, as a tuple of one number; empty if `layout.shape`
+        includes it.
       size: the size of the serialised elements in bytes.
     """
     sizes = [_varint(_DIM_SIZE << 3) + _varint(count) for count in (*rows, *layout.shape)]

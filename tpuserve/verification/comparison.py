@@ -92,7 +92,8 @@ def _describe_non_finite(baseline: Array, candidate: Array, is_ignored: Array) -
     Args:
       baseline: The output of the {serve} metagraph.
       candidate: The output of the {serve, tpu} metagraph.
-      is_ignored: Whether a value is equal or finite in both arrays, so that it is not counted.
+      is_ignored: A boolean array of the same shape: True for each position that is not counted,
+        because the two values are equal or both are finite.
 
     Returns:
       The description; None if there are no such values.

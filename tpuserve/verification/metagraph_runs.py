@@ -1,4 +1,4 @@
-"""Runs a metagraph on sets of inputs, and compares the outputs of the two metagraphs."""
+"""Runs the {serve} and {serve, tpu} metagraphs on sets of inputs, and compares their outputs."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""Reads and loads the two metagraphs of a SavedModel that a verification compares."""
+"""Reads and loads the {serve} and {serve, tpu} metagraphs, which a verification compares."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ class MetaGraphPair:
     def signatures(self, names: tuple[str, ...]) -> dict[str, Signature]:
         """Return signatures by name, sorted by name.
 
-        If both metagraphs have a signature of a name, that of {serve} is returned.
+        If both metagraphs have a signature of the same name, that of {serve} is returned.
 
         Args:
           names: Names of the signatures; empty for all.
@@ -180,8 +180,8 @@ def _load_metagraph(directory: Path, tags: TagSet) -> LoadedModel:
     try:
         return loader.load(directory, tags, _SYSTEMS[tags])
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
-        # TensorFlow raises these errors if a graph is inconsistent. Report that the SavedModel is
-        # damaged.
+        # TensorFlow raises errors such as TypeError and KeyError if a graph is inconsistent. Report
+        # that the SavedModel is damaged.
         raise DamagedSavedModel(
             f"cannot load {tag_sets.format_tags(tags)} of {directory}: {error}. Export the "
             f"model again."

@@ -90,7 +90,8 @@ def _outputs_table(report: Report) -> Table:
             batch_size = _format_batch_size(run)
             for cells, passed in _output_rows(run):
                 table.add_row(Text(name), batch_size, *cells, _outcome(passed))
-                # Print the signature and the batch size only in the first line of their group.
+                # Print the signature and the batch size only in the first of the lines that have
+                # them.
                 name, batch_size = "", ""
     return table
 

@@ -172,9 +172,10 @@ def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None
 def _mark_last(batches: Iterator[InputBatch], end: Position) -> Iterator[InputBatch]:
     """Yield batches, and set the attribute `end` of the last batch.
 
-    A later run can continue at the `end` of a batch. Only the last batch of a group of records has
-    an `end`: requests are merged within a group. A run that began in the middle of a group would
-    merge other requests.
+    A group is the records that are read from the file together. Only requests of the same group are
+    merged into a batch. A later run can continue at the `end` of a batch. Only the last batch of a
+    group has an `end`, because a run that continued in the middle of a group would merge other
+    requests.
 
     Args:
       batches: the batches of one group of records; at least one.

@@ -59,7 +59,8 @@ def open_writer(
       size: the number of bytes to keep of the file that `Writer.sync` of the earlier writer
         returned; 0 to create the output file.
     """
-    # Only Parquet files need columns if there is no row.
+    # Pass the signature only to the Parquet writer, which needs it for the columns of a file
+    # without rows.
     arguments = (signature,) if output_format is OutputFormat.PARQUET else ()
     writer: Writer = pkgutil.resolve_name(_WRITERS[output_format])(path, size, *arguments)
     return writer

@@ -79,8 +79,8 @@ def _place_function(
       function: The FunctionDef.
       computation: The name of the TPU computation that runs the function; empty for none.
       on_tpu: Whether the TPU runs the node that calls the function.
-      is_outermost: True if a TPUPartitionedCall calls the function; False for functions that the
-        computation calls.
+      is_outermost: Whether the function is itself the TPU computation that a TPUPartitionedCall
+        calls. If so, the host runs its nodes that are outside of the XLA cluster.
     """
     results = [*function.ret.values(), *function.control_ret.values()]
     nodes = function.node_def

@@ -67,7 +67,9 @@ def _find_open_dimensions(name: str, signature: Signature) -> Iterator[Hazard]:
 
 
 def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) -> Hazard:
-    """Report that a TPU compiles signatures again for new batch sizes, and how to avoid this.
+    """Return a hazard about the compilations of signatures for different batch sizes.
+
+    Its message says how to avoid compilations while requests wait.
 
     Args:
       names: Names of the signatures.

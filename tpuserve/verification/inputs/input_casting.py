@@ -30,8 +30,8 @@ def cast_inputs(
       The cast arrays, and one sentence for each cast.
 
     Raises:
-      InvalidTensor: An array has a dtype or shape that does not fit, or the arrays have different
-        batch sizes.
+      InvalidTensor: An array has a dtype, a shape or a value that does not fit, or the arrays have
+        different batch sizes.
     """
     notes: list[str] = []
     converted = {}
