@@ -18,8 +18,9 @@ _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
 
-# Matches orjson's output where TensorFlow Serving may write a number differently: more than six
-# digits, an exponent, a number below 0.0001, or null, which orjson writes for NaN and infinity.
+# Matches a number in orjson's output that TensorFlow Serving may write differently: one with more
+# than six digits or with an exponent, or one whose absolute value is below 0.0001. Also matches
+# null, which orjson writes for NaN and infinity.
 _DIFFERS_FROM_SIX = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -53,13 +54,14 @@ def encode_floats(array: Array) -> bytes:
 
 
 def encode_small(array: Array) -> bytes | None:
-    """Encode a small array of floats as JSON with orjson.
-
-    The result is None if TensorFlow Serving may write one of the numbers differently: the caller
-    must then use `format_elements`.
+    """Encode a small array of floats as JSON with orjson, if orjson writes the right digits.
 
     Args:
       array: float32 or float64, of one dimension or more, not empty, in any memory layout.
+
+    Returns:
+      The JSON. None if TensorFlow Serving may write one of the numbers in another way than orjson:
+      the caller must then format the numbers with `format_elements`.
     """
     shortest = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
     return None if _DIFFERS_FROM_SIX.search(shortest) else shortest.replace(b",", b", ")

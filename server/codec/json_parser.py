@@ -20,8 +20,9 @@ Json: TypeAlias = Any
 MAX_NESTING = 512
 """The deepest nesting of arrays and objects in a document, in levels."""
 
-# The deepest nesting of the document around large arrays that are parsed separately. Together with
-# the at most 32 dimensions of such an array, the nesting stays far below the allowed `MAX_NESTING`.
+# The deepest allowed nesting of a document from which large arrays of numbers were extracted. An
+# extracted array has at most 32 dimensions, so the nesting of the original document is at most
+# 64 + 32 levels, and need not be compared with `MAX_NESTING`.
 _MAX_NESTING_AROUND_ARRAYS = 64
 _MAX_SHOWN_CHARACTERS = 256
 _SPACE = " \t\r\n"
@@ -41,9 +42,9 @@ _PLACEHOLDER = re.compile(r"@[0-9]+")
 # A table for bytes.translate that replaces each digit by 0 and "E" by "e". A search for a fixed
 # string of zeros then finds numbers with many digits.
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
-# After all digits of a document are replaced by 0, it contains one of these byte strings if it has
-# a number beyond 64 bits or beyond the largest double. Only such a document needs slow parsing of
-# its numbers.
+# Byte strings to search for in a document in which each digit was replaced by 0. A document without
+# any of them has no integer beyond 64 bits and no number beyond the largest double, so its numbers
+# can be parsed without slow checks.
 _SIGNS_OF_BIG_NUMBERS = (b"0" * 19, b"e000", b"e+000")
 # Matches the escape sequence (\uD800 to \uDFFF) of a surrogate without the other half of its pair,
 # which RapidJSON refuses. The searched text must not contain escaped backslashes.
@@ -77,15 +78,18 @@ def parse_json(body: bytes) -> Json:
 
 
 def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
-    """Parse a request body that holds large arrays of numbers, in a tenth of the usual time.
+    """Parse a request body that consists mostly of large arrays of numbers.
+
+    For such a body, this takes a tenth of the time of ordinary parsing.
 
     Args:
       body: The JSON text.
-      max_other_bytes: The largest allowed size of the text without the large arrays, in bytes.
+      max_other_bytes: The largest allowed size in bytes of the text besides the large arrays.
 
     Returns:
-      The result of `parse_json`. None if the body has no large arrays, has more than
-      `max_other_bytes` bytes of other text, or may be invalid.
+      The value that `parse_json` would return. None if the body cannot be parsed in this way, for
+      example because it has no large array, has more than `max_other_bytes` bytes of other text, or
+      may be invalid. The caller must then parse the body in the ordinary way.
     """
     extracted = extract_numeric_arrays(body) if len(body) >= MIN_BYTES else None
     if extracted is None or len(extracted[0]) > max_other_bytes:
@@ -94,13 +98,16 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
     try:
         return _insert_arrays(_parse_document(document, _MAX_NESTING_AROUND_ARRAYS), arrays)
     except InvalidJson:
-        # The body is invalid, or numbers inside of a string were taken for an array. The caller
-        # then parses the original body in the usual way.
+        # The body is invalid or nested too deep, or numbers inside of a string were taken for an
+        # array. The caller then parses the original body in the ordinary way.
         return None
 
 
 def format_for_error(value: Json) -> str:
-    """Format a parsed value as JSON for an error text, of at most 256 characters and "..."."""
+    """Format a parsed value as JSON for an error text.
+
+    If the JSON has more than 256 characters, return the first 256, followed by "...".
+    """
     if isinstance(value, (list, dict, RawNumericArray)):
         # Take only _MAX_SHOWN_CHARACTERS + 1 chunks from the encoder, so that a large value is not
         # encoded as a whole. They are enough, because each chunk has at least one character.
@@ -141,19 +148,23 @@ def _parse_document(body: bytes, max_nesting: int) -> Json:
 def _parse_tolerantly(
     body: bytes, max_nesting: int, keep_first_of_equal_keys: bool = False
 ) -> Json:
-    """Parse a document that orjson refuses or parses differently, as RapidJSON does.
+    """Parse a document with Python's `json`, to the same values as RapidJSON would.
 
-    The function uses Python's `json`, which is slower than orjson.
+    This function is for documents that orjson refuses, or in which an object may repeat a key.
+    `json` is slower than orjson.
 
-    Big numbers and duplicate keys need Python functions that `json` calls for each number or
-    object. These calls take several times as long as the parsing itself, so the functions are
-    passed to `json` only if the document may need them.
+    To treat big numbers and duplicate keys as RapidJSON does, `json` must call a Python function
+    for each number or object. These calls take several times as long as the parsing itself, so
+    `json` makes them only if the document may have big numbers or duplicate keys.
 
     Args:
-      body: The JSON text.
-      max_nesting: The deepest allowed nesting of arrays and objects.
-      keep_first_of_equal_keys: Whether the document is known to have duplicate keys, of which the
-        first counts.
+      body: The JSON text. Text after the first JSON value is ignored.
+      max_nesting: The deepest allowed nesting of arrays and objects, in levels.
+      keep_first_of_equal_keys: True if the caller has checked the nesting and has found that keys
+        may be repeated. If False, this function checks both itself.
+
+    Raises:
+      InvalidJson: The document is invalid, or is nested more than `max_nesting` levels deep.
     """
     # RapidJSON accepts Inf and -NaN as numbers, but Python's `json` does not, so replace them.
     if b"Inf" in body or b"-NaN" in body:
@@ -174,7 +185,7 @@ def _parse_tolerantly(
     except RecursionError:
         raise _too_deep(max_nesting) from None
     document = text[:end].encode("utf-8", "surrogateescape")
-    # If the document is known to have duplicate keys, do not check its structure again:
+    # If the caller has asked to keep the first of equal keys, do not check the structure again:
     # `_parse_document` has checked the nesting, and `decoder` has kept the first of equal keys.
     is_done = keep_first_of_equal_keys or _check_structure(document, value, max_nesting)
     has_surrogates = b"\\ud" in body or b"\\uD" in body
@@ -209,12 +220,15 @@ def _rewrite_special_numbers(body: bytes) -> bytes:
 
 
 def _find_outside_of_strings(token: bytes, octets: Array, quotes: Array) -> Array:
-    """Return the offsets of a token in a text, without those inside of strings.
+    """Return the offsets at which a token occurs in a JSON document outside of JSON strings.
 
     Args:
-      token: The text to find, such as b"Inf".
-      octets: The bytes of the document, as uint8.
-      quotes: The ascending offsets of the quotation marks that begin and end strings.
+      token: The bytes to find, such as b"Inf".
+      octets: The bytes of the document, as a uint8 array.
+      quotes: The offsets of all quotation marks that begin or end a string, in ascending order.
+
+    Returns:
+      The offsets in bytes, in ascending order.
     """
     num_offsets = max(0, len(octets) - len(token) + 1)
     is_token = np.ones(num_offsets, np.bool_)
@@ -265,8 +279,9 @@ def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
 def _count_keys(value: Json) -> int:
     """Count the keys of all objects in a parsed value.
 
-    If the count is less than the number of keys in the text, the text may repeat a key. Objects in
-    a list that begins with a scalar are not counted, because looking for them would take long.
+    If an object in the text repeats a key, the count is less than the number of keys in the text.
+    It can also be less for another reason: objects in a list that begins with a scalar are not
+    counted, because looking for them would take long.
     """
     count = 0
     # Each iteration visits all values of one nesting level with functions that are implemented in
@@ -284,12 +299,13 @@ def _count_keys(value: Json) -> int:
 
 
 def _find_nonempty(kind: type, values: list[Json], types: Set[type]) -> list[Json]:
-    """Return the non-empty dicts, or the non-empty lists, among parsed values.
+    """Return those of the given parsed values that are non-empty and of one type.
 
     Args:
-      kind: `dict` or `list`.
+      kind: The type, `dict` or `list`.
       values: The parsed values.
-      types: The types of all values. If `kind` is not among them, no value is examined.
+      types: The set of the types of all `values`. If `kind` is not in the set, the function returns
+        an empty list without looking at the values.
     """
     if kind not in types:
         return []
@@ -328,9 +344,10 @@ def _parse_float(text: str) -> float:
 class _NumberCache(dict[str, Json]):
     """Maps the texts of numbers to numbers, and parses a text when it is first looked up.
 
-    Python's `json` calls a function for each number. Looking up a text that occurred before takes a
-    fraction of the time of a call of a Python function. If all numbers differ, the time per byte of
-    the document is bounded all the same, because many different numbers need many digits.
+    Python's `json` calls a function for each number. To look up a text that has occurred before
+    takes a fraction of the time of a call of a Python function. A document in which all numbers
+    differ gains nothing, but different numbers need many digits, so such a document has fewer
+    numbers for its size.
     """
 
     def __init__(self, parse: Callable[[str], Json]) -> None:
@@ -345,7 +362,7 @@ class _NumberCache(dict[str, Json]):
 def _create_decoder(checks_numbers: bool, keeps_first_of_equal_keys: bool) -> json.JSONDecoder:
     """Create a decoder of Python's `json` module with the selected behaviours of RapidJSON.
 
-    Each of the two behaviours makes parsing slower.
+    Each of the two behaviours, which the arguments select, makes parsing slower.
 
     Args:
       checks_numbers: Whether integers beyond 64 bits become floats, and numbers beyond the largest

@@ -92,8 +92,8 @@ class RawNumericArray:
         except (TypeError, ValueError):
             return None
         if array.size != math.prod(self._shape):
-            # Refuse a text with an empty list, because its shape is wrong: the shape is computed
-            # from the brackets and commas alone, as if each list without commas had one number.
+            # Refuse an array with an empty list, because `_shape` is wrong for it: the shape is
+            # computed from the brackets and commas alone, and so "[]" counts as one number.
             return None
         if wide is np.int64 and narrow is not np.int64:
             # For int8, int16, uint8 and int32, refuse numbers beyond 32 bits, as TensorFlow Serving
@@ -229,9 +229,9 @@ def _compute_shape(structure: bytes) -> tuple[int, ...] | None:
     shape: list[int] = []
     inner = b""
     for level in reversed(range(rank)):
-        # Find the end of the first list at this nesting level. This list and the lists inside of it
-        # end together, so the end is the first sequence of (rank - level) closing brackets. The
-        # outermost list (level 0) ends at the end of the text.
+        # Find the end of the first list at this nesting level. The last list of each deeper level
+        # inside of it ends at the same place, so the end is the first sequence of (rank - level)
+        # closing brackets. The outermost list (level 0) ends at the end of the text.
         end = structure.find(b"]" * (rank - level), level) if level else len(structure) - rank
         if end < 0:
             return None

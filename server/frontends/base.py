@@ -99,8 +99,8 @@ class FrontendContext:
 def import_rest_modules() -> None:
     """Import the modules of the REST frontend.
 
-    They do not import TensorFlow, so that the frontend can answer health checks before the slow
-    import of TensorFlow.
+    These modules do not import TensorFlow, so that the frontend can answer health checks before
+    and during the slow import of TensorFlow.
     """
     _import_modules("server.frontends.rest.app", "server.frontends.rest.transport.server")
 

@@ -125,9 +125,9 @@ class FrontendGroup:
             self._frontends.append(base.start_grpc(self._context, self._grpc_socket))
 
     def report_startup(self, describe: Callable[[], str]) -> None:
-        """Make readiness checks fail until `mark_ready` is called.
+        """Report in readiness checks that the server is starting, until `mark_ready` is called.
 
-        The server is starting. The responses to the checks say what it is doing.
+        The checks fail during this time, and the responses say what the server is doing.
 
         Args:
           describe: returns what the server is doing at the time of a check, such as "importing

@@ -212,7 +212,9 @@ def _variable_names(cluster: XlaCluster) -> list[str]:
 
 
 def _has_endless_loop(optimised_hlo: str) -> bool:
-    """Return whether a program has a loop whose number of iterations XLA does not know.
+    """Return whether a program has a loop that may be endless.
+
+    A loop may be endless if XLA does not know its number of iterations.
 
     Args:
       optimised_hlo: the compiled program as HLO text, in which XLA notes the number of iterations

@@ -1,8 +1,8 @@
 """Replaces the collective ops of a training step, because TensorFlow has no XLA kernels for them.
 
 A reduction, such as CrossReplicaSum, is replaced by an XlaAllReduce. Any other collective, such as
-AllToAll, is replaced by a custom call. After the translation to StableHLO,
-`tpuserve.stablehlo.spmd_collectives` replaces the custom call (a marker) by the collective.
+AllToAll, is replaced by a custom call, which marks its place. After the translation to StableHLO,
+`tpuserve.stablehlo.spmd_collectives` replaces the custom call by StableHLO's collective op.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ def replace_collectives(
     Args:
       graph: a GraphDef.
       shapes: name of a node in the main graph → the static shape of its first output.
-      refuse: raises an error. It is called for a collective that no custom call stands for, and
-        for one in a function, because the custom call in its place needs a known shape.
+      refuse: raises an error. It is called for a collective, other than a reduction, that has no
+        custom call, has no static shape, or is in a function, where shapes are not known.
     """
     for function in graph.library.function:
         for node in function.node_def:
@@ -83,8 +83,9 @@ def _permute_config(node: Any, pairs: Sequence[Sequence[int]]) -> str:
     return spmd_collectives.permute_config(pairs)
 
 
-# Type of a collective op → (the name of the custom call that stands for it, a function that takes
-# the node and the rows of its second input and returns the backend_config of the custom call).
+# Type of a collective op → (the name of the custom call that replaces it, a function that returns
+# the backend_config of the custom call). The arguments of the function are the node and the rows of
+# its second input, a constant: the groups of replicas, or the pairs of source and target.
 _MARKERS = {
     "AllToAll": (spmd_collectives.ALL_TO_ALL, _all_to_all_config),
     "CollectivePermute": (spmd_collectives.COLLECTIVE_PERMUTE, _permute_config),

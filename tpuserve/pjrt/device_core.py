@@ -106,7 +106,10 @@ class DeviceCore:
         return execute
 
     def get_variable(self, name: str) -> Any:
-        """Return a variable as a jax array on the device; the first call copies its value there."""
+        """Return a variable as a jax array on the device.
+
+        The first call for a variable copies the value to the device.
+        """
         import jax
 
         if name not in self._variables:

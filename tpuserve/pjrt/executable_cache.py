@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 class ExecutableCache:
     """A cache directory with one file for each compiled XLA executable.
 
-    Several processes may use the directory at once. Code in a file can run when a process loads the
-    file, so a directory to which other users can write is not used.
+    Several processes may use the directory at once. A directory to which other users can write is
+    not used: a file from another user could run any code in the process that loads it.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -144,7 +144,7 @@ class ExecutableCache:
         assert self._directory is not None
         files = []
         for path in self._directory.glob(f"*{_SUFFIX}"):
-            # Another process may delete files too.
+            # Skip a file that another process has deleted after `glob` found it.
             with contextlib.suppress(FileNotFoundError):
                 files.append((path, path.stat()))
         size = sum(status.st_size for _, status in files)
@@ -171,10 +171,10 @@ def _prepare_directory(directory: Path) -> str:
 
 @functools.cache
 def _describe_machine(device: Any) -> str:
-    """Return a text that describes all on which an executable depends besides the program.
+    """Return a text that describes the environment for which an executable is compiled.
 
-    These are the versions of jax, the settings of XLA, and properties of the device and the
-    processor. An executable can be used only where the text is the same.
+    The text has the versions of jax, the settings of XLA, and properties of the device and the
+    processor. An executable can be used only in an environment with the same text.
     """
     import jax
     import jaxlib

@@ -41,9 +41,9 @@ from tpuserve.tensorflow_internals import eager_context
 # Prefixes of the names of attributes that place an op on a TPU or together with another op. They
 # are removed, because the step does not run in TensorFlow.
 _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot", "_class", "_xla_inferred")
-# To compute the key of the random ops, the seed of the run, the number of the step and the index of
-# the replica are multiplied by these factors and added. Thereby each combination gets another key.
-# The factors are constants of xxHash64.
+# The key of the random ops is a sum of three products: the random seed, the number of the step and
+# the index of the replica, each multiplied by one of these factors. The large factors give
+# different keys to different combinations. They are constants of xxHash64.
 _KEY_FACTORS = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
@@ -51,8 +51,9 @@ class ReplicaStep:
     """The training step that each replica of a TPU program runs, as a function for jax.
 
     The arguments of the exported function are the tensors of a batch (`feeds`), the position, and
-    the variables. The position is an int64 array [seed of the run, number of the step, number of
-    the step in its loop, number of steps of the loop]. The results are the tensors for the host
+    the variables. The position is an int64 array of four numbers: the random seed, the number of
+    the step counted from the start of the training, the number of the step counted from the start
+    of its loop, and the number of steps of the loop. The results are the tensors for the host
     (`results`), a bool [] which says whether the step sends them, and the new values of the
     variables that the step changes.
 
@@ -167,8 +168,8 @@ class ReplicaStep:
     def module(self) -> bytes:
         """The function as a serialised StableHLO module, in StableHLO's portable form.
 
-        jax cannot run this module: its collectives still have the form that TensorFlow's XLA bridge
-        writes.
+        jax cannot run this module, because its collectives have the form that TensorFlow's XLA
+        bridge writes. `export` returns a form that jax can run.
 
         Raises:
           UnsupportedOnTpu: XLA cannot compile an op of the step.

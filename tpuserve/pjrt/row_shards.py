@@ -62,7 +62,8 @@ def use_local_rows(graph: Any, shardings: Mapping[str, RowSharding], refuse: Ref
     Args:
       graph: the GraphDef of the step; changed in place.
       shardings: name of the tensor that is the handle of a divided variable → the division.
-      refuse: raises an error. It is called for an op that uses such a variable without row numbers.
+      refuse: raises an error. It is called for an op that uses a divided variable in any other way
+        than to gather or scatter rows by their numbers.
     """
     by_name = {node.name: node for node in graph.node}
     local: dict[tuple[str, RowSharding], str] = {}

@@ -58,8 +58,8 @@ class StepLayout:
     def variable_specs(self, count: int) -> tuple[Any, ...]:
         """Return a jax PartitionSpec for each variable.
 
-        It says whether the rows of the variable are divided among the replicas, or each replica has
-        the whole variable.
+        The PartitionSpec says whether the rows of the variable are divided among the replicas, or
+        each replica has the whole variable.
 
         Args:
           count: the number of variables.
@@ -82,8 +82,8 @@ def build_step_loop(
     tensors, bool [capacity]; and whether each checked variable has only finite values, bool
     [checked variables].
 
-    A variable whose rows are divided among the replicas is an array of the rows of all replicas,
-    each followed by its padding rows.
+    A variable whose rows are divided among the replicas is one array: the rows of the first
+    replica and its padding rows, then those of the second replica, and so on.
 
     Args:
       exported: the step as a jax.export.Exported.

@@ -44,7 +44,7 @@ class Dispatch:
       results: for each tensor that a step sends to the host, an array [replicas, capacity, ...]. Of
         the second dimension, only the first `count` elements are valid.
       is_sent: bool [capacity], whether each step sends its tensors.
-      is_finite: bool [checked variables], whether each variable has only finite values.
+      is_finite: bool [checked variables], whether each checked variable has only finite values.
     """
 
     count: int
@@ -164,7 +164,7 @@ class StepProgram:
 
     @contextmanager
     def _explaining_memory(self, index: int, num_bytes: int) -> Iterator[None]:
-        """Convert errors of jax while the block of a `with` copies a variable to the devices.
+        """Convert the errors that jax raises in a `with` block that copies a variable to devices.
 
         Args:
           index: index of the variable.
@@ -290,7 +290,7 @@ class StepProgram:
         Args:
           batches: the arrays from `make_batches`, filled with batches.
           count: number of steps, at most the `count` that was passed to `make_batches`.
-          seed: the seed of the random numbers of the whole run.
+          seed: the seed of the random numbers, the same for all dispatches of a training.
           step: number of the first step, counted from the start of the training. Random numbers
             depend on it.
           done: number of steps that earlier dispatches of the same loop have run. One loop of
@@ -318,9 +318,9 @@ class StepProgram:
             variables, results, is_sent, is_finite = self._executables[key](*arguments)
             self._variables = list(variables)
             if self._devices[0].platform == "cpu":
-                # CPU devices share the threads of the process. With several dispatches at once,
-                # collectives that wait for other devices could occupy all threads, so that these
-                # devices never get a thread. Wait for the end of each dispatch.
+                # Wait until the dispatch has ended. CPU devices share the threads of the process.
+                # If several dispatches ran at once, collectives could occupy all threads while they
+                # wait for devices that get no thread: a deadlock.
                 jax.block_until_ready(variables)
         except jax.errors.JaxRuntimeError as error:
             text = (str(error).splitlines() or [type(error).__name__])[0]
@@ -404,7 +404,7 @@ def find_max_steps(step: ReplicaStep) -> int:
 def round_up_capacity(count: int) -> int:
     """Round a number of steps, or another size, up to a power of two.
 
-    XLA compiles an executable for each of these numbers, which takes long. With powers of two,
-    there are few of them.
+    XLA compiles an executable for each rounded number, which takes long. There are only few powers
+    of two, so few executables are compiled.
     """
     return 1 << max(count - 1, 0).bit_length()

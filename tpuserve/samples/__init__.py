@@ -1,4 +1,4 @@
-"""Generates sample inputs for a signature of a model, for example to compare its metagraphs.
+"""Generates sample inputs for a signature, for example to compare two metagraphs of a model.
 
 The values are random, but most models accept them. The same seed gives the same values. A model
 that parses tf.Examples gets tf.Examples with the features that the model parses.

@@ -39,6 +39,6 @@ def _fill(
 
 def _whole_numbers(feature: ParsedFeature, count: int, random: np.random.Generator) -> list[int]:
     if feature.size is None:
-        # Return different numbers, because they may be the indices of a sparse tensor.
+        # Return numbers without duplicates, because they may be the indices of a sparse tensor.
         return [int(number) for number in random.permutation(MAX_LENGTH)[:count]]
     return [int(number) for number in random.integers(0, 2, count)]

@@ -36,7 +36,7 @@ def generate_inputs(
       batch_size: the number of examples, for inputs whose first dimension is unknown.
       seed: the seed of the random numbers.
       shapes: alias → shape of an input, in place of the shape that follows from the signature and
-        `batch_size`; None for none.
+        `batch_size`. None means that all shapes follow from those two.
 
     Returns:
       Input alias → array. Strings are object arrays of bytes.

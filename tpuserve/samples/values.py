@@ -32,8 +32,8 @@ def random_array(
     if dtype.is_bool:
         return random.integers(0, 2, shape).astype(np.bool_)
     if dtype.is_floating or dtype.is_complex:
-        # Draw float32 values. A float64 value just below 1 could become 1 when it is converted, and
-        # floats are promised to be below 1.
+        # Draw float32 values. A float64 value just below 1 could be rounded to 1 by the conversion
+        # to `dtype`, and `generate_inputs` promises floats below 1.
         return random.random(shape, np.float32).astype(dtype.as_numpy_dtype)
     if dtype.is_integer and not dtype.is_quantized:
         return random.integers(0, 2, shape).astype(dtype.as_numpy_dtype)

@@ -95,8 +95,8 @@ class GrpcServer:
         self._tls = tls
         self._admission = admission
         self._addresses = [self.address] if port else []
-        # `Settings` requires the path of a model. Any path will do here: the data plane has loaded
-        # the models already.
+        # If no settings are given, use the defaults. `Settings` requires the path of a model, which
+        # has no effect here: the data plane has loaded the models already.
         settings = Settings(Path("/models")) if settings is None else settings
         if settings.grpc_socket_path:
             self._addresses.append(f"unix:{settings.grpc_socket_path}")

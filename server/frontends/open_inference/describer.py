@@ -232,7 +232,8 @@ class Describer:
 
         Raises:
           ModelNotFound: the server has no such model or version.
-          Unavailable: the version is loading, has failed or is unloaded.
+          Unavailable: the model or the version cannot answer requests, for example because it is
+            still loading.
         """
         if not self.is_ready(spec):
             raise Unavailable(

@@ -141,8 +141,8 @@ class CallExecutor(ABC):
     def received_ns(self, messages: Iterator[bytes]) -> int:
         """Return the time at which the first message of a call arrived.
 
-        The handler of a call uses the time in its metrics. If the executor does not know the time,
-        the method returns the present time. For this case, the handler calls the method again as
+        The handler of a call uses the time in its metrics. If the executor does not record the
+        time, the method returns the present time. The handler therefore calls the method again as
         soon as it has the message.
 
         Args:

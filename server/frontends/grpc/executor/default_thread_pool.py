@@ -220,8 +220,8 @@ class _CallTicket(Ticket):
     """The entry of a call in `RequestQueues`. The thread of the call blocks until the call may run.
 
     Attributes:
-      turn: the event for which the thread of the call waits; set when the call may run or is
-        refused.
+      turn: the threading.Event for which the thread of the call waits. It is set when the call may
+        run or is refused.
       error: why the call is refused; None if it may run.
     """
 

@@ -122,10 +122,10 @@ class SinglePollerMode:
     def mark_call_run(self) -> None:
         """Report that the current thread has run a call in the event that it handles.
 
-        Only an event with this report can count as slow. Any other event takes long only because
-        other threads keep the GIL or the processors busy, and so counts as quick. The executor does
-        not report a call that was suspended, because such a call has not run its model in this
-        event.
+        Only an event for which this method was called can count as slow. All other events count as
+        quick: they take long only if other threads keep the GIL or the processors busy. The
+        executor does not call the method for a call that was suspended, because such a call has
+        not run its model in this event.
         """
         self._thread.has_run_call = True
 
@@ -157,12 +157,12 @@ class SinglePollerMode:
         self.deactivate()
 
     def _try_mode(self) -> None:
-        """Begin a trial of single-poller mode, unless the last trial was too short a time ago."""
+        """Begin a trial of single-poller mode, if the pause after the last trial is over."""
         now = self._clock()
         if now >= self._next_trial:
             self._next_trial = now + self._trial_pause
             self._trial_pause = min(2 * self._trial_pause, _MAX_TRIAL_PAUSE_SECONDS)
-            # Begin with a count at which the second of two slow events in a row ends the trial.
+            # Set the count of quick events so low that two slow events in a row end the trial.
             self._quick_calls = 2 * _SLOW_WEIGHT
             self._activate()
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class CancellableCall(Protocol):
-    """The methods of a begun call that this module needs.
+    """The interface of a call that has begun: the methods that this module needs.
 
     A grpc.ServicerContext has these methods, and so has grpcio's private object for a call.
     """
@@ -52,13 +52,13 @@ class StalledCallLimits:
     """The limits on calls whose first message has not arrived.
 
     Attributes:
-      timeout_seconds: the time in seconds after which such a call is cancelled if its connection
-        has received almost nothing meanwhile.
+      timeout_seconds: the time in seconds after which such a call is cancelled, if its connection
+        has received fewer than 1000 bytes per second on average.
       max_calls: the largest number of such calls.
       max_calls_per_peer: the largest number of such calls from one client address.
       max_pending_bytes: the largest total size in bytes of the incomplete messages, which gRPC
-        keeps in memory. On a connection with such calls, all bytes count that have arrived since
-        the oldest of these calls began.
+        keeps in memory. The size is estimated: all bytes that a connection has received since its
+        oldest such call began count as bytes of incomplete messages.
       clock: returns the time in seconds since any fixed moment.
       received_bytes: returns how many bytes each connection has received: IP address and port of
         the client → number of bytes.
@@ -103,8 +103,8 @@ class StalledCallReaper:
         self._num_waits: dict[str, int] = {}
         # For each connection with waiting calls: IP address and port of the client → (count, time).
         # The count is the number of bytes that the connection had received at that time. The
-        # timeout of the calls is measured from that time. When many more bytes have arrived, a
-        # check replaces the pair.
+        # timeout of the calls runs from that time. When enough bytes have arrived since then, a
+        # check sets both to the present values, and so starts the timeout again.
         self._progress: dict[Address, tuple[int, float]] = {}
         # Waiting call → the number of bytes that its connection had received before the call began.
         self._first_counts: dict[CancellableCall, int] = {}
@@ -195,8 +195,8 @@ class StalledCallReaper:
         Reading the counts from the operating system may take long if there are many connections.
 
         Args:
-          is_needed: whether the counts must be read now. If False, the method returns the previous
-            counts if reading again so soon would take more than a hundredth of the thread's time.
+          is_needed: whether the counts must be read now. If False, the method may return the
+            previous counts, so that reading takes at most a hundredth of the time.
 
         Returns:
           IP address and port of the client → number of bytes.
@@ -211,15 +211,16 @@ class StalledCallReaper:
     def _note_first_counts(
         self, waits: dict[CancellableCall, _Wait], last_counts: dict[Address, int]
     ) -> None:
-        """Store how many bytes the connection of each waiting call had received before the call.
+        """Store, for each new waiting call, how many bytes its connection had received before.
 
-        The bytes that arrive later on the connection count as bytes of incomplete messages.
+        A call is new if it has begun since the previous check. The bytes that arrive later on the
+        connection count as bytes of incomplete messages.
 
         Args:
           waits: all calls that wait for their first message.
-          last_counts: how many bytes each connection had received at the previous check. The method
-            stores these counts for calls that have begun since that check. A connection that is
-            not in this mapping was opened after that check. Its count at the check is 0.
+          last_counts: how many bytes each connection had received at the previous check. This is
+            the number that the method stores. For a connection that is missing here, because it
+            was opened after that check, the method stores 0.
         """
         self._first_counts = {
             call: self._first_counts.get(call, last_counts.get(peers.split_peer(wait.peer), 0))
@@ -229,7 +230,10 @@ class StalledCallReaper:
     def _find_stalled(
         self, waits: dict[CancellableCall, _Wait], counts: dict[Address, int]
     ) -> list[CancellableCall]:
-        """Return the calls that have waited too long on connections that receive almost nothing."""
+        """Return the calls that have waited for `timeout_seconds` on a connection that is too slow.
+
+        A connection is too slow if it receives fewer than 1000 bytes per second on average.
+        """
         now, timeout_seconds = self._clock(), self._limits.timeout_seconds
         last_progress, self._progress = self._progress, {}
         stalled = []

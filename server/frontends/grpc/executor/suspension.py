@@ -1,4 +1,4 @@
-"""Suspension of calls: a call leaves its thread while it waits, and continues in another."""
+"""Suspension of calls: a waiting call frees its thread, and later continues in another thread."""
 
 import threading
 from queue import SimpleQueue

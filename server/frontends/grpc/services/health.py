@@ -23,8 +23,8 @@ from server.tensors import protobuf_wire
 from tpuserve.errors import InvalidInput, NotFound
 
 _Response = health_pb2.HealthCheckResponse
-# The serialised protobuf tags with which this module writes a HealthListResponse: of its field
-# `statuses`, which is a map, and of the key and the value of an entry of the map.
+# The serialised protobuf tags with which this module writes a HealthListResponse. Its field
+# `statuses` is a map, whose entries have a key and a value.
 _STATUSES_TAG = protobuf_wire.field_tag(1)
 _KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 
@@ -149,8 +149,8 @@ class HealthService(GrpcService):
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
         # Hold the lock only to change the set of watchers, and send messages without the lock.
-        # Otherwise there could be a deadlock: grpcio calls `forget`, which waits for the lock, in a
-        # thread that grpcio also needs to send messages.
+        # Otherwise there could be a deadlock: when a call ends, grpcio calls `forget`, which waits
+        # for the lock, in a thread that grpcio also needs to send messages.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)

@@ -11,8 +11,8 @@ from server.frontends.grpc import deadlines
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
 
 _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-# While a profile is taken, the server records events of its own, so that the profile of an idle
-# server is not empty. This is the duration of each event.
+# The duration, in seconds, of each event that the server itself records while a profile is taken.
+# With these events, the profile of an idle server is not empty.
 _EVENT_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)

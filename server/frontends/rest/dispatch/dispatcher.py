@@ -171,7 +171,7 @@ class Dispatcher:
         chunks, is_gzip, reservation = await self._admit(receive, headers, peer)
         release = partial(self._release, peer, reservation)
         # Assume the largest size for a compressed body, whose size after decompression is not known
-        # yet. So it is decompressed in a thread.
+        # yet. So the body is decompressed in a thread.
         size = self._bodies.max_decompressed_bytes if is_gzip else sum(map(len, chunks))
         tracker = self._get_tracker(router, route)
         cancellation = Cancellation()
@@ -281,8 +281,9 @@ class Dispatcher:
             release()
             raise
         if not isinstance(response, Pending):
-            # Count the request as ended and release its memory only when the model has run, even if
-            # the client has disconnected before: until then, the request uses processor and memory.
+            # Count the request as ended, and release its memory, only now that the model has run,
+            # even if the client disconnected earlier: the request has used processor and memory
+            # until now.
             release()
             return response
         finish = response.finish

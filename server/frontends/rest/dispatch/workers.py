@@ -23,9 +23,9 @@ Result = TypeVar("Result")
 # The event loop runs a model only for requests of at most this number of bytes, because larger
 # requests take longer and would delay other requests.
 MAX_INLINE_BYTES = 4096
-# A request with more bytes than this is large. Of the requests of a model that are allowed to run
-# at the same time, at most half can be large. So small requests never wait until large requests
-# are parsed.
+# A request with more bytes than this is large. A model limits how many of its requests run at the
+# same time. Large requests can use at most half of this limit, so that small requests need not
+# wait until large requests are parsed.
 _MAX_SMALL_BYTES = MAX_LOCAL_BYTES
 # The largest number of threads. It is so large that it does not limit the requests that run at the
 # same time: the queues of the models do that.
@@ -53,8 +53,8 @@ class Workers:
         """Create the object. Threads are started when requests need them.
 
         Args:
-          threads: The largest number of small requests that run in threads at the same time. Half
-            this number of large requests can run in addition.
+          threads: The largest number of small requests that run in threads at the same time. In
+            addition, half as many large requests can run.
           timeout_ms: The time limit of a request in milliseconds. None means no limit.
           may_run_inline: Whether quick and small requests run in the event loop. Must be False with
             batching, where a request blocks until other requests have filled its batch.

@@ -110,7 +110,14 @@ def build_predict_body(
 ) -> tuple[Json, bool]:
     """Build the body of a Predict request in columnar format.
 
-    The arguments and the result are those of the type `Build`.
+    Args:
+      name: The name of the signature.
+      signature: The signature.
+      sample: The inputs of a valid request. None if no valid request is known.
+
+    Returns:
+      The body as an object for `json.dumps`, and whether the body is valid. It is not valid if it
+      has a placeholder text in place of a value.
     """
     inputs: Json = {}
     is_valid = True
@@ -129,7 +136,14 @@ def build_examples_body(
 ) -> tuple[Json, bool]:
     """Build the body of a Classify or Regress request.
 
-    The arguments and the result are those of the type `Build`.
+    Args:
+      name: The name of the signature.
+      signature: The signature.
+      sample: The inputs of a valid request. None if no valid request is known.
+
+    Returns:
+      The body as an object for `json.dumps`, and whether the body is valid. It is not valid if it
+      has a placeholder text in place of a value.
     """
     values = [] if sample is None else list(sample.inputs.values())
     features = values[0].features if len(values) == 1 else {}
@@ -146,7 +160,14 @@ def build_infer_body(
 ) -> tuple[Json, bool]:
     """Build the body of an infer request of the Open Inference Protocol.
 
-    The arguments and the result are those of the type `Build`.
+    Args:
+      name: The name of the signature.
+      signature: The signature.
+      sample: The inputs of a valid request. None if no valid request is known.
+
+    Returns:
+      The body as an object for `json.dumps`, and whether the body is valid. It is not valid if it
+      has a placeholder text in place of a value.
     """
     tensors = []
     is_valid = True

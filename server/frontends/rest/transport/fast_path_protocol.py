@@ -66,7 +66,10 @@ class FastPathProtocol(TimeoutProtocol):
     _unsent_memory: MemoryReservation | None = None
 
     def resume_writing(self) -> None:
-        """Release the memory of a response, because the transport has sent nearly all its bytes."""
+        """Give the memory of a response back to the memory budget.
+
+        asyncio calls this method when the transport has sent nearly all bytes of the response.
+        """
         super().resume_writing()
         self._release_unsent()
 

@@ -44,7 +44,8 @@ class RequestBodyReader:
             the size of the body.
 
         Returns:
-          The chunks of the body, for the caller to join: in a thread if there are many chunks.
+          The chunks of the body. The caller joins them, in a thread if there are many chunks,
+          because joining copies the body.
 
         Raises:
           RequestTooLarge: The body is larger than `max_bytes`. The remaining bytes are not read.

@@ -66,7 +66,7 @@ class SharedBuilds(Generic[Document]):
             except Exception as caught:
                 error = caught
             for position, future in enumerate(waiting, 1):
-                if not future.done():  # The future is done if its client has disconnected.
+                if not future.done():  # A future is done already if its client has disconnected.
                     if error is None:
                         future.set_result(document)
                     else:

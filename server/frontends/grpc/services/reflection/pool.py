@@ -100,7 +100,7 @@ class ReflectionPool:
         return pool
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of protobuf's default pool, because this class lacks it."""
+        """Return an attribute of protobuf's default pool, for a name that this class lacks."""
         return getattr(self._default, name)
 
     def FindFileByName(self, name: str) -> Any:
