@@ -77,12 +77,12 @@ def _build_list(item: Json) -> Json:
     return {"type": "array", "items": item, "minItems": 1}
 
 
-def _build_tensor(tensor: Any, first_dimension: int) -> Json:
+def _build_tensor(tensor: Any, num_left_out: int) -> Json:
     """Build the JSON schema of the value of a tensor: nested lists of its elements.
 
     Args:
       tensor: The TensorInfo message of the tensor.
-      first_dimension: The number of leading dimensions that the value does not have: 1 for one
+      num_left_out: The number of leading dimensions that the value does not have: 1 for one
         example of a batch, 0 for the whole tensor.
     """
     shape = tensor.tensor_shape
@@ -90,7 +90,7 @@ def _build_tensor(tensor: Any, first_dimension: int) -> Json:
     schema = _build_element(dtype)
     if shape.unknown_rank:
         return {"description": f"{dtype} of any shape"}
-    sizes = [dimension.size for dimension in shape.dim[first_dimension:]]
+    sizes = [dimension.size for dimension in shape.dim[num_left_out:]]
     is_size_required = math.prod(size for size in sizes if size >= 0) <= _MAX_REQUIRED_ELEMENTS
     for size in reversed(sizes):
         schema = {"type": "array", "items": schema}
