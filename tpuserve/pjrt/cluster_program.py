@@ -169,8 +169,8 @@ class ClusterProgram:
         compiled = core.compile(module.exported, module.feeds, module.variables)
         if self._forbids_endless_loops and _has_endless_loop(compiled.as_text()):
             raise UnsupportedOnTpu(
-                f"the computation {cluster.function} has a loop whose number of turns depends on "
-                f"the inputs, and XLA cannot stop a run at its deadline"
+                f"the computation {cluster.function} has a loop without a known number of "
+                f"iterations, and XLA cannot stop a run at its deadline"
             )
         return compiled
 

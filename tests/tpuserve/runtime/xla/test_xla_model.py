@@ -191,7 +191,7 @@ def test_oldest_executable_of_a_request_is_dropped_for_a_new_one(
             lambda x: tf.while_loop(lambda i: i < x, lambda i: i * 2.0, [1.0])[0],
             [],
             tf.float32,
-            "a loop whose number of turns depends on the inputs",
+            "a loop without a known number of iterations",
             id="endless",
         ),
         pytest.param(lambda x: x * 2.0, None, tf.float32, "unknown rank", id="rank"),
