@@ -8,15 +8,15 @@ from collections.abc import Callable
 # a thread of a pool: passing a request to a thread and back takes longer than a small model runs,
 # and would reduce the requests/s of a small model to a quarter.
 _QUICK_SECONDS = 0.001
-# The first requests of a route (one method of one model) run in threads of a pool, and not in the
-# event loop. This is their number. The fastest of these requests decides whether the route is
-# quick, because the latency of the slower ones may include waiting for other threads.
+# The number of first requests of a route (one method of one model) that run in threads of a pool,
+# and not in the event loop. The route is quick if the fastest of these requests is quick: the
+# latency of the slower ones may include waiting for other threads.
 _FIRST_RUNS = 8
-# When the requests of a route (one method of one model) have become too slow for the event loop,
-# its next n requests run in threads of a pool. n begins with _FIRST_RUNS and doubles each time that
-# this happens, up to _MAX_RUNS, so that a route on a busy machine seldom switches between the event
-# loop and threads. After _RUNS_UNTIL_RESET quick requests in the event loop, n is again
-# _FIRST_RUNS.
+# When the requests of a route (one method of one model) become too slow for the event loop, the
+# next n requests of the route run in threads of a pool. n begins at _FIRST_RUNS. Each such change
+# from the event loop to threads doubles n, up to _MAX_RUNS, so that a route on a busy machine
+# seldom changes. But if at least _RUNS_UNTIL_RESET quick requests ran in the event loop before the
+# change, n is set to _FIRST_RUNS instead.
 _MAX_RUNS = 4096
 _RUNS_UNTIL_RESET = 4096
 # The tracker counts slow requests, which take at least _QUICK_SECONDS. When the count reaches
@@ -115,9 +115,9 @@ class LatencyTracker:
         if self._remaining_runs > 0:
             return
         self.is_quick = self._fastest < _QUICK_SECONDS
-        # Discard the last reading of the time that the thread has waited for a CPU. The reading is
-        # older than the requests that have run in threads. With it, the tracker would subtract
-        # waits during those requests from the latency of the next slow request.
+        # Discard the last reading of the event loop thread's wait for a CPU. It was taken before
+        # the last requests, which ran in other threads. If it were kept, the wait since then would
+        # be subtracted from the latency of the next slow request in the event loop.
         self._last_wait = None
         self._remaining_runs = self._num_runs_in_threads
         self._fastest = math.inf

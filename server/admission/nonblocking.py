@@ -31,7 +31,8 @@ def blocking_allowed() -> bool:
 def running_allowed() -> bool:
     """Return whether the calling thread may run a model.
 
-    The result is False in the body of `NonBlocking(may_run=False)`, which is for slow models.
+    The result is False only in the body of `with NonBlocking(may_run=False)`. Threads that must not
+    block use this context manager if the model may be slow.
     """
     return _thread_state.running_allowed
 

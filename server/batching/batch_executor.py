@@ -143,10 +143,10 @@ class BatchExecutor:
 
 
 def _time_limit_ms(slices: list[TaskSlice], now: float) -> float | None:
-    """Return the milliseconds until the last deadline of the tasks; None if a task has no deadline.
+    """Return the time limit of a batch's run in milliseconds; None for no limit.
 
-    The result is the time limit of the batch's run: until then, a task may still wait for the
-    outputs.
+    The limit is the time from `now` until the latest deadline of the batch's tasks: after it, no
+    task waits for the outputs. The run has no limit if any task has no deadline.
     """
     deadlines = [task_slice.task.deadline for task_slice in slices]
     latest = max((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -154,10 +154,10 @@ def _time_limit_ms(slices: list[TaskSlice], now: float) -> float | None:
 
 
 def _cancel_when_done(slices: list[TaskSlice]) -> Cancellation:
-    """Return a cancellation that stops a batch's run when no request of the batch waits for it.
+    """Return a cancellation that stops a batch's run when no task of the batch waits any more.
 
-    A request stops waiting when its client is gone, when its deadline has passed, or when it has
-    its outputs. In the last case the run has already ended, and the cancellation has no effect.
+    A task stops waiting when it has its outputs or an error, for example because its request was
+    cancelled or its deadline has passed. After a successful run the cancellation has no effect.
     """
     cancellation = Cancellation()
     tasks = [task_slice.task for task_slice in slices]

@@ -16,16 +16,18 @@ _MAX_RETURN_SECONDS = 0.001
 
 
 class ReturningClients:
-    """Expects that the clients of a batch send their next requests soon after their responses.
+    """Predicts the next requests of the clients whose requests ran in the last batch.
 
-    `ContinuousPolicy` delays the next batch until the waiting requests together have `rows` rows
-    (examples), or until the time `until`. Without this delay, the first of the expected requests
-    would run alone, and all others would wait until this run ends. After a request that ran alone,
-    no request is expected. All batching queues of a model version share one ReturningClients: a
-    queue could not hold it, because a queue exists only while requests wait in it.
+    These clients often send their next requests as soon as they have their responses. So
+    `ContinuousPolicy` delays the next batch until the waiting requests have `rows` rows (examples)
+    in total, or until the time `until`. Without this delay, the first of the expected requests
+    would run alone, and all others would wait until its run ends.
+
+    All batching queues of a model version share one ReturningClients object. The object cannot
+    belong to a single queue, because a queue exists only while requests wait in it.
 
     Attributes:
-      rows: the number of rows (examples) that the expected requests have together.
+      rows: the total number of rows (examples) of the expected requests.
       until: the time until which the requests are expected, in seconds of the scheduler's clock.
     """
 
@@ -36,7 +38,9 @@ class ReturningClients:
         self.rows, self.until = 0, 0.0
 
     def run_ended(self, requests: int, rows: int, began: float, ended: float) -> None:
-        """Expect further requests of the clients of a batch that has run.
+        """Record that a batch has run, and expect further requests of its clients.
+
+        A batch of a single request is ignored.
 
         Args:
           requests: the number of requests in the batch.
@@ -66,7 +70,8 @@ class ContinuousPolicy:
 
         Args:
           parameters: the batching parameters: the allowed batch sizes and `max_enqueued_batches`.
-          returning: the requests that the next batch waits for; None to wait for no request.
+          returning: predicts the next requests of the last batch's clients, for which the next
+            batch waits. None if batches never wait for such requests.
         """
         self._returning = ReturningClients() if returning is None else returning
         self._parameters = parameters
@@ -116,9 +121,9 @@ class ContinuousPolicy:
         return Batch(tuple(slices), AloneReason.FULL if self._slices else AloneReason.ONLY_ONE)
 
     def next_time(self) -> float | None:
-        """Return the time from which `take` returns a batch.
+        """Return the earliest time at which `take` returns a batch if no further task arrives.
 
-        0 means now. None means that no task waits.
+        The time is in seconds of the scheduler's clock. 0 means now. None means that no task waits.
         """
         return self._ready_time() if self._slices else None
 
@@ -130,14 +135,14 @@ class ContinuousPolicy:
             self._rows -= task_slice.size
 
     def _ready_time(self) -> float:
-        """Return the time from which the waiting tasks may run; 0 means now.
+        """Return the earliest time at which the waiting tasks may run.
 
-        Requires a waiting task.
+        The time is in seconds of the scheduler's clock; 0 means now. At least one task must wait.
         """
         if self._rows >= self._returning.rows:
             return 0
-        # Bound the wait of the oldest task: all queues of the version share `self._returning`, so
-        # the batches of other queues can postpone the end of the wait again and again.
+        # Limit the wait of the oldest task. `self._returning.until` alone is no limit: all queues
+        # of the version share `self._returning`, and batches of other queues can set later times.
         latest = self._slices[0].task.enqueued + _MAX_RETURN_SECONDS
         return min(self._returning.until, latest)
 

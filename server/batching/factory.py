@@ -53,7 +53,8 @@ class BatchingRunnerFactory:
             --enable_per_model_batching_parameters. If True, the requests of a version without the
             file are not batched. The file cannot change the number of threads that the policy
             "timeout" uses.
-          make_policy: creates the batching policy of a queue if the parameters say "timeout".
+          make_policy: creates the batching policy of each queue if the parameter batching_policy is
+            "timeout". If it is "continuous", each queue has a `ContinuousPolicy` instead.
           find_unbatched: finds the signatures of a model that the policy "continuous" must not
             batch, because the rows of a batch would change each other's outputs.
           clock: returns seconds, as `time.monotonic` does.
@@ -128,7 +129,7 @@ class BatchingRunnerFactory:
             scheduler.close(timeout_seconds)
 
     def _count_waiting(self) -> dict[Labels, float]:
-        """Return (model,) → the number of the model's requests that wait for a batch."""
+        """Return the number of requests that wait for a batch, by model: (model name,) → number."""
         waiting: dict[Labels, float] = {}
         for name, scheduler in list(self._schedulers.items()):
             model, _ = _model_and_version(name)

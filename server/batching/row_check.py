@@ -151,7 +151,7 @@ def _uncheckable(reason: str) -> str:
 
 
 def _difference(alone: Array, together: Array) -> str:
-    """Describe how an output of a row differs between two runs; "" if at most by rounding.
+    """Describe how an output of a row differs between two runs; "" if rounding explains it.
 
     `alone` is from a run with this row (example) only, `together` from a run with several rows.
     """
@@ -178,12 +178,12 @@ def _tolerance(array: Array) -> float | None:
 
     The difference is relative to the largest absolute value of the output.
 
-    Rounding differs between a batch and a single row (example), because their sums may be computed
-    in different orders. The result is the square root of the precision (the distance from 1 to the
-    next float). The error of a sum of n terms is usually about the precision times the square root
-    of n, so that the result suffices for 1 / precision terms, more than any layer has. At worst,
-    the error is the precision times n, and the result suffices for 2,900 terms of float32. If rows
-    depend on each other, the outputs differ by much more, because the sample rows differ much.
+    A batch and a single row (example) may give different rounding errors, because their sums may be
+    computed in different orders. The result is the square root of the precision (the distance from
+    1 to the next float). The rounding error of a sum of n terms is usually about precision *
+    sqrt(n), and at worst precision * n. For float32, the result therefore covers the usual error of
+    8 million terms, and the worst error of 2,900 terms. If rows depend on each other, the outputs
+    differ by much more, because the sample rows differ much.
     """
     precision = _PRECISIONS.get(array.dtype.name)
     if precision is None and array.dtype.kind in "fc":

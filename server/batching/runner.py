@@ -54,12 +54,12 @@ class BatchingRunner:
 
     @property
     def statistics(self) -> Mapping[str, object]:
-        """The counts of batches and waiting times so far, from `BatchingStatistics.snapshot`."""
+        """The statistics of the batches so far; see `BatchingStatistics.snapshot`."""
         return self._context.statistics.snapshot()
 
     @property
     def batch_runs(self) -> Mapping[int, tuple[int, int]]:
-        """The counts and times of the batches' runs so far, from `BatchingStatistics.runs`."""
+        """The runs so far: rows of a batch → (number of successful runs, total nanoseconds)."""
         return self._context.statistics.runs()
 
     def run(
@@ -333,7 +333,8 @@ class BatchingRunner:
         Args:
           key: the key of the batching queue that holds the task.
           task: the waiting request.
-          cancellation: removes the task from the queue when the request is cancelled.
+          cancellation: removes the task from the queue when the request is cancelled; None if the
+            request cannot be cancelled.
         """
 
         def withdraw() -> None:

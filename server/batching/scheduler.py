@@ -187,8 +187,8 @@ class Scheduler:
     def task_answered(self) -> None:
         """Record that the outputs or the error of an enqueued task were fetched for its client.
 
-        Must be called once for each enqueued task. As long as there are tasks for which the method
-        was not called, no batch runs inline.
+        Must be called once for each enqueued task. Until then, the scheduler runs no other task
+        inline (in the thread that received the request).
         """
         with self._lock:
             self._unanswered -= 1

@@ -148,7 +148,7 @@ class BatchTask:
         self._done_lock.release()
 
     def _call_back(self) -> None:
-        """Call the functions that wait for the end of the task.
+        """Call the functions that `add_done_callback` has added.
 
         No lock is needed: the task is done, so no other thread appends a function.
         """

@@ -1,4 +1,4 @@
-"""The method Classify: checks signatures, and reads classes and scores from a model's outputs.
+"""Implements Classify: checks signatures, and converts a model's outputs to classes and scores.
 
 The error texts are those of TensorFlow Serving. Source:
 tensorflow_serving/servables/tensorflow/classifier.cc.

@@ -96,8 +96,8 @@ class DataPlane(DataPlaneInterface):
           reload: replaces the model configuration. None if the configuration of the server cannot
             be changed.
           configured: returns the names of the configured models; None if they are unknown.
-          run_limits: takes a model's name, and returns how many of its requests may run and wait;
-            returns None if no such model is configured.
+          run_limits: takes a model's name, and returns the limits of the model's running and
+            waiting requests; returns None if no such model is configured.
           load_model: takes a model's name, and loads the model; None if models cannot be loaded on
             request.
           unload_model: takes a model's name, and unloads the model; None if models cannot be
@@ -118,8 +118,8 @@ class DataPlane(DataPlaneInterface):
         self._unload_model = unload_model
         self._config_manager = config_manager
         self._make_sample = make_sample
-        # For each version: signature name → its sample request, or the error if none can be
-        # generated. The samples are kept, because generating one may take a second.
+        # Model version → signature name → sample request, or the error if no sample request can be
+        # generated. The results are cached, because generating a sample can take about one second.
         self._samples: weakref.WeakKeyDictionary[
             Servable, dict[str, SampleRequest | TpuserveError]
         ] = weakref.WeakKeyDictionary()
@@ -128,7 +128,10 @@ class DataPlane(DataPlaneInterface):
         state_gauges.register_state_gauges(self._metrics, manager)
 
     def run_limits(self, model: str) -> RunLimits | None:
-        """Return how many requests of a model may run and wait; None for an unknown model."""
+        """Return the limits of a model's running and waiting requests.
+
+        The result is None for an unknown model.
+        """
         return self._run_limits(model)
 
     def start_predict(
@@ -314,8 +317,9 @@ class DataPlane(DataPlaneInterface):
                     f"this server cannot make an example for signature {name!r} of "
                     f"{spec.model}. Write the inputs yourself."
                 )
-            # Generate one sample at a time: reading the graph may take gigabytes of memory, and
-            # requests for samples do not count towards the limit of requests in flight.
+            # Generate one sample at a time, to limit the memory: reading the graph of a model can
+            # need gigabytes, and the limit of requests in flight does not apply to requests for
+            # samples.
             with self._samples_lock:
                 known = self._samples.setdefault(servable, {})
                 if name not in known:
@@ -343,7 +347,10 @@ class DataPlane(DataPlaneInterface):
             return Statistics(spec.model, servable.version, batching, inferences)
 
     def record_stages(self, stages: Sequence[StageTimes]) -> None:
-        """Record how long a frontend process decoded inputs and encoded responses."""
+        """Add times of decoding and encoding to the statistics of model versions.
+
+        The argument is that of `DataPlaneInterface.record_stages`.
+        """
         for times in stages:
             # Ignore a version that was unloaded before its times arrived: its statistics are freed.
             with (
@@ -391,7 +398,8 @@ class DataPlane(DataPlaneInterface):
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
         """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.
 
-        The event shows `requests_in_flight`, the number of requests in flight.
+        Without such events the profile of an idle server would be empty, and TensorFlow's client
+        refuses an empty profile. The event shows `requests_in_flight`.
         """
         profiler.record_event(seconds, requests_in_flight)
 
@@ -528,9 +536,10 @@ class DataPlane(DataPlaneInterface):
         cancellation: Cancellation | None,
         timeline: Timeline,
     ) -> StartedRun:
-        """Begin to run a signature. If this fails, record the failure in the version's statistics.
+        """Begin to run a signature.
 
-        The arguments and the result are those of `_start_run`.
+        If the run fails before this method returns, the failure is recorded in the statistics of
+        the version. The arguments, the result and the errors are those of `_start_run`.
         """
         timeline.end_decoding()
         try:

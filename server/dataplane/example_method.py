@@ -36,7 +36,7 @@ class ExampleMethod(Generic[Result]):
     def find_outputs(
         self, signatures: Mapping[str, Signature], name: str, check_method_name: bool
     ) -> list[str]:
-        """Return the aliases of the outputs of a signature that the method needs.
+        """Return the aliases of those outputs of a signature that the method returns to clients.
 
         Args:
           signatures: signature name → signature, of the model.

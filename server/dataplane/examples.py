@@ -1,4 +1,4 @@
-"""Functions for Classify and Regress, whose signatures have serialised examples as only input."""
+"""Functions for Classify and Regress, whose signatures have one input: serialised examples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,11 +27,15 @@ def encode(examples: Sequence[bytes]) -> Array:
 
 
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
-    """Return the signature of a name, for Classify and Regress.
+    """Return the signature with the given name, for Classify and Regress.
+
+    Args:
+      signatures: signature name → signature, for all signatures of the model.
+      name: the name of the signature.
 
     Raises:
-      InvalidInput: no signature has this name. As in TensorFlow Serving, Predict raises another
-        error in this case.
+      InvalidInput: the model has no signature of this name. For the method Predict the error is
+        SignatureNotFound instead, as in TensorFlow Serving.
     """
     if name not in signatures:
         raise InvalidInput(f"No signature was found with the name: {name}")

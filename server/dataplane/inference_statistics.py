@@ -1,4 +1,4 @@
-"""Counts the runs of each model version and their time, for Triton's statistics API."""
+"""Counts and times the runs of each model version, for Triton's statistics API."""
 
 import threading
 import time
@@ -16,15 +16,16 @@ _MAX_SIZES = 256
 
 
 class StageTimes(NamedTuple):
-    """The total times in which some requests to a model version were decoded and encoded.
+    """The total durations of decoding and encoding for a group of requests to a model version.
+
+    All requests of the group were answered by runs with the same number of rows (examples).
 
     Attributes:
       model: the name of the model.
-      version: the number of the version that has answered.
-      rows: the number of rows (examples) of a run. All requests whose times are added up here were
-        answered by runs of this size.
-      decode_ns: the total time in which the inputs were decoded, in nanoseconds.
-      encode_ns: the total time in which the responses were encoded, in nanoseconds.
+      version: the number of the version that ran.
+      rows: the number of rows of each run.
+      decode_ns: the total duration of decoding the inputs, in nanoseconds.
+      encode_ns: the total duration of encoding the responses, in nanoseconds.
     """
 
     model: str
@@ -40,10 +41,9 @@ class SizeStatistics:
 
     Attributes:
       num_runs: the number of these runs.
-      decode_ns: the time in which the inputs of these runs were decoded, in nanoseconds.
-      run_ns: the time of these runs in nanoseconds.
-      encode_ns: the time in which the responses with the outputs of these runs were encoded, in
-        nanoseconds.
+      decode_ns: the total duration of decoding the inputs of these runs, in nanoseconds.
+      run_ns: the total duration of these runs, in nanoseconds.
+      encode_ns: the total duration of encoding the responses, in nanoseconds.
     """
 
     num_runs: int = 0
@@ -54,19 +54,22 @@ class SizeStatistics:
 
 @dataclass
 class InferenceStatistics:
-    """The numbers of runs of a model version, and their time, since the version was loaded.
+    """The numbers and durations of a model version's runs since the version was loaded.
+
+    All durations are totals in nanoseconds.
 
     Attributes:
       num_successes: the number of requests that have run successfully.
-      success_ns: the time of these requests in nanoseconds, from the decoded inputs to the outputs;
-        the time in batching queues is included.
-      num_failures: the number of requests that have failed.
-      failure_ns: the time of the failed requests in nanoseconds.
-      num_rows: the number of rows (examples) of the requests that have run successfully.
-      last_ms: when the last run ended, in milliseconds since 1970; 0 if there was no run.
+      success_ns: the duration of the successful requests, from the end of decoding to the end of
+        the run. It includes the time in batching queues.
+      num_failures: the number of requests whose run has failed.
+      failure_ns: the duration of the failed requests, from the end of decoding to the failure.
+      num_rows: the number of rows (examples) of the successful requests.
+      last_ms: when the run of the last successful request ended, in milliseconds since 1970; 0 if
+        no request was successful.
       num_runs: the number of successful runs of the model. All requests of a batch share one run.
-      decode_ns: the time in which the inputs of successful requests were decoded, in nanoseconds.
-      encode_ns: the time in which the responses to these requests were encoded, in nanoseconds.
+      decode_ns: the duration of decoding the inputs of the successful requests.
+      encode_ns: the duration of encoding the responses to the successful requests.
       sizes: number of rows of a run → the statistics of all runs with this number of rows, for at
         most `_MAX_SIZES` numbers of rows. Runs with further numbers of rows are left out.
     """
@@ -88,7 +91,7 @@ class InferenceStatistics:
         Args:
           rows: the number of rows (examples) of each run.
           count: the number of runs.
-          run_ns: the time of all these runs in nanoseconds.
+          run_ns: the total duration of these runs, in nanoseconds.
         """
         self.num_runs += count
         size = self._find_size(rows)
@@ -96,7 +99,7 @@ class InferenceStatistics:
         size.run_ns += run_ns
 
     def add_stages(self, rows: int, decode_ns: int, encode_ns: int) -> None:
-        """Add times of decoding and encoding; the arguments are attributes of `StageTimes`."""
+        """Add durations of decoding and encoding; the arguments are attributes of `StageTimes`."""
         self.decode_ns += decode_ns
         self.encode_ns += encode_ns
         size = self._find_size(rows)
@@ -134,9 +137,9 @@ class VersionRecorder:
     def record_success(self, inputs: Mapping[str, Array], timeline: Timeline) -> None:
         """Record a request that has run successfully.
 
-        The method also sets `timeline.on_end`, so that the times of decoding and encoding are
-        recorded once the response is encoded. If the request ran in a batch, the run itself is not
-        recorded, because the batching statistics of the version count it.
+        The durations of decoding and encoding are recorded later, by the callback
+        `timeline.on_end`, which this method sets: the response is not encoded yet. If the request
+        ran in a batch, its run is not counted here, because the batching statistics count it.
 
         Args:
           inputs: the inputs of the run: alias → array of any dtype. The size of the first
@@ -168,7 +171,7 @@ class VersionRecorder:
             self._statistics.failure_ns += elapsed_ns
 
     def record_stages(self, times: StageTimes) -> None:
-        """Record how long another process decoded inputs and encoded responses."""
+        """Record how long a frontend process decoded inputs and encoded responses."""
         with self._lock:
             self._statistics.add_stages(times.rows, times.decode_ns, times.encode_ns)
 
@@ -196,7 +199,7 @@ class VersionRecorders:
         )
 
     def find(self, servable: Servable) -> VersionRecorder:
-        """Return the recorder of a model version, which is created if it does not exist."""
+        """Return the recorder of a model version; create the recorder if there is none."""
         recorder = self._by_servable.get(servable)
         if recorder is None:
             with self._lock:

@@ -31,9 +31,9 @@ class DataPlaneInterface(Protocol):
 
     The data plane runs in the process of the frontends or in another process.
 
-    Every inference method raises ModelNotFound if no such model or version is available,
+    Every inference method raises ModelNotFound if the requested model version is not available,
     DeadlineExceeded if the time limit passes, Cancelled if the request is cancelled before its
-    model has run, and ModelExecutionError if the model failed. The methods whose names begin with
+    model has run, and ModelExecutionError if the model fails. The methods whose names begin with
     "start" return a Pending (a future) if the request waits for a batch or for another process. The
     caller must then call `finish` of the Pending. The version stays loaded until this call. The
     methods without "start" in their names wait for the result.
@@ -44,9 +44,9 @@ class DataPlaneInterface(Protocol):
         """Whether at least one version of any model can answer requests."""
 
     def run_limits(self, model: str) -> RunLimits | None:
-        """Return how many requests of a model may run and wait; None for an unknown model.
+        """Return the limits of a model's running and waiting requests.
 
-        The method does not wait for another process.
+        The result is None for an unknown model. The method does not wait for another process.
         """
 
     def start_predict(
@@ -66,7 +66,7 @@ class DataPlaneInterface(Protocol):
         Args:
           spec: the model, version and signature.
           read_inputs: takes the signature, and returns the inputs of the request, alias → array.
-            The request is parsed in this function, because the signature determines how.
+            `read_inputs` parses the request, because the parser needs the signature.
           output_filter: the aliases of the requested outputs; empty for all outputs.
           timeout_ms: the time limit in milliseconds; None for no limit.
           cancellation: cancels the request; None if the request cannot be cancelled.
@@ -74,8 +74,8 @@ class DataPlaneInterface(Protocol):
 
         Raises:
           SignatureNotFound: the model has no such signature.
-          WrongMethodName: the server checks method names, and Predict may not run a signature with
-            this method_name.
+          WrongMethodName: the server checks the method_name of signatures, and Predict may not run
+            a signature with this method_name.
           InvalidInputNames: the names of the request's inputs do not match the signature.
           InvalidTensor: an input's type or shape does not match the signature or the model.
         """
@@ -117,8 +117,9 @@ class DataPlaneInterface(Protocol):
           timeline: records the times of the request; None to record nothing.
 
         Raises:
-          InvalidInput: the model has no such signature for classification, the request has no
-            examples, or an output has an unexpected type or shape.
+          InvalidInput: the model has no signature of this name, the signature is not for
+            classification, the request has no examples, or an output has an unexpected type or
+            shape.
         """
 
     def classify(
@@ -190,8 +191,8 @@ class DataPlaneInterface(Protocol):
           timeline: records the times of the request; None to record nothing.
 
         Raises:
-          InvalidInput: the tasks name different models, or a signature that their method cannot
-            run.
+          InvalidInput: the tasks name different models, two tasks name the same signature, or a
+            task names a signature that the method of the task cannot run.
           UnsupportedModel: the method of a task is neither Classify nor Regress.
         """
 
@@ -277,5 +278,6 @@ class DataPlaneInterface(Protocol):
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
         """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.
 
-        The event shows `requests_in_flight`, the number of requests in flight.
+        Without such events the profile of an idle server would be empty, and TensorFlow's client
+        refuses an empty profile. The event shows `requests_in_flight`.
         """

@@ -12,7 +12,9 @@ _PREDICTABLE = (PREDICT_METHOD, CLASSIFY_METHOD, REGRESS_METHOD)
 
 
 def check_predict(signature: Signature) -> None:
-    """Check that Predict may run a signature: it was exported for Predict, Classify or Regress.
+    """Check that a signature was exported for Predict, Classify or Regress.
+
+    Predict may run the signatures of all three methods.
 
     Raises:
       WrongMethodName: the signature has another method_name.

@@ -21,6 +21,9 @@ def start_profiler_server() -> str:
 def record_event(seconds: float, requests_in_flight: int) -> None:
     """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.
 
+    Without such events the profile of an idle server would be empty, and TensorFlow's client
+    refuses an empty profile.
+
     Args:
       seconds: the duration of the event.
       requests_in_flight: the number of requests in flight, which the event shows.

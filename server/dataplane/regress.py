@@ -1,4 +1,4 @@
-"""The method Regress: checks signatures, and reads values from a model's outputs.
+"""Implements Regress: checks signatures, and converts a model's outputs to values.
 
 The error texts are those of TensorFlow Serving. Source:
 tensorflow_serving/servables/tensorflow/regressor.cc.

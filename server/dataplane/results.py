@@ -102,8 +102,7 @@ class SampleInput:
 
     Attributes:
       shape: the shape of the value.
-      array: the value. None if the value is too large for a person to read: any numbers are then
-        valid.
+      array: the value; None if the array is too large to show in an example.
       features: the features of the tf.train.Example messages in `array`; empty if the strings of
         the input are not such messages.
       is_picture: whether the model decodes the strings of the input as picture files.
@@ -132,7 +131,8 @@ class ModelStatus:
 
     Attributes:
       versions: the status of each version that is loaded, is loading or has failed; newest first.
-      reason: why the server knows no version of the model; None if it knows a version.
+      reason: why the server could not find versions in the model's base path at the last poll; None
+        if it found a version.
     """
 
     versions: Sequence[VersionStatus]
@@ -148,7 +148,7 @@ class Statistics:
       version: the version number.
       batching: the batching statistics, from `BatchingStatistics.snapshot`; None for a version
         whose requests are not batched.
-      inferences: the numbers of the version's runs and their time.
+      inferences: the numbers and durations of the version's runs.
     """
 
     model: str

@@ -23,8 +23,8 @@ _RUNTIME = "TF1"
 class Metrics:
     """All metrics of a server: those of TensorFlow Serving, under its names, and additional ones.
 
-    The data plane records the requests that reach it. A frontend records all other requests:
-    requests that cannot be parsed, and requests for status or metadata.
+    The frontends (the REST and gRPC servers) record the requests with their latencies and errors.
+    The data plane records the runs of models.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,12 @@ class Metrics:
         self._serving.warm_up_records.add((model_path, status_code_name))
 
     def queued(self, thread_pool_name: str, latency_us: float) -> None:
-        """Record how long a request waited in a batching queue, in microseconds."""
+        """Record how long a request waited in a batching queue.
+
+        Args:
+          thread_pool_name: `thread_pool_name` of the batching parameters: a label of the metric.
+          latency_us: the wait, in microseconds.
+        """
         self._serving.queuing.add((thread_pool_name,), latency_us)
 
     def request_shed(self, model: str, reason: str) -> None:
@@ -265,7 +270,8 @@ class Metrics:
     def collect(self) -> Snapshot:
         """Return the present values of the metrics of all processes of the server.
 
-        A subclass for several processes waits for the answers of the other processes.
+        In this class, these are the metrics of the present process. If the server has several
+        processes, a subclass also requests the metrics of the other processes, and waits for them.
         """
         return self.snapshot()
 

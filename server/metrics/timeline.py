@@ -24,14 +24,15 @@ class Stage(NamedTuple):
 class Timeline:
     """The times at which a request passed from stage to stage, and the model version that ran it.
 
-    Each part of the server that handles the request records its times here, one part after the
+    The components of the server that handle the request record their times here one after the
     other, possibly in different threads. The stages follow each other without a gap: the request
     waits until the server begins to handle it (queue), its inputs are decoded (decode), it waits
     for its batch or for another process (queue), the model runs (run), and the response is encoded
     (encode).
 
     All times are in nanoseconds of `time.perf_counter_ns`. On Linux, this clock is the same in all
-    processes of a machine. The time of a stage that the request has not reached is 0.
+    processes of a machine. `decoded_ns` and all later times are 0 until the request reaches them.
+    `queued_ns` and `decoding_ns` are equal to `started_ns` until they are recorded.
 
     Attributes:
       started_ns: when the first bytes of the request arrived.

@@ -89,8 +89,8 @@ class ModelConfigManager:
     def start(self, config: ModelServerConfig, *, is_polled: bool = True) -> None:
         """Apply the first configuration, and wait until the models can be served.
 
-        The method waits until at least one model is available and no other model is still loading:
-        each is available, has failed to load, or has no version in its base path. If no model has a
+        The method waits until at least one model is available and no model is loading. The other
+        models may have failed to load, or have no version in their base paths. If no model has a
         version, the method waits for the first version, as TensorFlow Serving does. A model that
         has failed to load is loaded again when its files have changed; until then its status has
         the error.
@@ -102,8 +102,8 @@ class ModelConfigManager:
 
         Raises:
           LabelNotAvailable, VersionNotFound: the configuration is refused, as by `check`.
-          ModelsNotAvailable: no model could be loaded, and the method does not wait for a version.
-          TpuserveError: the only model has no version in its base path, and is_polled is False.
+          ModelsNotAvailable: no model is available, and the method does not wait for a version.
+          TpuserveError: the only model has no version in its base path, and `is_polled` is False.
         """
         with self._reload_lock:
             self.check(config)
@@ -198,10 +198,11 @@ class ModelConfigManager:
         self._unloaded.pop(name, None)
 
     def unload_model(self, name: str) -> None:
-        """Unload all versions of a model, and wait until no request uses them.
+        """Begin to unload all versions of a model, and wait until no load of it is in progress.
 
-        `load_model` can load the model again, because its configuration is kept. A later
-        configuration that has the model loads it too.
+        Requests in flight are still answered; the method does not wait for them. `load_model` can
+        load the model again, because its configuration is kept. A reload with a configuration that
+        has the model also loads it again.
 
         Raises:
           ModelNotFound: neither the configuration nor the unloaded models have such a model.
@@ -254,7 +255,10 @@ class ModelConfigManager:
             raise error
 
     def remove_model(self, name: str) -> None:
-        """Remove a model from the configuration, and wait until no request uses its versions.
+        """Remove a model from the configuration, and begin to unload its versions.
+
+        The method waits until no load of the model is in progress. Requests in flight are still
+        answered; the method does not wait for them.
 
         Raises:
           ModelNotFound: the configuration has no such model.
@@ -332,9 +336,10 @@ class ModelConfigManager:
         return None
 
     def _has_started(self, is_polled: bool = True) -> bool:
-        """Return whether the condition holds for which `start` waits.
+        """Return whether `start` has neither a load nor a first version of a model to wait for.
 
-        `is_polled` is the argument of `start`.
+        Args:
+          is_polled: the argument of `start`: whether versions can appear later.
         """
         names = self._config.names()
         if any(self._manager.is_available(name) for name in names):
@@ -374,7 +379,8 @@ class ModelConfigManager:
         """Create the error for models that are not available at the start of the server."""
         reason = self._manager.unavailable_reason(names[0])
         if len(names) == 1 and reason is not None and not self._has_failed(names[0]):
-            # The base path has no version: return the recorded error, which already says so.
+            # The base path has no version, or cannot be read: return the recorded error, which says
+            # why.
             return reason
         return self._failure(names, "servable")
 

@@ -71,7 +71,8 @@ def create_repository(
       models: lists remote base paths; None to refuse them.
 
     Raises:
-      BasePathNotFound: the base path is a URI with a scheme that cannot be read.
+      BasePathNotFound: the base path is a URI whose scheme the server does not support, or is
+        remote while `models` is None.
     """
     if model.is_remote and models is not None:
         return RemoteRepository(model, models)

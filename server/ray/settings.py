@@ -12,7 +12,7 @@ from tpuserve.errors import InvalidSetting
 # The titles of the sections of flags that have an effect in a replica. A replica loads and runs
 # models, but has no REST or gRPC server.
 _SECTIONS = ("Models", "Loading", "Batching", "TensorFlow")
-# The flags in `_SECTIONS` that have no effect in a replica, because it does not read the platform
+# The flags in `_SECTIONS` that have no effect in a replica: a replica does not read the platform
 # config file.
 _WITHOUT_EFFECT = frozenset(("platform_config_file",))
 _OF_OTHER_SECTIONS = frozenset(

@@ -59,7 +59,8 @@ class EngineClient:
         self._retries = ThreadPoolExecutor(_RETRY_THREADS, "engine-retry")
         self._channel: Channel | None = None
         self._is_available = False
-        # Set once the engine process has said whether a model is available, or has ended.
+        # This event is set when the engine process has reported whether a model is available, or
+        # when the engine process has ended.
         self._has_state = threading.Event()
         self._numbers = itertools.count(1)
         self._calls: dict[int, RemoteCall] = {}
@@ -94,9 +95,10 @@ class EngineClient:
         self._reader.add(channel)
 
     def wait_for_state(self) -> None:
-        """After `connect`, wait until `is_available` has the value that the engine process sends.
+        """Wait until the engine process has reported whether a model is available.
 
-        If the engine process ends or sends nothing, the wait ends too.
+        Call this method after `connect`. The wait also ends when the engine process ends, and at
+        the latest after `_STATE_SECONDS`.
         """
         self._has_state.wait(_STATE_SECONDS)
 

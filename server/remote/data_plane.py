@@ -121,8 +121,8 @@ class RemoteDataPlane(DataPlaneInterface):
         """
         cancellation = request.cancellation
         if cancellation is not None:
-            # Raise the error before the arrays are packed, because the shared memory of packed
-            # arrays is freed only by the engine process, after it has received the call.
+            # Raise Cancelled before the arrays are packed into shared memory. An error after the
+            # packing would leak this memory: the engine process frees it when it receives the call.
             cancellation.raise_if_cancelled()
         client = self._choose_client()
         channel = client.channel
@@ -375,8 +375,8 @@ class RemoteDataPlane(DataPlaneInterface):
             except Exception:
                 if known is None:
                     raise
-                # The cached signature may be that of an earlier version, which these inputs do not
-                # fit. So ask for the signature again, and decode the inputs again.
+                # The inputs may not fit because the cached signature is that of an earlier version
+                # of the model. So ask for the signature again, and decode the inputs again.
                 known = None
 
     def _forget_signatures(self) -> None:

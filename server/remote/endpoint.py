@@ -147,7 +147,7 @@ class EngineEndpoint:
     def close(self) -> None:
         """Close the connections.
 
-        Must not be called before the last call of a frontend process is answered.
+        Call this method only after all calls of the frontend processes are answered.
         """
         self._loop.close()
         self._queues.close()
@@ -307,9 +307,9 @@ class EngineEndpoint:
             signatures.append(signature)
             raise _SignatureFound
 
-        # Let `predict` find the signature, and leave `predict` by an exception when it asks for the
-        # inputs. Until then it makes all checks of a request, so the errors are those of a
-        # single-process server.
+        # Let `predict` find the signature. `predict` passes the signature to `read_inputs`, which
+        # raises an exception, so that the model does not run. Before that, `predict` makes the same
+        # checks as for any request, so the errors are those of a single-process server.
         with contextlib.suppress(_SignatureFound):
             self._dataplane.predict(ModelSpec(*spec), read_inputs)
         (signature,) = signatures

@@ -58,7 +58,8 @@ def pack_error(error: BaseException, trace: str) -> bytes:
 def unpack_error(packed: bytes) -> BaseException:
     """Return the error that `pack_error` has packed in the other process.
 
-    An unexpected exception becomes an `EngineFault`, any other a new object of its class.
+    An unexpected exception is returned as an `EngineFault`. Any other exception is returned as a
+    new exception of its own class.
     """
     name, arguments = pickle.loads(packed)
     if name == EngineFault.__name__:
@@ -81,7 +82,10 @@ def unpack(packed: bytes) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles protobuf messages by name, because their classes may differ between processes."""
+    """Pickles a protobuf message as the name of its type and its serialised bytes.
+
+    The generated Python classes of messages may differ between processes.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Message):

@@ -9,14 +9,15 @@ from server.metrics.timeline import Timeline
 from tpuserve.errors import TpuserveError
 
 # The interval between two reports, in seconds. A report for each request would take longer than the
-# run of a small model. Therefore the statistics in the engine process may be this old.
+# run of a small model. The statistics in the engine process may lack the requests of one interval.
 _INTERVAL_SECONDS = 0.5
 
 
 class StageReporter:
-    """Adds up the times in which inputs were decoded and responses encoded, and reports the sums.
+    """Adds up the durations of decoding inputs and encoding responses, and reports the sums.
 
-    The engine process needs the reports, because it measures only the runs itself. Thread-safe.
+    The engine process needs these reports for its statistics: it can measure only how long the
+    models run, because the frontend process decodes and encodes. Thread-safe.
     """
 
     def __init__(self, report: Callable[[Sequence[StageTimes]], object]) -> None:
@@ -30,16 +31,17 @@ class StageReporter:
         # The times that are not reported yet: (model, version, rows of the run) → (nanoseconds of
         # decoding, nanoseconds of encoding).
         self._sums: dict[tuple[str, str, int], tuple[int, int]] = {}
-        # Whether a timer runs, or the engine process has not answered its report yet. No second
-        # timer is started meanwhile: reports to an engine process that hangs would pile up.
+        # True while a timer for the next report runs, and while a report waits for the answer of
+        # the engine process. No second timer is started meanwhile, because reports would pile up if
+        # the engine process hung.
         self._is_scheduled = False
         self._lock = threading.Lock()
 
     def add(self, timeline: Timeline) -> None:
-        """Add the times of a request, whose response is encoded, to the next report.
+        """Add the decoding and encoding times of a request to the next report.
 
         Args:
-          timeline: the times of the request.
+          timeline: the times of the request, after its response was encoded.
         """
         key = timeline.model, timeline.version, timeline.run_rows
         with self._lock:

@@ -34,12 +34,12 @@ class AccessLog:
           method: the HTTP method, such as "POST", or the full name of the gRPC method, such as
             "/tensorflow.serving.ModelService/GetModelStatus".
           path: the URL path with the query string, as the client sent it; empty for gRPC.
-          model: the model's name; empty if the request has no model, or was refused before it was
-            read.
-          signature: the signature's name; empty if the request has no signature, or was refused
-            before it was read.
-          version: the version that has answered; if no version has, the requested version; None if
-            no version was requested.
+          model: the model's name; empty if the request names no model, or was refused before the
+            server read the name.
+          signature: the signature's name; empty if the request names no signature, or was refused
+            before the server read the name.
+          version: the version that ran; the requested version if no version ran; None if no version
+            ran and the request names none.
           status: for REST the HTTP status, or 0 if the client has disconnected; for gRPC the name
             of the status code, such as "OK".
           duration_ms: the time from the arrival of the request to the end of its answer, in

@@ -19,8 +19,8 @@ MAX_BYTES = 64 << 20
 class RecordFiles:
     """The open TFRecord files of the request log, one per model and path prefix. Not thread-safe.
 
-    The server never appends to files of an earlier start, because an old file may end in the middle
-    of a record, after a crash, or belong to another process.
+    After a restart, the server never appends to the files that already exist. A file can end in the
+    middle of a record if the server has crashed, or can belong to another process.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class RecordFiles:
           record: the record, a serialised message.
 
         Raises:
-          OSError: the record cannot be written. The file is then unchanged, and a new, empty file
-            is removed.
+          OSError: the record cannot be written. A file that has records is then unchanged, and a
+            file without records is removed.
         """
         key = model, prefix
         file = self._open.get(key)
@@ -74,7 +74,7 @@ class RecordFiles:
             raise
 
     def close_except(self, models_and_prefixes: Collection[tuple[str, str]]) -> None:
-        """Close all files except those of some pairs (model, path prefix)."""
+        """Close all open files except those of the given pairs (model, path prefix)."""
         for key in self._open.keys() - set(models_and_prefixes):
             self._open.pop(key).close()
 

@@ -92,8 +92,9 @@ class RequestLog:
         Args:
           metrics: counts the logged and the dropped requests; None for new metrics that nobody
             reads.
-          encode: takes an entry, the log configuration of its model and its time, and returns a
-            record; None for serialised PredictionLog messages.
+          encode: takes a log entry, the log configuration of the model, and the time of the request
+            in seconds since 1970. Returns the record to write. None for a function that returns
+            serialised PredictionLog messages.
           sample: returns a random number from 0 to 1, for the choice of the logged requests.
           clock: returns the time in seconds since 1970.
         """
@@ -115,12 +116,12 @@ class RequestLog:
         self._outages: dict[str, _Outage] = {}
 
     def configure(self, models: Mapping[str, RequestLogging]) -> None:
-        """Log the requests of some models, and of no other models.
+        """Set the models whose requests are logged. This replaces earlier settings.
 
-        `models` is model name → configuration of its log.
+        `models` is model name → configuration of the model's log.
 
         Raises:
-          InvalidConfig: a configuration is invalid. The configuration of the log is then unchanged.
+          InvalidConfig: a configuration is invalid. The earlier settings then stay in effect.
         """
         for model, logging_config in models.items():
             settings.check_logging_config(model, logging_config)

@@ -139,7 +139,11 @@ class SpanExporter(Generic[Item]):
             self._log_failure("the collector does not keep up")
 
     def _log_failure(self, reason: str) -> None:
-        """Log how many requests have lost their spans, at most once in `_LOG_SECONDS`."""
+        """Log how many requests have spans that were not exported, and the reason.
+
+        At most one line is logged in `_LOG_SECONDS` seconds. The line counts the requests since the
+        previous line.
+        """
         now = time.monotonic()
         if self._last_log is not None and now - self._last_log < _LOG_SECONDS:
             return

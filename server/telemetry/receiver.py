@@ -93,12 +93,11 @@ class _EnvironmentVariables:
         """Return the name and the value of the environment variable that sets an option.
 
         Args:
-          name: the name of the option, with which the name of the variable ends, such as
-            "ENDPOINT".
+          name: the name of the option, such as "ENDPOINT". It is the end of the variable's name.
 
         Returns:
-          The variable for traces if it is set, and otherwise the variable for all signals. The
-          value is "" if neither is set.
+          The name and the value of OTEL_EXPORTER_OTLP_TRACES_<name> if this variable is set, and of
+          OTEL_EXPORTER_OTLP_<name> otherwise. The value is "" if neither variable is set.
         """
         for prefix in ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"):
             value = self.environment.get(prefix + name, "").strip()
@@ -151,7 +150,8 @@ def _read_authorities(variable: str, path: str) -> bytes | None:
         return None
     try:
         ssl.create_default_context(cafile=path)
-    except OSError as error:  # Also ssl.SSLError, if the file has no certificate.
+    except OSError as error:
+        # ssl.SSLError is an OSError, and is raised if the file has no certificate.
         reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
         raise _unusable_file(variable, path, reason) from error
     return _read_file(variable, path)

@@ -7,9 +7,9 @@ import re
 from urllib.parse import unquote_plus
 
 _REDACTED = "REDACTED"
-# Matches, in lower case, the names of query parameters whose values are secrets. These include the
-# names that the conventions list: X-Amz-Signature, X-Amz-Credential, X-Amz-Security-Token,
-# AWSAccessKeyId, X-Goog-Signature and sig.
+# Matches the names of query parameters whose values are secrets. The names must be in lower case.
+# Among them are those that OpenTelemetry's conventions list: X-Amz-Signature, X-Amz-Credential,
+# X-Amz-Security-Token, AWSAccessKeyId, X-Goog-Signature and sig.
 _SECRET = re.compile(
     "auth(?!ors?$)|credential|jwt|key|passw|pwd|secret|session|sig$|signature$|token"
 )
@@ -30,7 +30,7 @@ def redact_query(query: str) -> str:
 
 
 def _redact_parameter(parameter: str) -> str:
-    """Return a parameter with REDACTED as its value if its name is that of a secret.
+    """Return a query parameter, with REDACTED instead of the value if the name is that of a secret.
 
     Args:
       parameter: the parameter, such as "key=VALUE", or a separator of parameters, which is returned

@@ -53,7 +53,7 @@ def encode_span(
     """Serialise a span as an element of the field `spans` of a ScopeSpans message.
 
     Args:
-      description: the beginning of the span with its other fields, from `describe_span`.
+      description: all fields of the span except the IDs and times, from `describe_span`.
       trace: the IDs of the trace and of the parent span, from `encode_trace`.
       span_id: the ID of the span, 8 bytes.
       start_ns: the start of the span in nanoseconds since 1970.

@@ -57,8 +57,8 @@ _READ_HEADERS = {*_TRACE_HEADERS, "host", "user-agent"}
 # The names of the headers that spans need, as bytes for HTTP and as str for gRPC.
 _RAW_HEADERS = frozenset({*_READ_HEADERS, *(name.encode() for name in _READ_HEADERS)})
 # Texts that a client chooses, such as the path, are cut to this number of characters. Otherwise
-# thousands of queued requests could fill the memory, and a collector would refuse the whole message
-# that contains too large a span.
+# thousands of queued requests could fill the memory, and a collector would refuse a whole batch of
+# spans because of one large span.
 _MAX_TEXT = 1024
 _MAX_PORT = 65535
 # The number of random bytes for the IDs of one request: 16 for the ID of the trace, 8 for the ID of
@@ -94,9 +94,9 @@ class _RequestRecord(NamedTuple):
       timeline: the times at which the stages of the request began and ended, and the names of its
         model, version and signature.
       runs_model: whether the request runs a model, so that each of its stages has a span.
-      describe: returns the description of the span. Its arguments are `details`, the host and the
-        user agent of the request.
-      details: the first arguments of `describe`, such as the HTTP method and the status.
+      describe: returns the description of the span. Its arguments are the elements of `details`,
+        followed by the host and the user agent of the request.
+      details: fields of the request, such as the HTTP method and the status.
       headers: those headers or metadata of the request that its spans need, such as "traceparent".
     """
 
@@ -258,8 +258,8 @@ class Tracing:
     def _is_sampled(
         self, trace_id: bytes, context: Context | None, parent: SpanContext | None
     ) -> bool:
-        # Decide as OpenTelemetry's default sampler does, without calling the sampler. The call
-        # would be a third of the time that creating the spans of a request takes.
+        # Make the decision of OpenTelemetry's default sampler here, without a call of the sampler:
+        # the call would take a third of the time in which the spans of a request are created.
         if self._sampler is DEFAULT_ON:
             return parent is None or parent.trace_flags.sampled
         sampling = self._sampler.should_sample(
@@ -341,9 +341,9 @@ def _describe_rpc(method: str, status: str, peer: str, host: str, agent: str) ->
 def _select(
     headers: Iterable[tuple[str | bytes, str | bytes]],
 ) -> list[tuple[str | bytes, str | bytes]]:
-    """Return only the headers that spans need.
+    """Return only the headers that spans need, without values of more than `_MAX_TEXT` characters.
 
-    The other headers, which may be large, must not stay in memory until the spans are created.
+    All other headers, which may be large, must not stay in memory until the spans are created.
     """
     return [
         (name, value) for name, value in headers if name in _RAW_HEADERS and len(value) <= _MAX_TEXT

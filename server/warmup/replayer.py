@@ -118,9 +118,9 @@ def _examples(message: Any) -> list[bytes]:
     """Return the serialised tf.train.Examples of TensorFlow Serving's message Input."""
     kind = message.WhichOneof("kind")
     if kind == "example_list_with_context":
-        # Put the bytes of the context before those of each example, because a parser merges
-        # concatenated messages. If both have the same feature, the later one counts, which is that
-        # of the example.
+        # Put the bytes of the context before the bytes of each example: protobuf parsers merge
+        # concatenated messages. If both have a feature of the same name, the feature of the example
+        # is used, because it comes later.
         context = message.example_list_with_context.context.SerializeToString()
         examples_of_list = message.example_list_with_context.examples
         return [context + example.SerializeToString() for example in examples_of_list]

@@ -26,9 +26,9 @@ def make_sample_request(
 ) -> SampleRequest:
     """Return a valid request for a signature.
 
-    The inputs are taken from the first warm-up request of the version, if `may_show_warm_up` is
-    True and there is one. Otherwise they are generated. They have one row, which is one example of
-    a batch, unless the shapes of the signature require another number.
+    The inputs are those of the first warm-up request for the signature, if `may_show_warm_up` is
+    True and there is such a request. Otherwise the inputs are generated. The inputs have one row
+    (one example), unless the shapes of the signature require another number of rows.
 
     Args:
       model: the loaded model.

@@ -1,4 +1,4 @@
-"""Makes sample inputs of a signature, from warm-up requests or generated."""
+"""Takes sample inputs of a signature from warm-up requests, or generates sample inputs."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -22,11 +22,11 @@ _MAX_GRAPH_BYTES = 64 << 20
 
 
 def sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:
-    """Return valid inputs of a signature with different rows.
+    """Return valid inputs of a signature, as a batch of rows that differ from each other.
 
-    A row is one example of a batch. The server runs the model on these rows to find out whether the
-    signature may be batched. The rows come from the warm-up requests of the version, if these have
-    at least two different rows. Otherwise three rows are generated.
+    A row is one example of a batch. The server runs the model on these rows to find out whether
+    requests for the signature may be batched. The rows come from the warm-up requests of the
+    version, if these have at least two different rows. Otherwise three rows are generated.
 
     Args:
       model: the loaded model.
@@ -105,7 +105,7 @@ def _is_new(row: Mapping[str, Array], rows: list[dict[str, Array]]) -> bool:
 
 
 def _read_meta_graph(directory: Path, signature_name: str) -> Any:
-    """Return the first metagraph of a SavedModel that has a signature.
+    """Return the first metagraph in a saved_model.pb that has the given signature.
 
     The result is an empty MetaGraphDef if no metagraph has the signature, or if saved_model.pb is
     missing or too large.
