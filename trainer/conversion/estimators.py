@@ -41,13 +41,14 @@ def to_tpu_estimator(
 
     - Optimizers of tf.compat.v1.train and tf_keras apply the mean of the replicas' gradients. A
       training step therefore equals a step on the global batch if the loss is a mean over examples.
-    - An EstimatorSpec becomes a TPUEstimatorSpec. Metrics that are calls of tf.compat.v1.metrics
-      are computed on the host; hooks and export outputs are kept.
-    - params["batch_size"] holds the batch size that input_fn should produce. Batches of another
-      or of an unknown size are rebatched. Tensors of dtypes that the infeed does not support
-      (int64, float64) are transferred in 32 bits and converted back for model_fn.
+    - An EstimatorSpec becomes a TPUEstimatorSpec. Its metrics must be results of functions of
+      tf.compat.v1.metrics, and are computed on the host. Hooks and export outputs are kept.
+    - params["batch_size"] holds the batch size that input_fn should produce. A Dataset with batches
+      of another or of an unknown size is rebatched. Tensors of dtype int64, uint64, int16, uint16,
+      float64 or float16 are fed in 32 bits, and converted back for model_fn.
 
-    If the TPUEstimator runs on the CPU, the only change is the key "batch_size" in params.
+    If the TPUEstimator runs on the CPU, it calls model_fn and input_fn as the Estimator does. Only
+    params has the additional keys "batch_size" and, for model_fn, "use_tpu".
 
     For an estimator that model_to_estimator has made from a Keras model, the result is the same as
     that of `trainer.model_to_tpu_estimator`. Both estimators share the Keras model.
@@ -59,7 +60,7 @@ def to_tpu_estimator(
     Args:
       estimator: a trainer.Estimator. It is not changed, and shares its model_dir.
       train_batch_size: the global batch size of training, in examples. None takes "batch_size" of
-        the estimator's params.
+        the estimator's params. Required for an estimator of a Keras model.
       eval_batch_size: the global batch size of evaluation, in examples; None for train_batch_size.
       predict_batch_size: the global batch size of prediction, in examples; None for
         train_batch_size.
@@ -72,7 +73,8 @@ def to_tpu_estimator(
       A new TPUEstimator.
 
     Raises:
-      InvalidType: estimator is not an Estimator, or is a TPUEstimator already.
+      InvalidType: estimator is not an Estimator, or is a TPUEstimator other than a
+        KerasTPUEstimator that runs on the CPU.
       InvalidSetting: there is no batch size, or TPUEstimator refuses an argument.
     """
     if isinstance(estimator, TPUEstimator):
@@ -140,17 +142,18 @@ def _convert_keras_estimator(
     config: RunConfig | None,
     **options: Any,
 ) -> TPUEstimator:
-    """Convert an estimator that model_to_estimator has made from a Keras model to a TPU estimator.
+    """Return a TPUEstimator with the Keras model, model_dir and hyperparameters of an estimator.
 
     Args:
-      estimator: the estimator, which runs on the CPU.
+      estimator: the estimator that model_to_estimator has made from a Keras model. It runs on the
+        CPU.
       tpu_config: the settings of the training loop on the TPU; None takes config.tpu_config.
       config: the RunConfig; None takes that of the estimator.
       options: further arguments of TPUEstimator, such as the batch sizes.
 
     Raises:
       InvalidType: the estimator is not of a Keras model, or runs on a TPU already.
-      InvalidSetting: there is no batch size, or the model cannot run on a TPU.
+      InvalidSetting: train_batch_size is None, or the model cannot run on a TPU.
     """
     # Import the converter here and not at the top, because it imports Keras, which takes seconds.
     from trainer.keras.estimator import KerasTPUEstimator

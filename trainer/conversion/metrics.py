@@ -57,7 +57,7 @@ class MetricCall:
 
 
 class MetricRecorder:
-    """Records calls of metric functions, and finds the call behind a value of eval_metric_ops."""
+    """Records calls of metric functions, and finds the call that returned a given metric."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int], MetricCall] = {}
@@ -160,7 +160,8 @@ class HostMetrics:
           The metric function, and a list of its arguments: tensors of shape [num_rows, ...].
 
         Raises:
-          InvalidSetting: the first dimension of a metric's tensor is not the batch.
+          InvalidSetting: the first dimension of a metric's tensor is not the batch, and the tensor
+            is not a scalar argument of tf.compat.v1.metrics.mean.
         """
         tensors = [
             self._to_transferable(name, call, tensor)
@@ -172,19 +173,22 @@ class HostMetrics:
     def _to_transferable(self, name: str, call: MetricCall, tensor: Any) -> Any:
         """Convert a metric's argument to a tensor [num_rows, ...] that the outfeed supports.
 
+        A scalar argument of tf.compat.v1.metrics.mean is repeated num_rows times.
+
         Args:
           name: name of the metric, for the error text.
           call: the recorded call of the metric function.
           tensor: the argument of the call.
 
         Raises:
-          InvalidSetting: the first dimension of the tensor is not the batch.
+          InvalidSetting: the first dimension of any other tensor is not the batch.
         """
         tensor = tf.convert_to_tensor(tensor)
         self._dtypes.append(tensor.dtype)
         if tensor.shape.rank == 0 and call.function.__name__ == "mean":
-            # Repeat a scalar for each example, because the tensors of eval_metrics must have the
-            # batch as their first dimension. The mean of the copies is the scalar.
+            # Repeat a scalar, such as the loss, once for each example: the first dimension of the
+            # tensors of eval_metrics must be the batch. This is possible only for the metric
+            # `mean`, because the mean of equal copies is the scalar itself.
             tensor = tf.fill([self.num_rows], tensor)
         if not tensor.shape.rank or tensor.shape.as_list()[0] != self.num_rows:
             raise InvalidSetting(

@@ -120,8 +120,8 @@ class _Demo:
     def _prepare_data(self, training_file: Path, test_file: Path) -> Digits:
         """Write the training and the test digits to TFRecord files; return the test digits."""
         with self._step("1/5 data") as report:
-            # Import httpx in the first step. It is used only in the last one, but a missing package
-            # is thus reported before training.
+            # Import httpx already in the first step, although only the last step uses it, so that
+            # a missing package is reported before training.
             serving.import_httpx()
             training_digits, test_digits = digits.load_digits()
             digits.write_tfrecord(training_digits, training_file)

@@ -151,7 +151,8 @@ def _await_start(process: "subprocess.Popen[bytes]", server: DemoServer) -> None
     url = f"http://{HOST}:{server.rest_port}/v1/models/{server.model_name}"
     httpx, deadline = import_httpx(), time.monotonic() + START_TIMEOUT_SECONDS
     # Ignore the proxy settings of the environment (trust_env=False), so that no proxy receives
-    # local requests. One client serves all requests, because each client reads all certificates.
+    # local requests. Use one client for all requests, because creating a client is slow: it loads
+    # the CA certificates.
     with httpx.Client(timeout=5, trust_env=False) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -191,8 +192,8 @@ def _free_ports(count: int) -> list[int]:
     Raises:
       Unavailable: there are not enough free ports.
     """
-    # Close the sockets only after the search: while a socket is open, its port cannot be found
-    # again.
+    # Keep the sockets open until the search ends, so that meanwhile no other process can bind a
+    # port that was found.
     with ExitStack() as sockets:
         ports: list[int] = []
         for port in random.sample(_PORTS, len(_PORTS)):

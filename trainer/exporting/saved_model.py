@@ -89,8 +89,8 @@ def write_saved_model(
 def _find_checkpoint(program: ModelProgram, checkpoint_path: str | None) -> str:
     """Return the path of the checkpoint to export.
 
-    It is checkpoint_path or, if that is None, the newest checkpoint of the model. If there is none,
-    it is the checkpoint of the model's warm start.
+    If checkpoint_path is None, this is the model's newest checkpoint. If the model has no
+    checkpoint yet, it is the checkpoint from which the warm start of the model takes values.
 
     Raises:
       CheckpointNotFound: there is no checkpoint.

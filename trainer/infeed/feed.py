@@ -1,4 +1,4 @@
-"""Builds the ops that feed the batches of an input_fn to the cores, and take them on the cores."""
+"""Builds the ops that feed the batches of an input_fn to the cores, and that dequeue them there."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -72,7 +72,7 @@ class FinalBatchPadding(ABC):
     needs_end_of_input: bool = False
 
     def pad(self, dataset: Any, spec: BatchSpec) -> Any:
-        """Return a Dataset of full batches with a mask, which never ends.
+        """Return an endless Dataset of full batches, each with a mask.
 
         Args:
           dataset: its elements are flat tuples of tensors, which `spec.leaves` describes.
@@ -200,8 +200,8 @@ def _gather_rows(
 
     Args:
       tensors: the tensors of the batch, without a mask.
-      indices: int32 [spec.rows]: for each example of the result, the number of the example in the
-        batch.
+      indices: int32 [spec.rows]: for each example of the result, the index in the partial batch of
+        the example to copy.
       is_real: bool [spec.rows]: False for each example of the result that is padding.
       num_rows: int32 []: the number of examples in the batch.
       spec: the tensors of a full batch.

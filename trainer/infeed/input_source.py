@@ -167,9 +167,9 @@ def _axes_of_unsplit_batch(
 ) -> tuple[int | None, ...]:
     """Return the axis that counts the examples, for each tensor of a batch that is not split.
 
-    It is the axis in `axes` or, if the size along that axis differs from the batch size, the last
-    axis whose size equals the batch size. Some programs transpose images to [height, width,
-    channels, batch].
+    This is the axis that `axes` gives, if the tensor's size along it is batch_size or unknown.
+    Otherwise it is the last axis of size batch_size, if there is one, because some programs
+    transpose images to [height, width, channels, batch].
     """
     return tuple(
         axis
@@ -182,9 +182,14 @@ def _axes_of_unsplit_batch(
 def _count_rows(input_nest: TensorNest, axes: tuple[int | None, ...], batch_size: int) -> int:
     """Return the number of examples in a full batch.
 
-    The tensors' shapes determine the number; if they do not contain it, it is batch_size. A tensor
-    may be flattened, as by tf.reshape(images, [-1]): its only dimension is then a multiple of the
-    batch size. This is accepted only if all shapes are static, and the number is then batch_size.
+    This is the size of each tensor along its axis in `axes`. If no size is known, it is batch_size.
+
+    The sizes may differ only if all shapes are static, and each tensor whose size is not batch_size
+    is flattened, as by tf.reshape(images, [-1]): its only dimension is a multiple of batch_size.
+    The function then returns batch_size.
+
+    Raises:
+      InvalidSetting: the sizes differ in any other way.
     """
     rows_by_leaf = {
         leaf: rows

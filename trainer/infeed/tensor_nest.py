@@ -28,7 +28,7 @@ class TensorLeaf:
       path: the path as a program would write it, such as features['age'].
       spec: the TensorSpec, or the TypeSpec of a value that is not a dense tensor.
       padding: the value of the columns that are added to a tensor whose number of columns differs
-        from batch to batch. None if the number of columns is fixed.
+        from batch to batch. None if the number of columns must be fixed.
     """
 
     path: str

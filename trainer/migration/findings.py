@@ -26,7 +26,9 @@ _FLAGS = tuple(
 class NameFinding:
     """A name that a file of a program uses, and whether the name still exists.
 
-    The name is that of a TensorFlow symbol, of a module, or of a Python symbol that was removed.
+    The name is that of a TensorFlow symbol, of a module, or of a symbol that Python or NumPy has
+    removed. A text such as "tf.f(argument=)" stands for an argument that the function tf.f does not
+    accept.
 
     Attributes:
       file: the path of the file, as the report shows it.
@@ -36,7 +38,7 @@ class NameFinding:
       kind: whether the name still exists.
       says: an explanation for the user: where the name is defined, what replaces it, or which
         similar names exist. It may be empty.
-      is_reached: whether the program may run one of the lines.
+      is_reached: whether the program may run one of the lines; always True if the name exists.
     """
 
     file: str

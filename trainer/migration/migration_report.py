@@ -50,12 +50,12 @@ class ProgramReport:
         return not self.problems and not any(finding.stops for finding in findings)
 
     def findings_of_kind(self, kind: NameStatus) -> list[NameFinding]:
-        """Return the findings of one kind, for example of all names that TensorFlow has removed.
+        """Return the findings of one kind, for example all names that tpuserve supplies.
 
         Findings in lines that the program does not run are left out.
 
         Args:
-          kind: the kind: whether the name exists, and who defines it.
+          kind: the attribute `kind` of the findings to return.
         """
         return [finding for finding in self.findings if finding.kind is kind and finding.is_reached]
 

@@ -66,7 +66,8 @@ def dnn_logit_fn_builder(
       batch_norm: whether each hidden layer is followed by batch normalisation.
 
     Raises:
-      InvalidSetting: units is not a whole number of at least 1.
+      InvalidSetting: units is less than 1.
+      InvalidType: units is not a whole number.
     """
     validation.check_integer("units", units, least=1)
 
@@ -102,7 +103,8 @@ def linear_logit_fn_builder(
         "sqrtn".
 
     Raises:
-      InvalidSetting: units is not a whole number of at least 1.
+      InvalidSetting: units is less than 1.
+      InvalidType: units is not a whole number.
     """
     validation.check_integer("units", units, least=1)
 

@@ -141,7 +141,7 @@ class TPUEstimatorSpec(NamedTupleMixin):
         _set_hooks(self, "training_hooks", "evaluation_hooks", "prediction_hooks")
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """Convert to an EstimatorSpec, for a run on CPU or GPU.
+        """Convert to an EstimatorSpec, with which the model runs on a CPU or GPU.
 
         The functions of eval_metrics and host_call are called. In training, the train_op also runs
         the ops of the host_call, so that they run in each step of a loop. In other modes, a hook

@@ -46,7 +46,7 @@ class Exporter(abc.ABC):
 class SavedModelExporter(Exporter):
     """Exports a checkpoint if `_should_export` returns true, and then removes old exports.
 
-    The public exporters are subclasses that differ in `_should_export` only.
+    The public exporters are subclasses: each defines in `_should_export` when to export.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""BestExporter: exports a model only if it is better than all earlier models."""
+"""BestExporter: exports the first model, and then each model that is the best so far."""
 
 import inspect
 import logging
@@ -107,8 +107,9 @@ class BestExporter(SavedModelExporter):
     ) -> bool:
         """Return whether the model is the best so far, or the first that this object evaluates.
 
-        The best result so far may come from an earlier run of the program. A first model that is
-        worse is exported too, but later models are still compared with that best result.
+        The best result so far may come from an earlier run of the program. The first model is
+        exported even if it is worse than this result, but then does not become the best: later
+        models are still compared with the result of the earlier run.
         """
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir

@@ -34,5 +34,5 @@ class FinalExporter(SavedModelExporter):
     def _should_export(
         self, estimator: Any, eval_result: Mapping[str, Any], is_the_final_export: bool
     ) -> bool:
-        """Return whether training is over, because only then the model is exported."""
+        """Return whether training is over, because the model is exported only at the end."""
         return is_the_final_export

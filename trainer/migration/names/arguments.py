@@ -85,8 +85,8 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
             return _function_arguments(statement)
     is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
     if not is_dataclass or not all(_has_no_fields(base, module) for base in node.bases):
-        # A base class, possibly in another file, defines arguments of the constructor. Return None,
-        # which means that the arguments are unknown.
+        # A base class, possibly in another file, may define arguments of the constructor. Return
+        # None, which means that the arguments are unknown.
         return None
     fields = [
         statement.target.id

@@ -9,8 +9,10 @@ class NameStatus(str, Enum):
 
     Attributes:
       WORKS: TensorFlow has the name.
-      SUPPLIED: tpuserve supplies the name, which TensorFlow lacks.
-      GONE: an earlier version of TensorFlow or Python had the name, but the installed one lacks it.
+      SUPPLIED: the installed version of TensorFlow, Python or NumPy lacks the name, but tpuserve
+        supplies it.
+      GONE: an earlier version of TensorFlow, Python or NumPy had the name, but the installed one
+        lacks it.
       UNKNOWN: no version of TensorFlow is known to have the name.
       MISSING: the name is a module that is not installed.
     """

@@ -77,8 +77,8 @@ def classify_in_module(module: str, path: str, shown: str) -> NameClassification
             return _classify_missing(part, names, shown, full_name)
         shown = f"{shown}.{part}"
         if static_index.public_names(f"{module}.{part}") is None:
-            # Do not look at the remaining parts of the path: the parts up to here name a class or a
-            # function, whose attributes are not checked.
+            # `part` names a class or a function. The rest of the path names its attributes, which
+            # are not checked.
             return classify_supplied(module, part)
         module = f"{module}.{part}"
     return NameClassification(NameStatus.SUPPLIED, module)
@@ -128,8 +128,8 @@ def _classify_missing(
     own = [known for known in REPLACEMENTS if f"{known}.".startswith(f"{missing}.")]
     replacement = missing_names.find_replacement(full_name)
     suggestion = classify_unknown(name, names)
-    # Suggest a similar name of the module if there is one, because this is more helpful than the
-    # replacement of the whole module. A replacement of this particular name is more helpful still.
+    # Give the most helpful advice that exists. A replacement of this particular name comes first, a
+    # similar name in the module second, and a replacement of the whole module last.
     if replacement is None or (
         suggestion.says and not any(f"{full_name}.".startswith(f"{known}.") for known in own)
     ):

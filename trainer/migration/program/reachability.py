@@ -57,8 +57,8 @@ def find_unreached_lines(
 def _has_main_part(tree: ast.Module) -> bool:
     """Return whether a script starts its work by a test of `__name__`, or by calling main or run.
 
-    Unused functions are searched only in a program with such a script. In any other program, all
-    functions might count as unused.
+    `find_unreached_lines` searches for unused functions only if the script does this. In any other
+    program, all functions might seem unused.
     """
     return any(
         (isinstance(node, ast.Compare) and ast.unparse(node.left) == "__name__")
@@ -217,7 +217,7 @@ def _lines_of_unused_functions(
 
     Args:
       sources: the script first, and then the program's own modules.
-      dead: for each file, the numbers of other lines that do not run.
+      dead: for each file, the numbers of the lines behind false conditions, which do not run.
 
     Returns:
       For each file, the numbers of the lines in the bodies of unused functions.
@@ -248,8 +248,9 @@ def _lines_of_unused_functions(
 def _find_functions(tree: ast.Module) -> Iterator[tuple[_Function, str]]:
     """Yield (function, name) for each function, and (method, name of the class) for each method.
 
-    Code that uses the function or method must contain this name. Functions and classes with
-    decorators are left out, because a decorator may register them for use without their names.
+    Code that uses the function or method must contain this name. Functions inside of functions are
+    left out. So are functions and classes with decorators, because a decorator may register them
+    for use without their names.
     """
     for statement in _statements_of_module(tree.body):
         if isinstance(statement, _Function) and not statement.decorator_list:
@@ -272,9 +273,10 @@ def _statements_of_module(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _names_outside_of_functions(tree: ast.Module, dead: set[int]) -> Iterator[str]:
-    """Yield the names that occur in the code of a module outside of the bodies of its functions.
+    """Yield the names that occur in a module outside of the functions that `_find_functions` finds.
 
-    This code runs when the module is imported or run.
+    This code counts as used: it runs when the module is imported or run, or it belongs to a
+    function or a class with a decorator.
 
     Args:
       tree: the syntax tree of the module.
