@@ -55,9 +55,9 @@ def load(
       session_config: a serialised ConfigProto.
       fallback_to_cpu: whether to load {serve} if the metagraph with the wanted tags cannot run.
       forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as read files.
-      max_constant_bytes: how many bytes more than in the file the constants, and the tensors that
-        are computed from them, may take in memory; 0 for no limit. For example, the file stores a
-        constant of equal elements as one element.
+      max_constant_bytes: the limit, in bytes, of the memory that constants, and tensors computed
+        from them, may need beyond the size of the constants in the file; 0 for no limit. For
+        example, the file may store a constant with equal elements as one element.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
@@ -75,7 +75,8 @@ def load(
       MetagraphNotFound: the directory has no metagraph with the wanted tags.
       TpuNotFound: the metagraph needs a TPU, and there is none.
       UnsafeModel: an op of the model may do more than compute, and that is forbidden.
-      ModelTooLarge: constants of the model become larger than `max_constant_bytes`.
+      ModelTooLarge: the constants need more memory than `max_constant_bytes` allows, or an unknown
+        amount of memory.
       LoadTimeout: the initialisation has not ended in `timeout_seconds`.
       LoweringError: the TPU metagraph has an op that cannot be lowered to CPU ops.
       InvalidSetting: no runtime has the name `runtime`.

@@ -40,8 +40,8 @@ for _ in range({_TRIES}):
     else:
         break
 """
-# The Python code of the subprocess, whose command line has the sys.path of this process as
-# arguments, so that both processes import the same packages. Python's option -I keeps the current
+# The Python code that the subprocess runs. Its command-line arguments are the sys.path of this
+# process, so that both processes import the same packages. Python's option -I keeps the current
 # directory out of sys.path.
 _PROGRAM = f"""{_LOWER_PRIORITY}
 sys.path[:] = sys.argv[1:]

@@ -24,9 +24,9 @@ def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef
     Only the existence and size of the files are checked, and not their content.
 
     Returns:
-      Sentences for the user: one about all missing files of variables, or if none is missing, one
-      for each truncated file; and one about all missing assets. Empty if no file is missing or
-      truncated.
+      Sentences for the user. One sentence names the missing files of variables. If none is missing,
+      there is one sentence for each truncated file, or one if variables.index is damaged. A last
+      sentence names the missing assets. The list is empty if no problem was found.
 
     Raises:
       OSError: variables/ cannot be listed.

@@ -13,7 +13,8 @@ from tpuserve.proto import saved_model_pb2 as pb
 
 _FOOTER_BYTES = 48
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-# The byte after each block, the type of compression, in TensorFlow's files.
+# The byte after each block states its type of compression. This value means no compression, which
+# TensorFlow uses for variables.index.
 _UNCOMPRESSED = 0
 # The size in bytes of each number at the end of a block. These numbers are the offsets of LevelDB's
 # restart points, and then the number of restart points.

@@ -34,10 +34,11 @@ class WarmUpRecord:
       kind: the method of the request: "predict", "classify", "regress", "multi_inference",
         "session_run", "predict_streamed", or "unknown" for any other method.
       signature_name: the name of the signature; the names of several signatures are joined by
-        commas; "" for a session run.
-      inputs: input alias → dtype and shape of the input; the `name` of the TensorSpec is the alias.
-        For a request with tf.Examples, it is a single string tensor "inputs" with an element for
-        each tf.Example. For a stream of requests, the inputs are those of the first request.
+        commas; "" for a session run or an unknown method.
+      inputs: input alias, or for a session run the name of the fed tensor → dtype and shape. The
+        `name` of each TensorSpec is its key. For a request with tf.Examples, the only input is a
+        string tensor "inputs" with an element for each tf.Example. For a stream of requests, the
+        inputs are those of the first request.
     """
 
     kind: str

@@ -25,14 +25,14 @@ from trainer.hosts import cluster_server, program_end, stop_request, task_queue,
 logger = logging.getLogger("tensorflow.trainer")
 
 # Name of a queue on the TensorFlow server of each process. The leader puts a number into the queue
-# when its program has ended.
+# when its program has ended without a failure.
 _END_SIGNALS = "tpuserve/end_signals"
 # Name of a queue on the leader's TensorFlow server. Another process that receives a SIGTERM puts
 # its number into the queue, which asks the leader to end the training.
 _STOP_REQUESTS = "tpuserve/stop_requests"
 
-# The clusters, each as the tuple of its hosts, that this process leads and whose servers it has
-# reached. For these, `lead` does not wait again.
+# The clusters that this process leads and whose servers it has reached, each as the tuple of its
+# hosts. `lead` does not wait for the servers of these clusters again.
 _joined: set[tuple[Task, ...]] = set()
 
 
@@ -91,8 +91,8 @@ def serve(hosts: ClusterHosts, config: RunConfig) -> NoReturn:
 
     Raises:
       SystemExit: always. The status is 0 if the leader's program has ended without an error, or if
-        the leader does not answer after a SIGTERM to this process; and 1 if the leader could not
-        be reached for session_creation_timeout_secs.
+        the leader does not answer after this process has received a SIGTERM. The status is 1 if
+        the leader could not be reached for session_creation_timeout_secs.
       PortInUse: another process uses the port of this task.
     """
     assert hosts.own is not None

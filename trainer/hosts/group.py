@@ -406,7 +406,7 @@ class HostGroup:
             is_needed = self._needed_since is not None
             waited = now - max(since, self._needed_since or since)
             # A host sends "bye" when its program ends. Wait for the grace period even during a
-            # computation on all hosts: the host may have run its part of it before it ended.
+            # computation on all hosts: the host may have finished its share of the computation.
             if host not in self._said_bye and (is_needed or waited > self._grace_secs):
                 return host, reason
             if is_needed and waited > self._grace_secs:

@@ -14,10 +14,10 @@ from trainer.hosts.group import HostGroup, current_group, set_current_group
 
 
 def runs_on_several_hosts(config: RunConfig) -> bool:
-    """Return whether a run on the TPU uses the PJRT devices of several hosts.
+    """Return whether a program that uses the TPU runs on the PJRT devices of several hosts.
 
     Args:
-      config: names the hosts of the run.
+      config: the RunConfig, whose `task.hosts` has the addresses of the hosts.
     """
     return config.task.hosts is not None and bool(devices.find_pjrt_platform())
 
@@ -28,7 +28,7 @@ def join_hosts(config: RunConfig) -> HostGroup:
     Only the first call in a process connects; later calls return the same group.
 
     Args:
-      config: the settings of the run, whose `task.hosts` has the addresses of the hosts.
+      config: the RunConfig, whose `task.hosts` has the addresses of the hosts.
 
     Returns:
       The group of all hosts. It consists of this host alone if the config names no hosts, or if the

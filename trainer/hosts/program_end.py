@@ -1,4 +1,4 @@
-"""Records whether the program of this process fails, so that exit handlers know.
+"""Records whether the program of this process has failed, so that exit handlers can check it.
 
 Python calls the handlers of `atexit` after a success and after a failure alike, and does not pass
 them the exit status.
@@ -43,7 +43,7 @@ def watch() -> None:
     sys.excepthook = record_error
     sys.exit = _record_status(sys.exit)
     for name in ("exit", "quit"):
-        # Without the module site, Python does not have these functions.
+        # The module site defines exit and quit, so they do not exist with Python's option -S.
         if hasattr(builtins, name):
             setattr(builtins, name, _record_status(getattr(builtins, name)))
 
@@ -60,10 +60,11 @@ def _record_status(exit_program: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(exit_program)
     def record_and_exit(*arguments: Any, **named: Any) -> Any:
         global _has_failed
-        # In another thread, SystemExit ends only this thread.
+        # Record the status only in the main thread. In any other thread, SystemExit ends only that
+        # thread, and not the program.
         if threading.current_thread() is threading.main_thread():
             code = SystemExit(*arguments, *named.values()).code
-            # Any code other than None and the integer 0, such as a message, is a failure.
+            # The codes None and 0 mean success. Any other code, such as a message, is a failure.
             _has_failed = code is not None and not (isinstance(code, int) and code == 0)
         return exit_program(*arguments, **named)
 

@@ -162,8 +162,8 @@ class PjrtModel(SessionModel):
           handles: the C API handles of the nodes that the signatures feed and fetch.
           choice: the selected metagraph, device and runtime.
           program: runs the clusters.
-          calls: has created the ops by which the graph of the session calls the clusters. The model
-            keeps this object alive for as long as it uses the graph.
+          calls: the object that created the ops by which the session's graph calls the clusters.
+            The model keeps a reference to it, because these ops work only while it exists.
           pure_signatures: signature name → the cluster of each signature that needs no session.
         """
         self._program = program
@@ -238,7 +238,7 @@ def load_pjrt_model(
     try:
         calls = ClusterCalls(clusters, program.run)
         calls.replace_in(meta_graph.graph_def)
-        # Make the session's plan as for the CPU: the ops outside of the XLA clusters run there.
+        # Plan the session for the CPU, because the ops outside of the XLA clusters run on the CPU.
         host_choice = dataclasses.replace(plan.choice, device="CPU", lowered=False)
         session_plan = make_session_plan(meta_graph, directory, host_choice, plan.signatures)
         if not reads_variables(meta_graph.graph_def):
@@ -312,7 +312,7 @@ def open_shape(spec: TensorSpec, rows: int | None, other_size: int | None) -> Sh
 
     Args:
       spec: the name, dtype and shape of the input in the signature.
-      rows: the size of the first dimension, which is the batch, if it is open; None leaves it open.
+      rows: the size to use if the first dimension, the batch, is open; None leaves it open.
       other_size: the size of all other open dimensions; None leaves them open.
 
     Returns:

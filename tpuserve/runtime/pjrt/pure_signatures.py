@@ -36,13 +36,13 @@ class PureSignature:
 
 @dataclass(frozen=True)
 class _TensorOrigin:
-    """The node or the call of a cluster from which a tensor comes.
+    """The origin of a tensor: a node, or a call of an XLA cluster.
 
-    Identity ops and calls of other functions between that origin and the tensor are skipped.
+    Identity ops, and calls of functions that are not clusters, are never origins. The search
+    continues from them to the ops that produce their results.
 
     Attributes:
-      node: name of the node of the main graph that produces the tensor; empty for a result of a
-        cluster.
+      node: name of the node that produces the tensor; empty for a result of a cluster.
       cluster: the call of the cluster that produces the tensor; None for a node.
       index: index of the tensor among the results of the cluster; 0 for a node.
     """
@@ -72,10 +72,10 @@ class _OtherOpError(Exception):
 def find_pure_signature(
     graph: Any, signature: Signature, clusters: Mapping[str, XlaCluster]
 ) -> PureSignature | None:
-    """Check whether a single XLA cluster computes a signature, so that it needs no session.
+    """Find the single XLA cluster that computes a whole signature, if there is one.
 
-    The call of the cluster may be in the main graph or in another function, as in the export of a
-    tf.function or a Keras model.
+    Such a signature needs no session. The call of the cluster may be in the main graph or in
+    another function, as in the export of a tf.function or a Keras model.
 
     Args:
       graph: the lowered GraphDef.
@@ -83,7 +83,8 @@ def find_pure_signature(
       clusters: function name → the cluster.
 
     Returns:
-      How the cluster computes the signature; None if the signature needs other ops too.
+      The function of the cluster, and which inputs and outputs of the signature are its arguments
+      and results. None if the signature needs a session.
     """
     inputs = {node_name(spec.name): alias for alias, spec in signature.inputs.items()}
     outputs = {alias: spec.name for alias, spec in signature.outputs.items()}
@@ -157,7 +158,7 @@ class _ClusterSearch:
           tensors: names of the tensors.
 
         Raises:
-          _OtherOpError: a node computes something by itself, and not by calling a function.
+          _OtherOpError: one of the nodes is an op that computes outside of XLA clusters.
         """
         results: dict[str, Sequence[_TensorOrigin]] = {
             name: [source] for name, source in arguments.items()
@@ -173,8 +174,8 @@ class _ClusterSearch:
             # function.
             return results[name][int(output.rpartition(":")[2] or 0)]
 
-        # Check all ops before `resolve` is called: in a large graph with other ops, its recursion
-        # would exceed Python's limit.
+        # Check the ops before calling `resolve`, which is recursive: in a large graph that computes
+        # outside of XLA clusters, the recursion would exceed Python's limit.
         if not all(node.op in _SEARCHED_OPS for node in nodes.values()):
             raise _OtherOpError
         for node in nodes.values():

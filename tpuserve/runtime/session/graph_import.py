@@ -91,8 +91,8 @@ def initialise_session(session: Any, plan: SessionPlan) -> None:
 
 def _run_target(session: Any, operation: str, feeds: Mapping[str, str]) -> None:
     options = config_pb2.CallableOptions(feed=list(feeds), target=[operation])
-    # Run the ops in the calling thread, which the inter-op thread pool -1 stands for. The threads
-    # of the pools stay free for requests.
+    # The inter-op thread pool -1 means that the ops run in the calling thread. So the threads of
+    # the pools stay free for requests.
     options.run_options.inter_op_thread_pool = -1
     run = tensorflow_internals.make_session_callable(session, options)
     run(*[np.array(value.encode(), object) for value in feeds.values()])

@@ -88,8 +88,8 @@ class RunCanceller:
         If too many cancellable runs are active, this run cannot be cancelled.
 
         Args:
-          run_session: runs the session. Its arguments are the feeds and the targets that are added
-            to the run, so that it can be cancelled.
+          run_session: runs the session. Its arguments are additional feeds and additional targets,
+            which make the run cancellable.
           tensors: the names of the tensors that `run_session` fetches.
           cancellation: cancels the run; None for a run that nobody cancels.
 

@@ -206,10 +206,10 @@ def load_session_model(
 
 
 def _is_cancellable(plan: LoadPlan) -> bool:
-    """Return whether runs of a model are stopped early, such as when their client has left.
+    """Return whether a run of a model can be cancelled, for example when its client has left.
 
-    This is so for graphs with a loop, which may never end. Runs of other graphs end soon, and runs
-    on a real TPU cannot be stopped.
+    Only runs of a graph with a loop can be cancelled, because a loop may never end. Runs of other
+    graphs end soon. Runs on a real TPU cannot be cancelled.
     """
     return plan.runtime_plan.has_loop and plan.choice.device != "TPU"
 

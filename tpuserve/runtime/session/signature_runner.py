@@ -35,8 +35,9 @@ _HEADINGS = (
 # TensorFlow's message for an exceeded deadline, which is also used for deadlines that are checked
 # in Python.
 TIMED_OUT = "Timed out waiting for notification"
-# How many times the duration of the last run on inputs of the same shapes must fit into the time
-# limit of a run. If it does not, the run takes place in a thread pool, where it can be stopped.
+# A run with a time limit takes place in the calling thread only if the limit is longer than this
+# number times the duration of the last run on inputs of the same shapes. Otherwise the run takes
+# place in a thread pool, where it can be stopped.
 _SAFETY_FACTOR = 20
 _LONG_MS = 3_600_000
 # The maximum number of entries in each of two caches of a SignatureRunner: the session callables
@@ -49,10 +50,10 @@ class SignatureRunner:
     """Runs one signature in a session; thread-safe.
 
     A run takes place in the calling thread or in a thread pool. The calling thread is faster for a
-    small model, but a run there cannot be stopped. So the thread pool is used for two kinds of
-    runs: if the graph has a loop, each run that a client may cancel; in every graph, each run with
-    a deadline that the run may miss. A run cannot miss its deadline if the run time depends only on
-    the shapes of the inputs, and the last run on the same shapes took a small part of the time
+    small model, but a run there cannot be stopped. So two kinds of runs take place in the thread
+    pool: runs that a client may cancel, if the graph has a loop; and runs that may miss their
+    deadline. A run is not expected to miss its deadline if the run time depends only on the shapes
+    of the inputs, and the last run on inputs of the same shapes took a small part of the time
     limit.
     """
 

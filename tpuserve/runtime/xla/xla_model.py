@@ -88,7 +88,7 @@ def _make_tracer(graph: Any) -> TraceSignature:
 
 
 def _describe_variable(handle: Any) -> AbstractTensor:
-    """Return the dtype and shape of a variable as an AbstractTensor.
+    """Return an AbstractTensor for a variable's handle, with the dtype and shape of the variable.
 
     Args:
       handle: the VarHandleOp node of the variable.

@@ -218,7 +218,7 @@ def _number(items: list[str], noun: str) -> str:
 def _plain(text: str, style: str = "") -> Text:
     """Convert untrusted text for printing: control characters are escaped, long text is cut.
 
-    Markup of the library rich in the text has no effect.
+    If the text contains markup in the syntax of the library rich, the markup has no effect.
     """
     if len(text) > _MAX_TEXT:
         text = f"{text[:_MAX_TEXT]}..."
