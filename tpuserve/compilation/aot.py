@@ -73,11 +73,12 @@ def compile(
       compiler: A `Compiler` to use, inside of its `with` block, so that several calls can share
         its processes. It replaces `processes` and `cache`. None to create a compiler for this
         call.
-      progress: Called with the number of finished jobs, the number of all jobs, and a description
-        of the current step.
+      progress: Called with the number of finished compilations, the number of compilations that
+        are not in the cache (0 until it is known), and a description of the current step.
 
     Raises:
-      ExtraNotInstalled: jax or libtpu is missing, or has an unsupported version.
+      ExtraNotInstalled: A package of the extra tpuserve[compile], such as jax or libtpu, is
+        missing, or the version of jax is not supported.
       SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel.
       MetagraphNotFound: The SavedModel has no TPU metagraph.
       SignatureNotFound: The metagraph lacks one of the signatures.
@@ -156,14 +157,15 @@ def _compile_plan(
     compiler: Compiler,
     progress: Progress,
 ) -> list[Compilation]:
-    """Compile what a plan lists, and return the results; take cached results from the cache.
+    """Compile the XLA clusters of a plan, except those whose results are in the cache.
 
     Args:
       plan: The signatures and batch sizes to compile.
       translator: Translates XLA clusters to StableHLO.
       targets: The TPU topologies to compile for.
       compiler: Runs the TPU compiler, and has the cache of results.
-      progress: Called with the number of finished jobs, the number of all jobs, and a description.
+      progress: Called with the number of finished jobs, the number of all jobs to compile, and a
+        description of the current step.
 
     Returns:
       One result for each combination of signature, batch size and topology.
@@ -238,7 +240,8 @@ def _summarize(
       target: The TPU topology that the clusters were compiled for.
       fingerprints: Fingerprints of the StableHLO modules of the signature's clusters.
       results: Job, a pair of a fingerprint and the name of a topology → its result.
-      settled: The jobs that needed no compilation in this run, mostly because of the cache.
+      settled: The jobs that were not compiled: their results come from the cache, or are errors
+        of the translation to StableHLO.
     """
     jobs = [(fingerprint, target.name) for fingerprint in fingerprints]
     job_results = [results[job] for job in jobs]
@@ -259,7 +262,8 @@ def _summarize(
 def _add_stats(first: CompileStats, second: CompileStats) -> CompileStats:
     """Combine the figures of two programs that run one after the other on the same device.
 
-    All figures are added, except the temporary memory, which both programs can use in turn.
+    All figures are added, except the temporary memory: the programs use the same temporary memory
+    one after the other, so the larger figure counts.
     """
     return CompileStats(
         flops=first.flops + second.flops,

@@ -1,4 +1,4 @@
-"""Caches the results of compilations on disk, by fingerprint of the module and topology."""
+"""Caches compilation results on disk. A key contains a module's fingerprint and a topology."""
 
 import contextlib
 import dataclasses
@@ -23,9 +23,10 @@ class CompileCache:
 
     @staticmethod
     def for_user() -> "CompileCache":
-        """Return the cache that all runs of the current user share.
+        """Return the cache that all compilations of the current user share.
 
-        It is in $TPUSERVE_CACHE_DIR if that is set, else in the platform's user cache directory.
+        The cache is in $TPUSERVE_CACHE_DIR if that is set, else in the platform's user cache
+        directory.
         """
         return CompileCache(find_cache_directory() / "compile")
 
@@ -34,7 +35,7 @@ class CompileCache:
 
         Args:
           *content: The parts of the key: the fingerprint of the module, the topology, and the
-            versions of jax and libtpu.
+            versions of jaxlib and libtpu.
         """
         path = self._path(content)
         if path is None:

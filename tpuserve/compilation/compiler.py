@@ -23,7 +23,7 @@ WORKER_DIED = (
 
 
 def require_extra() -> None:
-    """Check that the packages of the extra tpuserve[compile] are installed: jax and libtpu.
+    """Check that the packages of the extra tpuserve[compile], such as jax, are installed.
 
     Raises:
       ExtraNotInstalled: A package is missing.
@@ -193,7 +193,7 @@ class Compiler:
 
     def _store(self, job: tuple[str, str], result: CompileResult) -> None:
         # Do not cache the result of a job whose worker process died. The machine may have had too
-        # little memory at the time, so the job may succeed in the next run.
+        # little memory at the time, so the job may succeed next time.
         if result.error != WORKER_DIED:
             self._cache.store(result, *job, self._versions)
 

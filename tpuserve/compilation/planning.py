@@ -35,8 +35,8 @@ class CompileRequest:
     Attributes:
       signature: Name of the signature.
       batch_size: Number of examples in a batch.
-      clusters: The XLA clusters, whose arguments have fully known shapes.
-      error: Why the clusters could not be determined; None if they could.
+      clusters: The XLA clusters. In a `CompilePlan`, their arguments have fully known shapes.
+      error: Why the clusters or their argument shapes are unknown; None if they are known.
     """
 
     signature: str
@@ -112,11 +112,12 @@ def plan_compilations(
 
 
 def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
-    """Read the TPU metagraph of a SavedModel.
+    """Read the TPU metagraph of a SavedModel, and replace its TPU ops by ops with CPU kernels.
+
+    The replacement allows the XLA clusters of the graph to be translated to StableHLO.
 
     Returns:
-      A dict from signature name to signature; and the GraphDef. The TPU ops of the GraphDef are
-      replaced by ops with CPU kernels, so that its XLA clusters can be translated to StableHLO.
+      A dict from signature name to signature; and the GraphDef without TPU ops.
     """
     described = {
         description.tags: description for description in metagraph.read_metagraphs(directory)

@@ -36,8 +36,8 @@ ENVIRONMENT = {
 # sends to a process when its parent ends.
 _SET_PARENT_DEATH_SIGNAL = 1
 
-# The longest error message that is kept, in characters. The compiler lists each allocation that
-# does not fit, so that the rest of a long message has little to add.
+# Error messages are cut after this number of characters. A long message of the compiler lists many
+# allocations that do not fit in memory, and the end of the list tells the user little.
 _MOST_MESSAGE_CHARACTERS = 4000
 
 

@@ -65,7 +65,8 @@ def lower_in_place(
         name="emulated",
     )
     for target, lowered_target in zip(targets, lowered_targets, strict=True):
-        # Copies that come from queues, which replace infeed and outfeed, have no static shapes.
+        # Set the static shape of each copied tensor. TensorFlow cannot infer the shape of a tensor
+        # that comes from a queue, and queues have replaced infeeds and outfeeds.
         if tf.is_tensor(lowered_target):
             lowered_target.set_shape(target.shape)
     return LoweredSubgraph(

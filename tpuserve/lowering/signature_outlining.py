@@ -44,7 +44,8 @@ def outline_signatures(
       Signature name → a copy of the signature in which the outputs are those of the call.
 
     Raises:
-      UnsupportedModel: a signature has strings, or an op whose results would differ under XLA.
+      UnsupportedModel: a signature has string inputs or outputs, or needs an op that XLA cannot
+        compile, leaves out, or computes with other random numbers.
     """
     default_attrs.restore_default_attrs(graph)
     main = graph_ir.from_node_defs(graph.node)

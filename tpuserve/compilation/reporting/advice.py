@@ -7,7 +7,7 @@ from functools import cache
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """Recommended batch sizes. A request is padded to the next larger of these sizes.
+    """Recommended batch sizes, and the padding that they cause for an expected request mix.
 
     Attributes:
       batch_sizes: Numbers of examples in a batch, in increasing order.

@@ -17,11 +17,11 @@ class Compilation:
       signature: Name of the signature.
       topology: The TPU topology that the signature was compiled for.
       batch_size: Number of examples in a batch.
-      stats: Combined figures of all TPU computations of the signature; None if one of them does
-        not compile.
-      error: The compiler's message; None if all computations compile.
+      stats: Combined figures of all TPU computations of the signature; None if there is an error.
+      error: The message of the compiler, or of an earlier step such as the translation to
+        StableHLO; None if all computations compile.
       computations: Number of TPU computations that the signature runs.
-      is_cached: True if no computation had to be compiled in this run.
+      is_cached: True if the call that made the report did not have to compile any computation.
     """
 
     signature: str
@@ -109,7 +109,8 @@ class Compilation:
 class LatencyPick:
     """The recommended chip and batch size for a latency goal.
 
-    The chip is the smallest one that meets the goal, with the largest batch size that does.
+    The chip is the smallest one that meets the goal at any of the compiled batch sizes. The batch
+    size is the largest one at which this chip meets the goal.
 
     Attributes:
       goal_seconds: The longest acceptable time of a batch, in seconds.

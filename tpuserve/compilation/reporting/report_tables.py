@@ -53,7 +53,7 @@ def print_report(report: CompileReport, console: Console | None = None) -> None:
 
 
 def make_table(title: str, headings: Iterable[str]) -> Table:
-    """Return a table without rows; the columns with words are aligned to the left."""
+    """Return a table without rows. Text is aligned to the left, and numbers to the right."""
     table = Table(
         title=title,
         title_justify="left",

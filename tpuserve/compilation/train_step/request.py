@@ -45,7 +45,7 @@ class TrainStepRequest:
     report: TrainStepReport | None = field(default=None, init=False)
 
     def answer(self, build_step: BuildStep, default_batch_size: int) -> TrainStepReport:
-        """Compile the training step for each topology and batch size, and store the report.
+        """Compile the training step for each topology and batch size; store and return the report.
 
         Args:
           build_step: takes a topology and a global batch size, and builds the step. If it raises
@@ -86,7 +86,7 @@ def _compile_steps(
 
     Args:
       compiler: The pool of worker processes.
-      steps: Case → its step, and the name of the topology to compile the step for.
+      steps: Case, a pair of topology and global batch size → its step, and the topology's name.
       on_done: Called after each step with the number of finished steps.
 
     Returns:
@@ -101,7 +101,10 @@ def _compile_steps(
 
 @contextmanager
 def pending(request: TrainStepRequest) -> Iterator[None]:
-    """Register a request inside a `with` block, in which `TPUEstimator.train` only compiles."""
+    """Register a request for the duration of a `with` block.
+
+    Inside of the block, `TPUEstimator.train` compiles the training step and does not train.
+    """
     global _pending
     before, _pending = _pending, request
     try:

@@ -29,8 +29,8 @@ class StepResult:
     """Result of compiling a step for all devices of a topology.
 
     Attributes:
-      stats: figures of one device and one step; None if the step does not compile. Only the device
-        memory is that of a whole call of the executable, which runs several steps.
+      stats: figures of one device; None if the step does not compile. The figures of memory are
+        for a whole call of the executable, which runs several steps. All others are for one step.
       aliased_bytes: device memory that arguments and outputs share: the variables, which are
         updated in place.
       reduced_bytes: bytes of the tensors that a step sums over the replicas. A sum inside a loop

@@ -44,8 +44,9 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
 
     A control input that comes from a pure node is replaced by control inputs from those nodes with
     side effects on which the pure node depends. A control input of a pure node is moved to the
-    nodes that use its outputs. This matters because TensorFlow often gives the control input of an
-    update to the constant that the update adds.
+    nodes that use the outputs of the pure node. The move keeps the order of variable updates:
+    TensorFlow often adds a control input, which an update must wait for, to a constant that the
+    update uses, and not to the update itself.
     """
     # Node name → names of the nodes that replace the node as a control input: the node itself if it
     # has a side effect, else the nodes with side effects that it depends on.

@@ -107,7 +107,7 @@ class _Rewriter:
     def _replace_loop(self, loop: Loop) -> None:
         """Add a While, and use its results wherever the results of a loop were used."""
         # Names of the Enter nodes for values from outside that the loop only reads. In the While,
-        # they become loop variables that do not change.
+        # these values become loop variables that do not change.
         constant = dict.fromkeys([*loop.condition.entered, *loop.body.entered])
         arguments = [
             *(self._types[Value(variable.merge)] for variable in loop.variables),

@@ -94,17 +94,18 @@ def has_invariant_predicate(
 def must_split(
     node: Node, graph: GraphIR, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Return whether a loop or branch updates a variable and has results that differ by replica.
+    """Return whether a loop or branch must be split because it updates a variable.
 
-    The update must run once for all replicas, and the ops for the results must run on each replica.
-    The lowering therefore replaces the node by one loop or branch that does both.
+    If a loop or branch updates a variable, and its results differ between replicas, the update must
+    run once, and the ops for the results must run on each replica. The lowering then replaces the
+    node by one loop or branch that does the work of all replicas.
 
-    For such a node, False is returned in two cases. If the node contains a collective or another op
-    for all replicas together, the lowering replaces the node anyway. If replicas may disagree on
-    the condition, one loop or branch cannot do the work of all replicas.
+    Return False for a node with a collective or another op that is replaced for all replicas at
+    once, because the lowering replaces such a node anyway. Also return False if the replicas may
+    disagree on the condition, because then one loop or branch cannot do the work of all replicas.
 
     Args:
-      node: any node of the graph. If it is no loop or branch, False is returned.
+      node: any node of the graph. The result is False if the node is no loop or branch.
       graph: the graph of one replica.
       invariant: the node outputs that are the same on all replicas.
       num_replicas: the number of replicas.

@@ -102,8 +102,8 @@ class _ReplicaUnroller:
     def _bind_results(self) -> None:
         """Record which values in the new graph replace the results of the original graph.
 
-        The other methods record values only for nodes that `canonicalize_graph` has kept, but it
-        may have removed the node that produces a result.
+        `canonicalize_graph` may have removed the node that produces a result. The other methods
+        record values only for the nodes that are left.
         """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
@@ -404,7 +404,7 @@ class _ReplicaUnroller:
         return self._context.device(replica)
 
     def _is_worth_compiling(self, closure: ClusterClosure, body: GraphIR) -> bool:
-        """Return whether a cluster computes anything, and XLA can compile it."""
+        """Return whether a cluster computes anything, and XLA can compile the cluster."""
         is_trivial = all(op_spec(node.op).is_trivial for node in closure.nodes.values())
         # XLA cannot compile a function that takes or returns a TensorList. A loop returns
         # TensorLists for the computation of its gradients.

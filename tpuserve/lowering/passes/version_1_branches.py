@@ -19,7 +19,7 @@ class Branch:
       branches: The nodes of the false branch and of the true branch. Their results correspond to
         `merges`.
       merges: Names of the Merge nodes, whose outputs are the results of the conditional.
-      controls: Names of the nodes outside of the branches that must run before them.
+      controls: Names of the nodes outside of the branches that must run before the branches.
     """
 
     predicate: Value

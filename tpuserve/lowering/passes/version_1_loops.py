@@ -89,8 +89,8 @@ def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
         for index, variable in enumerate(loop_variables)
         for value in [Value(variable.switch, 1) if variable.switch else Value(variable.merge)]
     }
-    # The body may use a loop variable directly from the Merge node if it does not change the
-    # variable.
+    # If the body does not change a loop variable, it may use the output of the Merge node directly,
+    # without a Switch.
     body_inputs |= {value: index for value, index in condition_inputs.items()}
     condition = extract_subgraph(nodes, [predicate], condition_inputs, stop)
     body = extract_subgraph(

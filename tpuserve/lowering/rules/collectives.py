@@ -33,8 +33,8 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
         if len(group) == 1:
             continue
         # Compute the sum once for the whole group, so that all its replicas get exactly the same
-        # sum. AddN adds in a fixed order. If 2, 4 or 8 replicas have the same value, a mean that is
-        # computed from the sum is exactly this value.
+        # sum. AddN adds in a fixed order, so that the sum is reproducible. The sum of 2, 4 or 8
+        # equal values has no rounding error, so the mean of the values is exact.
         total = op.make_node("AddN", [values[replica] for replica in group], T=dtype, N=len(group))
         for replica in group:
             results[replica] = total

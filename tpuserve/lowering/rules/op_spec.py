@@ -138,9 +138,9 @@ class OpSpec:
         once; None for an op that each replica runs by itself.
       invariance: a function that returns whether all replicas get the same outputs. None means that
         they do if their inputs are the same and the op is not random.
-      reduction: the name of the reduction, as in XlaAllReduce's attribute reduce_op, of an op that
-        combines values of several replicas into one: "Add" for a sum. The inputs of such an op are
-        the value and the group assignment. Empty for all other ops.
+      reduction: how the op combines the values of several replicas into one, as a value of the
+        attribute reduce_op of XlaAllReduce, such as "Add". The inputs of such an op are the value
+        and the group assignment. Empty for an op that is no reduction.
       is_clustered: whether XLA may compile the op in the same function as other ops.
     """
 
@@ -175,8 +175,9 @@ class OpSpec:
 
     @property
     def is_random(self) -> bool:
-        """Whether the op counts as random if TensorFlow declares it as stateful.
+        """Whether to treat the op as random if TensorFlow declares it as stateful.
 
+        This is False for ops that are stateful for another reason, such as updates of variables.
         An op that TensorFlow declares as stateless is never random.
         """
         return self.kind not in _EFFECTS_ARE_KNOWN
