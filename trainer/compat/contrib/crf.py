@@ -188,7 +188,7 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
 
 
 def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], float]:
-    """Find the tags with the highest score for one sequence of NumPy arrays, without a graph.
+    """Find the tags with the highest score for one sequence, with NumPy instead of graph ops.
 
     Args:
       score: float [n, t], the score of each tag at each step.

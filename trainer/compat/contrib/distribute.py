@@ -52,7 +52,7 @@ class CrossDeviceOps(_Strategy):
 
 
 class DistributeConfig(_Strategy):
-    """Replaces the class that holds the strategies of a run; raises an error when instantiated."""
+    """Replaces the class that names the strategies of an estimator; raises an error when created."""
 
 
 class DistributionStrategy(_Strategy):

@@ -78,7 +78,7 @@ def _assign_by_feed(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, dict[Any, An
 
 
 def assign_from_values_fn(var_names_to_values: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return a function of a session that assigns arrays to variables in that session.
+    """Return a function that takes a session, and assigns arrays to variables in this session.
 
     Args:
       var_names_to_values: full name of a variable → array of the variable's shape.
@@ -134,7 +134,7 @@ def assign_from_checkpoint_fn(
       reshape_variables: whether to reshape a value to the variable's shape if the two differ.
 
     Returns:
-      A function of a session that restores the variables in that session; None if
+      A function that takes a session, and restores the variables in this session; None if
       ignore_missing_vars is set and the checkpoint has none of the variables.
     """
     variables = _variables_by_name(var_list)

@@ -183,7 +183,7 @@ def _variables_dtype(inputs: Any) -> Any:
 class _NormalizationVariables:
     """The parameters of a batch normalization, each a [c] variable for c channels.
 
-    Beta is a constant if the layer does not center, and gamma is one if the layer does not scale.
+    If the layer does not center, beta is a constant. If it does not scale, gamma is a constant.
     """
 
     beta: Any

@@ -225,7 +225,7 @@ def _normalize(
 
 
 def _positive_axis(axis: int, inputs: Any) -> int:
-    """Return the number, from 0, of a dimension; a negative axis counts from the end.
+    """Convert an axis to a dimension's number, counted from 0; a negative axis counts from the end.
 
     Raises:
       InvalidSetting: the axis is out of range.

@@ -13,8 +13,8 @@ class DecoupledWeightDecayExtension:
     A subclass names this class before the optimizer class among its bases, so that the methods of
     this class override the optimizer's. The decay of a step precedes the optimizer's update. The
     decay is not multiplied by the learning rate, so if the learning rate follows a schedule,
-    weight_decay should follow the same schedule. With a sparse gradient only those rows of a
-    variable decay for which there is a gradient.
+    weight_decay should follow the same schedule. With a sparse gradient, the decay applies only to
+    the rows that have a gradient.
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017.
     """
 
