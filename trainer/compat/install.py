@@ -164,10 +164,10 @@ def _importing_tensorflow(filters_log: bool) -> Iterator[None]:
 
 
 def read_tf1_variable() -> dict[str, Any]:
-    """Read the environment variable TPUSERVE_TF1, which decides about TensorFlow 1.
+    """Read the environment variable TPUSERVE_TF1, which turns TensorFlow 1's behaviour on or off.
 
-    The value 1 gives the program the names and the behaviour of TensorFlow 1, and 0 does not. If
-    the variable is empty or not set, the program's source decides.
+    With the value 1 the program gets the names and the behaviour of TensorFlow 1, and with 0 those
+    of TensorFlow 2. If the variable is empty or not set, the program's source decides.
 
     Returns:
       The arguments `tf1` and `tf1_option` for `install`, a dict by name.

@@ -159,7 +159,7 @@ def _add(module: ModuleType, name: str, value: Any) -> None:
 
 
 def find_supplied(name: str) -> str | None:
-    """Return the name of the replacement that `supply_names` adds under a removed name.
+    """Return the name of the object that `supply_names` makes available under a removed name.
 
     Args:
       name: the full name, such as "numpy.product".

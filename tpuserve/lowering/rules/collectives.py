@@ -33,7 +33,7 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
         if len(group) == 1:
             continue
         # Compute the sum once for the whole group, so that all its replicas get exactly the same
-        # sum. AddN adds in a fixed order, so that the sum is reproducible. The sum of 2, 4 or 8
+        # sum. AddN adds in a fixed order, so that the sum is reproducible. The sum of 2 or 4
         # equal values has no rounding error, so the mean of the values is exact.
         total = op.make_node("AddN", [values[replica] for replica in group], T=dtype, N=len(group))
         for replica in group:

@@ -52,7 +52,7 @@ class CrossDeviceOps(_Strategy):
 
 
 class DistributeConfig(_Strategy):
-    """Replaces the class that names the strategies of an estimator; raises an error when created."""
+    """Replaces the class of RunConfig's strategies; raises an error when instantiated."""
 
 
 class DistributionStrategy(_Strategy):

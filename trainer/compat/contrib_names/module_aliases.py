@@ -1,7 +1,7 @@
 """Tables of the modules inside tf.contrib's packages, and of the modules that replace them.
 
 The module `trainer.compat.contrib.X` replaces tf.contrib.X and has its public names. The tables
-list the modules inside of tf.contrib.X that programs import too, such as
+list the modules inside of tf.contrib.X that programs import by their full paths, such as
 tensorflow.contrib.tpu.python.tpu.tpu_estimator. If TensorFlow has kept such a module elsewhere,
 TensorFlow's own module replaces it.
 """
@@ -54,8 +54,9 @@ _DATA_MODULES = (
 )
 
 # Maps a module of tf.contrib, such as "eager", to the inner modules that defined the module's names
-# in TensorFlow 1, such as "python.tfe" for tensorflow.contrib.eager.python.tfe. The same module
-# replaces them all, here `trainer.compat.contrib.eager`. The path "" is the outer module itself.
+# in TensorFlow 1, such as "python.tfe" for tensorflow.contrib.eager.python.tfe. A single module of
+# tpuserve, here `trainer.compat.contrib.eager`, replaces all of these inner modules. An inner path
+# of "" stands for the module of tf.contrib itself.
 _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "cluster_resolver": (
         "python.training.cluster_resolver",

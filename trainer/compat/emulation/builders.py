@@ -76,7 +76,7 @@ def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any
     """Build an infeed or outfeed op of a TPU host, and replace it by ops that the CPU can run.
 
     Raises:
-      TpuNotFound: the emulated TPU has several hosts.
+      TpuNotFound: the emulated TPU has several hosts, so the op's host is not known.
     """
     if tpu_system.hosts > 1:
         raise TpuNotFound(

@@ -371,8 +371,8 @@ def _check_names_exist(module: Any, names: Sequence[str]) -> None:
     """Check that a module that tpuserve supplies has the names that a program imports from it.
 
     Raises:
-      ImportError: a name is missing. The message is that of the module's AttributeError, which says
-        what replaces the name; Python's import statement would raise a general message.
+      ImportError: a name is missing. The message is that of the module's AttributeError, and says
+        what replaces the name. The message of Python's import statement would not say so.
     """
     if not isinstance(module, (TensorFlow1Proxy, LazyModule)) and not str(
         getattr(module, "__name__", "")

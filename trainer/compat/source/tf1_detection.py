@@ -127,7 +127,7 @@ def _find_in_files(
     find: Callable[[ast.Module], Iterator[NameReference]],
     seen: set[Path],
 ) -> Tf1Evidence | None:
-    """Return the first reference that `find` yields for some files or for the files they import.
+    """Return the place of the first reference that `find` yields, in files or their imports.
 
     Args:
       unread: the files to start with. The function uses the list as its queue of files.

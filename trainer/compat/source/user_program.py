@@ -142,7 +142,7 @@ def program_from_module(name: str) -> UserProgram:
 
 
 def find_running_program(importer: Mapping[str, Any]) -> UserProgram | None:
-    """Return the user's program in this process, if a module of its own imports `trainer.compat`.
+    """Return the user's program in this process, if the importing module is part of the program.
 
     Args:
       importer: the global variables of the module that imports `trainer.compat`.

@@ -119,7 +119,7 @@ def _zip_windows(windows: tuple[Any, ...], size: Any) -> Any:
       size: number of elements in a window.
     """
     batches = tf.nest.map_structure(lambda window: window.batch(size), windows)
-    # Do not zip a single dataset, which `windows` holds if the elements are not tuples: zipping
-    # would turn the elements into tuples of one component.
+    # If the elements are not tuples, `windows` holds a single dataset. Return its batch without
+    # zipping, which would turn the elements into tuples of one component.
     components = batches[0] if len(batches) == 1 else batches
     return tf.data.Dataset.zip(components) if isinstance(components, (tuple, dict)) else components

@@ -68,11 +68,11 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._saver = v1.train.Saver(saveables, max_to_keep=1) if saveables else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Make the next run restore the iterators' states, which a new session resets."""
+        """Request that `before_run` restores the iterators' states, which a new session resets."""
         self._is_restored = False
 
     def before_run(self, run_context: Any) -> Any:
-        """Restore the iterators' states before the first run of a session."""
+        """Restore the iterators' states before the first call of run() in a session."""
         session = run_context.session
         if not self._is_restored:
             self._is_restored = True

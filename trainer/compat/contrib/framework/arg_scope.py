@@ -82,8 +82,8 @@ def _make_scope(ops_or_scope: Any, defaults: Mapping[str, Any]) -> Scope:
     """Return the scope that `arg_scope` enters when it is called with these arguments.
 
     Args:
-      ops_or_scope: a scope, of which the result is a copy; or a list of functions, for which the
-        result is the current scope with new defaults.
+      ops_or_scope: a scope or a list of functions. For a scope, the result is a copy of the scope.
+        For functions, the result is a copy of the current scope, with the new defaults added.
       defaults: name of an argument → its default for the functions; empty for a scope.
 
     Raises:

@@ -69,7 +69,7 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
 def remove_squeezable_dimensions(
     predictions: Any, labels: Any, name: str | None = None
 ) -> tuple[Any, Any]:
-    """Remove the last dimension of the tensor whose rank is 1 higher than that of the other.
+    """If the ranks of two tensors differ by 1, remove the last dimension of the higher-rank tensor.
 
     Args:
       predictions: a tensor.

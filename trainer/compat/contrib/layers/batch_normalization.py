@@ -79,8 +79,8 @@ def batch_norm(
       renorm_decay: ignored.
       adjustment: not supported; must be None.
       trainable: whether beta and gamma are trainable. False also stops the updates of the moving
-        averages. They continue if batch_weights or zero_debias_moving_mean is set, if
-        updates_collections is not the default, and in the fused op for inputs of rank 2.
+        averages, with these exceptions: batch_weights or zero_debias_moving_mean is set,
+        updates_collections is not the default, or the fused op normalizes inputs of rank 2.
       activation_fn: see `fully_connected`.
       reuse: see `fully_connected`.
       variables_collections: see `fully_connected`.

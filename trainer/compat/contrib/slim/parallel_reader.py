@@ -88,7 +88,7 @@ class ParallelReader(tf.compat.v1.ReaderBase):
         """Add a queue runner that reads records with all readers and puts them into common_queue.
 
         Args:
-          queue: another queue, which holds the paths of the files to read.
+          queue: the queue with the paths of the files to read; not common_queue.
         """
         enqueue_ops = [self._common_queue.enqueue(reader.read(queue)) for reader in self._readers]
         v1.train.add_queue_runner(v1.train.QueueRunner(self._common_queue, enqueue_ops))

@@ -33,7 +33,7 @@ class ItemHandler:
     """
 
     def __init__(self, keys: str | Sequence[str]) -> None:
-        """Set the keys of the features from which to build the item; one key may be a string."""
+        """Set the keys of the features from which to build the item: a list, or a single key."""
         self.keys = [keys] if isinstance(keys, str) else list(keys)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:

@@ -125,8 +125,8 @@ def _inception_c(column: str) -> Any:
     concatenated.
 
     Args:
-      column: name of the 3x1 convolution in the first of these two branches. The name is not the
-        same in the two blocks of this kind.
+      column: name of the 3x1 convolution in the first of these two branches. The network has two
+        blocks for 8x8 pixels, and this name differs between them.
     """
     return (
         (_layer_spec("Conv2d_0a_1x1", 320),),
