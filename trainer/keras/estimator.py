@@ -54,7 +54,8 @@ class KerasTPUEstimator(TPUEstimator):
         )
         if options.get("batch_axis") is None:
             # Encode the input, because an input_fn may return a dataset that was made for
-            # model.fit. The infeed does not support its int64 labels and batches of any size.
+            # model.fit. The infeed does not support its batches of any size and dtypes such as
+            # float64.
             assert isinstance(self._program, TPUModelProgram)
             self._program = dataclasses.replace(self._program, encode_input=codec.encode)
         self._converted = converted

@@ -10,15 +10,15 @@ from trainer.model.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
 
+# int64 is not here: the infeed converts it to int32 and back.
 _TPU_DTYPES = {
-    tf.int64: tf.int32,
     tf.uint64: tf.uint32,
     tf.int16: tf.int32,
     tf.uint16: tf.int32,
     tf.float64: tf.float32,
     tf.float16: tf.float32,
 }
-"""Maps each dtype that the infeed does not accept to the dtype that is fed in its place."""
+"""Maps a dtype that the infeed does not accept to the dtype that is fed in its place."""
 
 
 class FeatureCodec:
@@ -86,8 +86,26 @@ def _narrow_element(*element: Any) -> Any:
 
 
 def _narrow(tensor: Any) -> Any:
+    """Convert a tensor to a dtype that the infeed accepts.
+
+    Raises:
+      tf.errors.InvalidArgumentError: raised when the result is computed: a uint64 does not fit into
+        32 bits.
+    """
     dtype = _TPU_DTYPES.get(_dtype(tensor))
-    return tensor if dtype is None else tf.cast(tensor, dtype)
+    if dtype is None:
+        return tensor
+    narrowed = tf.cast(tensor, dtype)
+    if tensor.dtype != tf.uint64:
+        return narrowed
+    check = tf.debugging.assert_equal(
+        tf.cast(narrowed, tf.uint64),
+        tensor,
+        "A uint64 from input_fn has a value that 32 bits cannot hold, and a TPU is fed 32 bits. "
+        "Give smaller values, or two tensors of 32 bits",
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(narrowed)
 
 
 def _count_rows(spec: Any) -> int | None:

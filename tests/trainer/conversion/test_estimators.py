@@ -145,6 +145,27 @@ def test_the_batch_size_of_params_is_the_global_one(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 1
 
 
+@pytest.mark.parametrize("dtype", [tf.int64, tf.uint64])
+def test_an_id_that_32_bits_cannot_hold_is_refused(dtype: Any, tmp_path: Path) -> None:
+    def count_ids(features: Any, labels: Any, mode: str) -> Any:
+        assert features.dtype == dtype
+        loss = tf.reduce_sum(tf.cast(features, tf.float32))
+        return trainer.EstimatorSpec(
+            mode, loss=loss, train_op=v1.assign_add(v1.train.get_global_step(), 1)
+        )
+
+    def ids() -> Any:
+        values = tf.constant([1, 2, 3, 2**40 + 7], dtype)
+        return tf.data.Dataset.from_tensor_slices(values).batch(4)
+
+    estimator = trainer.to_tpu_estimator(trainer.Estimator(count_ids, str(tmp_path)), 4)
+    with (
+        tpuserve.emulated_tpu(cores=2),
+        pytest.raises(tf.errors.InvalidArgumentError, match="32 bits cannot hold"),
+    ):
+        estimator.train(ids, steps=1)
+
+
 def test_off_the_tpu_model_fn_and_input_fn_are_as_they_were(tmp_path: Path) -> None:
     estimator = convert_estimator(tmp_path, use_tpu=False).train(input_fn)
     assert estimator.get_variable_value("global_step") == 3
