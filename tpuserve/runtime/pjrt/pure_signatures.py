@@ -42,12 +42,13 @@ class _TensorOrigin:
     continues from them to the ops that produce their results.
 
     Attributes:
-      node: name of the node that produces the tensor; empty for a result of a cluster.
+      fed_node: name of the node of the main graph that a request feeds, if this node produces the
+        tensor; empty for a result of a cluster or of another node.
       cluster: the call of the cluster that produces the tensor; None for a node.
       index: index of the tensor among the results of the cluster; 0 for a node.
     """
 
-    node: str
+    fed_node: str
     cluster: "_ClusterCall | None" = None
     index: int = 0
 
@@ -97,7 +98,7 @@ def find_pure_signature(
         return None
     (call,) = search.calls
     arguments = zip(call.arguments, clusters[call.function].arguments, strict=True)
-    nodes = [source.node for source, argument in arguments if argument.variable is None]
+    nodes = [source.fed_node for source, argument in arguments if argument.variable is None]
     if not inputs.keys() >= set(nodes):
         return None
     results = {alias: source.index for alias, source in sources.items()}
@@ -191,7 +192,7 @@ class _ClusterSearch:
           arguments: the sources of the node's inputs.
         """
         if node.op not in FUNCTION_CALLS:
-            return [_TensorOrigin(node.name)]
+            return [_TensorOrigin("")]
         name = node.attr["f"].func.name
         function = self._functions[name]
         if name in self._clusters:
