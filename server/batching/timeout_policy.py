@@ -29,7 +29,7 @@ class TimeoutPolicy:
     """
 
     def __init__(self, parameters: BatchingParameters) -> None:
-        """Create an empty queue, whose sizes and timeout are those of the parameters."""
+        """Create a policy without tasks, with the batch sizes and timeout of the parameters."""
         self._parameters = parameters
         self._timeout_seconds = parameters.batch_timeout_micros / 1e6
         self._batches: deque[_OpenBatch] = deque()

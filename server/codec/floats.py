@@ -45,8 +45,8 @@ def encode_floats(array: Array) -> bytes:
     text = orjson.dumps(decimals, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
     if is_known.all():
         return text
-    # orjson has written null for each number that could not be rounded and is NaN in `decimals`.
-    # Replace each null by the original number, formatted in Python.
+    # `decimals` has NaN, which orjson writes as null, in the place of each number that could not be
+    # rounded. Replace each null by the original number, formatted in Python.
     fragments = text.split(b"null")
     others = [element.encode() for element in format_elements(array[~is_known])]
     pairs = zip(fragments, others, strict=False)

@@ -336,7 +336,10 @@ class ModelConfigManager:
         return None
 
     def _has_started(self, is_polled: bool = True) -> bool:
-        """Return whether `start` has neither a load nor a first version of a model to wait for.
+        """Return whether `start` can return.
+
+        `start` waits until no model is loading. If no model is available, `start` also waits for
+        the first version of each model whose versions can appear later.
 
         Args:
           is_polled: the argument of `start`: whether versions can appear later.

@@ -1,4 +1,7 @@
-"""Plans the load of a model in a subprocess, so that this process can answer requests meanwhile."""
+"""Starts a subprocess that plans how this process loads a model.
+
+While the subprocess plans, this process can answer requests.
+"""
 
 import contextlib
 import logging

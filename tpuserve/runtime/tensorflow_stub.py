@@ -1,9 +1,10 @@
 """A stub `tensorflow` package for a process that plans the load of a model, but runs no graph.
 
 The import of TensorFlow takes seconds and hundreds of megabytes. Planning a load needs only
-TensorFlow's protocol buffer messages, which can be imported alone. If TPU ops are replaced by CPU
-ops (the lowering), TensorFlow's op definitions and the conversion of int32 constants are needed
-too. A process with TensorFlow supplies the op definitions; this module converts the constants.
+TensorFlow's protocol buffer messages, which can be imported alone. The lowering, which
+replaces TPU ops by CPU ops, also needs TensorFlow's op definitions, and `tf.make_ndarray` and
+`tf.make_tensor_proto` for int32 constants. A process with TensorFlow supplies the op definitions.
+This module contains the two functions.
 """
 
 import functools

@@ -45,8 +45,8 @@ def to_tpu_estimator(
       tf.compat.v1.metrics, and are computed on the host. Hooks and export outputs are kept.
     - params["batch_size"] holds the batch size that input_fn should produce. A Dataset with batches
       of another or of an unknown size is rebatched. Tensors of dtype int64, uint64, int16, uint16,
-      float64 or float16 are fed in 32 bits, and converted back for model_fn. An int64 or uint64 that
-      32 bits cannot hold raises a tf.errors.InvalidArgumentError.
+      float64 or float16 are fed in 32 bits, and converted back for model_fn. An int64 or uint64
+      that 32 bits cannot hold raises a tf.errors.InvalidArgumentError.
 
     If the TPUEstimator runs on the CPU, it calls model_fn and input_fn as the Estimator does. Only
     params has the additional keys "batch_size" and, for model_fn, "use_tpu".

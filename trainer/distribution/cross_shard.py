@@ -129,7 +129,7 @@ def _parse_groups(groups: Sequence[Sequence[int]] | None) -> list[list[int]] | N
     """Return groups of replica numbers as lists; None for one group of all replicas.
 
     Raises:
-      InvalidSetting: the groups have different sizes, or are no sequences.
+      InvalidSetting: the groups have different sizes, or are not sequences.
     """
     if groups is None:
         return None

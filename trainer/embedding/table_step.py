@@ -249,10 +249,10 @@ def divide_rows(table: Table, strategy: str, replicas: int) -> RowSharding | Non
 
 
 def mark(operation: Any, sharding: RowSharding) -> None:
-    """Mark an op of a variable whose rows are divided among the replicas.
+    """Set a node attribute on an op of a variable whose rows are divided among the replicas.
 
-    The mark is the attribute of `tpuserve.graph.row_sharding`, by which later passes over the graph
-    find such variables.
+    Later passes over the graph find such variables by the attribute, which
+    `tpuserve.graph.row_sharding` names.
 
     Args:
       operation: the op that creates or writes the variable.

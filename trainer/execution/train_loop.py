@@ -42,8 +42,8 @@ class TrainLoop:
       max_iterations: the largest number of steps of one run.
       before_run: a backend's function that prepares a run, for example by passing the number of
         steps to the infeed. A hook calls it before each run, with the number of steps.
-      compiled: a copy of the step, which makes all steps of a run except the last. XLA may compile
-        a part of the copy. None if XLA compiles nothing.
+      compiled: a copy of the step of which XLA compiles a part. The run executes the copy for all
+        of its steps but the last, and the original for the last. None if XLA compiles nothing.
     """
 
     iterations: Any

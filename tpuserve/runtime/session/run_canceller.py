@@ -29,8 +29,9 @@ _SCOPE = "tpuserve_cancellation"
 # when the run is cancelled.
 _SLOT, _COUNT, _WATCH = f"{_SCOPE}/slot", f"{_SCOPE}/count", f"{_SCOPE}/watch"
 _CANCEL, _SIZE, _DRAIN = f"{_SCOPE}/cancel", f"{_SCOPE}/size", f"{_SCOPE}/drain"
-# The number of queues, and so the maximum number of simultaneous runs that can be cancelled before
-# their deadline. The number is limited, because each run executes the ops of all queues.
+# The number of queues in the graph. A run that can be cancelled before its deadline has a queue of
+# its own, so this is also the maximum number of such simultaneous runs. The number is limited,
+# because the graph has ops for each queue, and each run executes the ops of all queues.
 _SLOTS = min(64, deadline_pool.THREADS)
 
 RunSession = Callable[[Mapping[Any, Any], Sequence[Any]], Any]

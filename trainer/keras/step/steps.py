@@ -252,7 +252,7 @@ class ModelSteps:
 
 
 def _step_arguments(x: Any, batch: WeightedLabels) -> dict[str, Any]:
-    """Return the arguments of a traced step as a dict: name in error messages → argument."""
+    """Return name → argument of a traced step. Error messages use the names."""
     return {"features": x, "labels": batch.labels, "weights": batch.sample_weight}
 
 
