@@ -4,8 +4,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -253,17 +253,21 @@ class DataPlane(DataPlaneInterface):
             packed = examples.encode(serialized)
             self._metrics.examples_received(spec.model, len(serialized))
             timeline.end_decoding()
-            outputs = multi_inference.start_plan(
-                servable.runner, plan, packed, timeout_ms, cancellation, timeline
-            )
+            with self._recording_failure(servable, timeline):
+                outputs = multi_inference.start_plan(
+                    servable.runner, plan, packed, timeout_ms, cancellation, timeline
+                )
         except BaseException:
             servable.release()
             raise
 
         def finish() -> list[Classification | Regression]:
             try:
-                results = outputs.finish() if isinstance(outputs, Pending) else outputs
-                self._end_run(timeline, {examples.ALIAS: packed})
+                with self._recording_failure(servable, timeline):
+                    results = outputs.finish() if isinstance(outputs, Pending) else outputs
+                inputs = {examples.ALIAS: packed}
+                self._end_run(timeline, inputs)
+                self._recorders.find(servable).record_success(inputs, timeline)
                 self._record_runtime(spec.model, "MultiInference", timeline.decoded_ns)
                 answers = multi_inference.read_answers(
                     spec.model, servable.version, plan, results, len(serialized)
@@ -577,6 +581,20 @@ class DataPlane(DataPlaneInterface):
         self._end_run(timeline, inputs)
         self._recorders.find(servable).record_success(inputs, timeline)
         return outputs
+
+    @contextmanager
+    def _recording_failure(self, servable: Servable, timeline: Timeline) -> Iterator[None]:
+        """Record the run of a request as failed if the with block raises an error.
+
+        WouldBlock is not recorded: the request runs later, in another thread.
+        """
+        try:
+            yield
+        except nonblocking.WouldBlock:
+            raise
+        except Exception:
+            self._recorders.find(servable).record_failure(timeline.decoded_ns)
+            raise
 
     def _end_run(self, timeline: Timeline, inputs: Mapping[str, Array]) -> None:
         """Record in the timeline and the metrics that a run has ended.

@@ -65,6 +65,19 @@ def test_multi_inference_counts_examples() -> None:
     assert len(lines(metrics, 'API="MultiInference"', "_count{")) == 1
 
 
+def test_multi_inference_is_in_the_statistics_of_the_version() -> None:
+    dataplane = serve(ExamplesModel())
+    tasks = [(ModelSpec("m", signature_name="regress"), REGRESS)]
+    dataplane.multi_inference(tasks, [b"a", b"b"])
+    cancelled = Cancellation()
+    cancelled.cancel()
+    with pytest.raises(Cancelled):
+        dataplane.multi_inference(tasks, [b"a"], cancellation=cancelled)
+    inferences = dataplane.statistics(M).inferences
+    assert (inferences.num_successes, inferences.num_failures) == (1, 1)
+    assert (inferences.num_rows, inferences.num_runs) == (2, 1)
+
+
 def test_time_that_a_request_has_is_given_to_the_model(
     dataplane: DataPlane, loader: FakeLoader
 ) -> None:
