@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from tpuserve.errors import (
     DamagedSavedModel,
     DeadlineExceeded,
     InvalidInput,
+    ModelExecutionError,
     UnsupportedModel,
 )
 from tpuserve.pjrt.cluster_program import ClusterProgram
@@ -116,12 +117,18 @@ class ClusterRunner(SignatureRunner):
             return function(*feeds)
         if timeout_ms <= 0:
             raise DeadlineExceeded(TIMED_OUT)
-        future = self._threads.submit(function, *feeds)
+        try:
+            future = self._threads.submit(function, *feeds)
+        except RuntimeError as error:
+            # The thread pool has been shut down.
+            raise ModelExecutionError("the model is closed") from error
         try:
             return future.result(timeout_ms / 1000)
         except FutureTimeoutError:
             future.cancel()
             raise DeadlineExceeded(TIMED_OUT) from None
+        except CancelledError:
+            raise ModelExecutionError("the model is closed") from None
 
     def _make_callable(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Array]]:
         self._signature.check_outputs(outputs)

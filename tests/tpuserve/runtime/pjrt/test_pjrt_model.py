@@ -152,8 +152,9 @@ def test_closed_model_holds_no_memory_on_the_device_and_refuses_to_run(linear: P
     assert len(jax.live_arrays()) == before + 1
     model.close()
     assert len(jax.live_arrays()) == before
-    with pytest.raises(ModelExecutionError, match="closed"):
-        model.run("serving_default", {"x": ROWS})
+    for timeout_ms in (None, 60_000):
+        with pytest.raises(ModelExecutionError, match="closed"):
+            model.run("serving_default", {"x": ROWS}, timeout_ms=timeout_ms)
 
 
 def test_op_that_xla_cannot_compile_fails_the_load_by_its_name(tmp_path: Path) -> None:
