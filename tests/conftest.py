@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,11 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
 # After each product of matrices, the threads of OpenBLAS wait actively for the next product, and
 # take the processors from the other processes that run tests.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+# A shell without job control starts background jobs with SIGINT ignored. Processes that tests start
+# would inherit this, and Ctrl-C would not interrupt them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _LONGEST = (
     "tests/trainer/compat/test_estimator_programs.py",
