@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.ir.inlining import inline_call
+from tpuserve.lowering.rules.op_spec import OpKind
+from tpuserve.lowering.rules.op_table import op_spec
 
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
@@ -91,19 +93,19 @@ def called_by(node: Node, library: "Library") -> str:
 
 
 def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
-    """Keep only the control inputs that order side effects, such as updates of a variable.
+    """Replace control inputs by those that order side effects, such as updates of a variable.
 
     In TensorFlow 2, the results of a function wait for all stateful ops of the function. Most of
-    these ops only read. Control inputs from them order nothing, and would make the nodes on the
-    TPU wait for unrelated nodes on the host.
+    these ops only read. Control inputs from ops that only read order nothing, and would make the
+    nodes on the TPU wait for unrelated nodes on the host.
 
-    A control input from a node v without side effects is therefore replaced. The new control inputs
-    are the last nodes with side effects on which v depends, if there are any. If the graph has any
-    side effect, each read of a variable counts as a side effect too.
+    A control input from a node without side effects is therefore replaced by control inputs from
+    the nearest nodes with side effects on which that node depends, if there are any. If the graph
+    has any side effect, each node that reads a variable counts as a node with a side effect.
     """
     effects = {node.name for node in graph.nodes.values() if has_effect(node, library)}
     if effects:
-        effects |= {node.name for node in graph.nodes.values() if node.op == "ReadVariableOp"}
+        effects |= {node.name for node in graph.nodes.values() if _reads_variable(node, library)}
     awaited: dict[str, frozenset[str]] = {}
     nodes: dict[str, Node] = {}
     for node in graph.nodes.values():
@@ -115,6 +117,12 @@ def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
         )
         nodes[node.name] = dataclasses.replace(node, controls=sorted(controls))
     return dataclasses.replace(graph, nodes=nodes)
+
+
+def _reads_variable(node: Node, library: "Library") -> bool:
+    """Return whether a node, or a function that it calls, reads a variable."""
+    inner = op_defs.walk_calls([node.definition], library)
+    return any(op_spec(inner_node.op).kind is OpKind.VARIABLE_READ for inner_node in inner)
 
 
 def _union(awaited: Mapping[str, frozenset[str]], names: Iterable[str]) -> frozenset[str]:
