@@ -133,9 +133,8 @@ def _find_reason(
     values = (*node.inputs, *outputs)
     if any(types[value] == dtypes.STRING for value in values):
         return STRINGS
-    # The node stays on the host if it uses a resource other than a variable, such as a table. A
-    # node that takes resource handles can return only these handles, so check its inputs. Check the
-    # outputs of a node that takes no resource handles.
+    # The node stays on the host if it uses a resource other than a variable, such as a table. Check
+    # the resource handles among its inputs, or if there are none, those among its outputs.
     taken = [value for value in node.inputs if types[value] == dtypes.RESOURCE]
     resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
     if not all(_is_variable(value, graph) for value in resources):

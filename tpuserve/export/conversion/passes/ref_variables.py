@@ -114,7 +114,7 @@ def _make_read(node: Any, variable: Any, controls: list[str]) -> None:
 
 
 def _takes_reference(node: Any, position: int) -> bool:
-    """Return whether the input of a NodeDef at a position must be a reference to a variable."""
+    """Return whether an op requires a reference to a variable as its input at `position`."""
     definition = op_def_registry.get(node.op)
     arguments: list[bool] = []
     for argument in definition.input_arg if definition is not None else ():

@@ -36,8 +36,8 @@ class TpuPart:
       body: The graph of the nodes. Its arguments receive the values in `arguments`, in order.
       arguments: The node outputs that the TPU takes from the host. Handles of variables come last.
       num_handles: Number of entries of `arguments` that are handles of variables.
-      results: The node outputs that the TPU returns to the host. They have the same names in the
-        graph of the whole signature.
+      results: The node outputs that the TPU returns to the host. They have the same names in `body`
+        and in the graph of the whole signature.
       controls: Names of the nodes on the host that must run before the TPU.
     """
 
