@@ -59,7 +59,8 @@ def find_processes(files: Iterable[Path]) -> OpenFiles:
             if _list_open_files(directory) & targets:
                 holders.append(Process(pid, command))
         except PermissionError:
-            # Do not count kernel threads, which have no command line: they open no device files.
+            # Do not count a kernel thread as hidden: it has no command line, and opens no device
+            # files.
             num_hidden += bool(command)
         except OSError:
             # Skip a process that has ended in the meantime.

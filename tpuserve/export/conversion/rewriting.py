@@ -212,8 +212,8 @@ def _choose_groups(
       reasons: Name of a node that only the host can run → why.
 
     Returns:
-      The node names of each TPU computation. There is one computation; but if the user chose a
-      function, one for each call of this function.
+      For each TPU computation, the names of its nodes. If the user chose a function, each call of
+      this function is a computation. Otherwise there is one computation.
 
     Raises:
       ExportError: The function that the user chose has a node that only the host can run.

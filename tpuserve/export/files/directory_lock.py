@@ -35,8 +35,8 @@ def create_locked(base: Path, name: str) -> int | None:
       The file descriptor that holds the lock. Close it when the directory is complete or removed.
       None if the file system has no locks; then no abandoned directory is removed either.
     """
-    # Lock the base directory meanwhile. Otherwise another export could find the new directory
-    # before it is locked, and remove it as abandoned.
+    # Lock the base directory until the new directory is locked. Otherwise another export could find
+    # the new directory without a lock, and remove it as abandoned.
     base_lock = _lock(base, wait=True)
     try:
         if base_lock is not None:

@@ -11,6 +11,7 @@ _VERSION = re.compile(r"[0-9]{10}")
 
 def list_versions(base: str) -> list[str]:
     """List the export versions (ten-digit directory names) under `base`, oldest first."""
-    # In an object store, such as Google Cloud Storage, the names of directories end with a slash.
+    # Remove the slash at the end of the names of directories in an object store, such as Google
+    # Cloud Storage.
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(base))
     return sorted(name for name in names if _VERSION.fullmatch(name))

@@ -140,7 +140,7 @@ def python_body(polymorphic: Any) -> Any:
 
 
 def _find_polymorphic(function: Any) -> Any:
-    """Return a callable if it is a tf.function, else its `__call__` if that is one, else None."""
+    """Return the tf.function that a callable is, or has as its `__call__`; None without one."""
     kind = tf.types.experimental.PolymorphicFunction
     if isinstance(function, kind):
         return function

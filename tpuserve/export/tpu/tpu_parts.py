@@ -131,7 +131,7 @@ def _is_result(tensor: Any) -> bool:
 def _is_from_host(operation: Any) -> bool:
     """Return whether an Identity forwards the result of an outside-compiled operation.
 
-    Other Identity operations can be between the two.
+    The result can pass through other Identity operations before it reaches this operation.
     """
     while operation.type == "Identity" and HOST_ATTRIBUTE not in operation.node_def.attr:
         operation = operation.inputs[0].op
