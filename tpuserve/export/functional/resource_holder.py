@@ -102,7 +102,7 @@ def _objects_of_function(function: FunctionType) -> Iterator[Any]:
         try:
             yield cell.cell_contents
         except ValueError:
-            # Skip an empty cell of the closure: the enclosing function has not set the variable yet.
+            # Skip an empty cell of the closure: its variable is not set yet.
             continue
     yield from function.__defaults__ or ()
     for name in _names_in_code(function.__code__):
