@@ -16,16 +16,16 @@ from typing import Any, NamedTuple, TypeAlias
 from server.admission import cancellation as cancellations
 from server.admission.cancellation import Cancellation
 from server.admission.latency_tracker import LatencyTracker
-from server.admission.nonblocking import NonBlocking, WouldBlock
-from server.dataplane import DataPlaneInterface, ModelSpec
+from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
 from server.metrics import Metrics
 from server.metrics.timeline import Timeline
 from server.remote import protocol
 from server.remote.channel import Channel, Message, PackedArray
 from server.remote.channel_loop import ChannelLoop
 from server.scheduling.request_queues import RequestQueues
-from server.scheduling.ticket import InlineTicket, RunnableTicket, RunPool
+from server.scheduling.ticket import InlineTicket, RunnableTicket, RunPool, Ticket
 from server.servables import pending
+from server.servables.pending import Pending
 from server.servables.servable import Array
 from tpuserve.errors import Cancelled, QueueFull, TpuserveError
 from tpuserve.saved_model.signature import Signature
@@ -54,8 +54,6 @@ _MAX_THREADS = 4096
 # this limit is reached, all numbers become invalid, and frontend processes ask for the signatures
 # again.
 _MAX_TARGETS = 4096
-
-_NON_BLOCKING = NonBlocking()
 
 
 class _SignatureFound(Exception):
@@ -207,7 +205,7 @@ class EngineEndpoint:
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
     def _predict_at_once(self, channel: Channel, number: int, values: Sequence[Any]) -> bool:
-        """Run a Predict call in the receiving thread if its model is quick and no request waits.
+        """Start a Predict call in the receiving thread if its model is quick and no request waits.
 
         Args:
           channel: the connection to the frontend process.
@@ -215,7 +213,8 @@ class EngineEndpoint:
           values: the contents of the call.
 
         Returns:
-          Whether the call was answered. If not, a thread of the pool must run it.
+          Whether the call was started. If not, a thread of the pool must run it. If a started call
+          waits for its batch, a thread of the pool answers the call.
         """
         target = self._targets.get(values[0])
         if target is None or not target.tracker.is_quick:
@@ -223,21 +222,38 @@ class EngineEndpoint:
         ticket = InlineTicket(target.spec.model, self._run_pool)
         if not self._queues.try_start(ticket):
             return False
+        _, output_filter, timeout_ms, packed = values
+        self._cancellations[channel, number] = Cancellation()
+        started = time.perf_counter()
         try:
-            with _NON_BLOCKING:
-                answer = self._predict(channel, number, *values)
-        except WouldBlock:
-            return False
+            answer = self._start_predict(
+                channel, number, target, channel.unpack(packed), output_filter, timeout_ms
+            )
+            if isinstance(answer, Pending):
+                self._inferences.submit(self._finish_predict, channel, number, ticket, answer)
+                return True
+            target.tracker.record(time.perf_counter() - started)
         except Exception as error:
             answer = protocol.ERROR, protocol.pack_error(error, traceback.format_exc())
-        finally:
-            following = self._queues.finish(ticket)
-            if following is not None:
-                following.start()
+        self._finish_ticket(ticket)
+        self._cancellations.pop((channel, number), None)
         # Queue the answer: the receiving thread sends the answers to all received messages
         # together, with one system call.
         channel.send_later(answer[0], number, *answer[1:])
         return True
+
+    def _finish_predict(
+        self, channel: Channel, number: int, ticket: Ticket, pending_answer: Pending[Message]
+    ) -> None:
+        """Answer a Predict call that the receiving thread has started, after its batch has run."""
+        self._run(lambda *_: pending_answer.finish(), channel, number, ())
+        self._finish_ticket(ticket)
+
+    def _finish_ticket(self, ticket: Ticket) -> None:
+        """Record that a request has run, and start the request that takes its place."""
+        following = self._queues.finish(ticket)
+        if following is not None:
+            following.start()
 
     def _run(
         self,
@@ -275,30 +291,53 @@ class EngineEndpoint:
         target = self._targets.get(target_number)
         if target is None:
             return (protocol.OTHER_SIGNATURE,)
+        started = time.perf_counter()
+        answer = pending.wait(
+            self._start_predict(channel, number, target, inputs, output_filter, timeout_ms)
+        )
+        # While the model is quick, the tracker records only the runs in the receiving thread.
+        if not target.tracker.is_quick:
+            target.tracker.record(time.perf_counter() - started)
+        return answer
+
+    def _start_predict(
+        self,
+        channel: Channel,
+        number: int,
+        target: _Target,
+        inputs: Mapping[str, Array],
+        output_filter: Sequence[str],
+        timeout_ms: float | None,
+    ) -> Message | Pending[Message]:
+        """Start a Predict call.
+
+        Returns:
+          The answer, or the pending answer if the call waits for its batch.
+        """
 
         def read_inputs(signature: Signature) -> Mapping[str, Array]:
             if target.signature() is not signature:
                 raise _OtherSignature
             return inputs
 
-        started = time.perf_counter()
         timeline = Timeline()
+
+        def pack(prediction: Prediction) -> Message:
+            outputs = channel.pack(prediction.outputs)
+            return protocol.RESULT, prediction.version, outputs, timeline.pack_run()
+
         try:
-            prediction = pending.wait(
-                self._dataplane.start_predict(
-                    target.spec,
-                    read_inputs,
-                    output_filter,
-                    timeout_ms=timeout_ms,
-                    cancellation=self._cancellations.get((channel, number)),
-                    timeline=timeline,
-                )
+            prediction = self._dataplane.start_predict(
+                target.spec,
+                read_inputs,
+                output_filter,
+                timeout_ms=timeout_ms,
+                cancellation=self._cancellations.get((channel, number)),
+                timeline=timeline,
             )
         except _OtherSignature:
             return (protocol.OTHER_SIGNATURE,)
-        target.tracker.record(time.perf_counter() - started)
-        outputs = channel.pack(prediction.outputs)
-        return protocol.RESULT, prediction.version, outputs, timeline.pack_run()
+        return pending.transform(prediction, pack)
 
     def _find_signature(self, channel: Channel, number: int, spec: Sequence[Any]) -> Message:
         signatures: list[Signature] = []

@@ -3,10 +3,11 @@
 import gc
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from server.remote.client import EngineClient
 from server.remote.data_plane import RemoteDataPlane
 from server.remote.endpoint import EngineEndpoint
 from server.remote.protocol import EngineFault
-from server.servables.pending import Pending
+from server.servables import pending
+from server.servables.pending import Completion, Pending
 from server.servables.servable import Array
 from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader, FakeModel, spec
@@ -49,6 +51,16 @@ class RenamedModel(FakeModel):
 
     def _run(self, signature_name: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
         return super()._run(signature_name, {"x": inputs["z"]})
+
+
+class HeldBatch(Completion):
+    """A batch that ends when the test sets the result of `end`."""
+
+    def __init__(self) -> None:
+        self.end = Future[None]()
+
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        self.end.add_done_callback(lambda _: callback())
 
 
 def test_signature_is_asked_for_once(dataplane: DataPlane, remote: RemoteDataPlane) -> None:
@@ -128,6 +140,35 @@ def test_status_does_not_wait_for_reloads(dataplane: DataPlane) -> None:
         assert not any(reply.done() for reply in replies)
         gate.set()
         assert [reply.result(30) for reply in replies] == [None] * reloads
+
+
+def test_quick_model_that_waits_for_its_batch_delays_no_other_request(
+    dataplane: DataPlane, remote: RemoteDataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(20):
+        assert remote.predict(HALF, read_two).outputs["y"].tolist() == [3.0]
+    start_predict = dataplane.start_predict
+    waiting, batch = threading.Event(), HeldBatch()
+
+    def wait_for_batch(*args: Any, **options: Any) -> Pending[Prediction]:
+        prediction = pending.wait(start_predict(*args, **options))
+        waiting.set()
+
+        def finish() -> Prediction:
+            batch.end.result()
+            return prediction
+
+        return Pending(batch, finish)
+
+    monkeypatch.setattr(dataplane, "start_predict", wait_for_batch)
+    with ThreadPoolExecutor() as pool:
+        request = pool.submit(remote.predict, HALF, read_two)
+        assert waiting.wait(30)
+        try:
+            assert pool.submit(remote.status, "half").result(60)
+        finally:
+            batch.end.set_result(None)
+        assert request.result().outputs["y"].tolist() == [3.0]
 
 
 def test_cancelled_request_is_cancelled_in_the_engine(
