@@ -34,6 +34,14 @@ def test_sum_over_groups_stays_within_each_group() -> None:
     assert results == [101.0, 1010.0, 101.0, 1010.0]
 
 
+@pytest.mark.parametrize("groups", [[[0, 1]], [[0, 1], [1, 2]], [[0, 1], [2, 3]]])
+def test_groups_that_do_not_have_each_replica_once_are_refused(groups: list[list[int]]) -> None:
+    with pytest.raises(LoweringError, match="each of the replicas 0 to 2 once"):
+        replicas.run_replicas(
+            lambda x: v1.tpu.cross_replica_sum(x, groups), [[1.0], [10.0], [100.0]]
+        )
+
+
 def test_all_to_all_gives_each_replica_its_slice_of_every_tensor() -> None:
     def computation(x: Any) -> Any:
         return tpu_ops.all_to_all(

@@ -5,6 +5,7 @@ their tensors.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from tpuserve.errors import LoweringError
 from tpuserve.lowering.ir.graph_ir import Node, Value
@@ -87,16 +88,21 @@ def lower_permute(op: ReplicatedOp) -> list[list[Value]]:
 def _replica_groups(
     node: Node, nodes: Mapping[str, Node], num_replicas: int
 ) -> Sequence[Sequence[int]]:
+    """Return the groups of replicas of a CrossReplicaSum or an AllToAll.
+
+    Raises:
+      LoweringError: the groups are computed in the graph, or a replica is not in exactly one group.
+        XLA's HloVerifier refuses such groups too.
+    """
     groups = _constant_rows(node, nodes)
     # An empty list of groups, or a single empty group, means that all replicas form one group.
     if not groups or not groups[0]:
         return [list(range(num_replicas))]
-    unknown = [replica for group in groups for replica in group if not 0 <= replica < num_replicas]
-    if unknown:
+    if sorted(chain.from_iterable(groups)) != list(range(num_replicas)):
         raise LoweringError(
-            f"{node.op} {node.name!r} names replica {unknown[0]} in its groups {groups}, but "
-            f"there are {num_replicas} replicas. Use a group_assignment for {num_replicas} "
-            f"replicas."
+            f"{node.op} {node.name!r} has the groups {groups}, but there are {num_replicas} "
+            f"replicas, and XLA needs each replica in exactly one group. Use a group_assignment "
+            f"that names each of the replicas 0 to {num_replicas - 1} once."
         )
     return groups
 
