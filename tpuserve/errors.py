@@ -193,7 +193,7 @@ class CheckpointNotFound(NotFound, ValueError):
 
 
 class CheckpointMismatch(TpuserveError):
-    """A variable has different shapes in the checkpoint and in the model."""
+    """A checkpoint lacks variables of the model, or has them with other shapes."""
 
     code = Code.FAILED_PRECONDITION
 

@@ -1,4 +1,7 @@
-"""Hooks that stop the tasks of a cluster at a global step, once its checkpoint is written."""
+"""Hooks that stop the training of each task of a cluster at a global step.
+
+Workers first wait until the checkpoint of this step is written.
+"""
 
 import logging
 import time
@@ -90,8 +93,8 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop training at the last step, after waiting for its checkpoint."""
         # The fetched global step can be too small, because TensorFlow can fetch it before the
-        # training loop increments it. So read the exact step by another session.run. This costs
-        # time, so do it only if the largest possible step reaches the last step.
+        # training loop increments it. So read the exact step by another session.run. The extra
+        # session.run costs time, so skip it if the exact step is certainly below the last step.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:

@@ -12,7 +12,7 @@ from trainer.checkpoints.checkpoints import GLOBAL_STEP
 def read_eval_events(directory: str) -> dict[int, dict[str, float]]:
     """Read the metrics of all evaluations from the event files of a directory.
 
-    If a step was evaluated several times, the result holds the value that was written last.
+    If a step was evaluated several times, the result holds the last written value of each metric.
 
     Args:
       directory: the directory of an evaluation: model_dir/eval, or model_dir/eval_NAME.

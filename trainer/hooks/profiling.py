@@ -17,7 +17,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
     def __init__(
         self, loop: TrainLoop, directory: str, start: StepRangeHook, steps: tuple[int, int]
     ) -> None:
-        """Create the hook; profiling starts with the first training loop that reaches the range.
+        """Create the hook; profiling starts with the first training loop that can reach the range.
 
         Args:
           loop: the training loop to profile.

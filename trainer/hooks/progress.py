@@ -32,13 +32,16 @@ estimator_logger = logging.getLogger("tensorflow")
 _QUIET_SECS = 5
 _SECS_BETWEEN_LINES = 10
 
-# The progress bars that are on the screen. A second bar would overwrite the first, so no bar is
-# drawn while another is on the screen.
+# The progress bars that are on the screen. A second bar would overwrite the first, so an evaluation
+# or a prediction draws no bar while another bar is on the screen.
 _bars_drawn: list["ProgressBar"] = []
 
 
 class Reporter(Protocol):
-    """Reports the progress of one run: of training, an evaluation or a prediction."""
+    """Reports the progress of one run: of training, an evaluation or a prediction.
+
+    A step is a training step, or a batch of an evaluation or a prediction.
+    """
 
     def start(self, step: int, last_step: int | None) -> None:
         """Begin the report of a run.
@@ -139,7 +142,7 @@ class LogReporter:
         self._next_step = step + self._every_n_steps
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Write a log line if enough steps have passed since the last line.
+        """Write a log line at the last step, or if enough steps have passed since the last line.
 
         The arguments are those of `Reporter.update`.
         """
@@ -161,7 +164,7 @@ class LogReporter:
 
 
 class TimedLogReporter:
-    """Writes log lines with the number of batches, batches/s and time left at intervals of time."""
+    """Writes a log line every 10 seconds by default: batches done, batches/s and time left."""
 
     def __init__(
         self,
@@ -208,7 +211,8 @@ class TimedLogReporter:
 def _format_remaining(step: int, last_step: int | None, steps_per_second: float) -> str:
     """Format the last step and the time left for a log line, such as " of 1000, 20 s left".
 
-    The text is empty if the last step is unknown. It has no time if the speed is 0.
+    The text is empty if the last step is unknown. It contains only the last step if that step is
+    reached or the speed is 0.
     """
     if last_step is None:
         return ""

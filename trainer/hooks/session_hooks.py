@@ -30,7 +30,7 @@ class ProfilerHook(tf.compat.v1.train.ProfilerHook):
     """Writes a timeline of one `session.run`, at intervals of steps or of seconds."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        # Construct the hook in graph mode: it opens a FileWriter, which TensorFlow refuses in eager
-        # mode.
+        # Construct the hook in graph mode, because the constructor opens a FileWriter, which
+        # TensorFlow refuses in eager mode.
         with tf.Graph().as_default():
             super().__init__(*arguments, **named)

@@ -21,26 +21,26 @@ from trainer.hooks.training_hooks import StepRangeHook
 logger = logging.getLogger("tensorflow.trainer")
 
 MIN_TRIAL_RUNS = 40
-"""A training that takes fewer runs of the session is too short for a trial."""
+"""The minimum number of `session.run` calls of a training that can have a trial of XLA."""
 
 # The trial, which compares the speed of training steps with and without XLA, begins only after this
-# many seconds of training. So a short training has no trial.
+# many seconds of training, so that a short training has no trial.
 _MIN_SECONDS = 5.0
 # The trial of XLA begins only when the training has taken this many times as long as the
 # translation of the step to StableHLO. XLA's compilation of the step takes 10 to 15 times as long
-# as the translation, so it takes less time than the training has taken already.
+# as the translation, so the compilation takes less time than the training before the trial.
 _TRANSLATIONS = 20
-# The trial of XLA begins only if the rest of the training will take at least this many times as
-# long as the training before the trial, so that a faster step can make up for the time of the
-# trial.
+# The trial of XLA begins only if the remaining training will take at least this many times as long
+# as the minimum time of training before the trial. Then faster steps can make up for the time that
+# the trial takes.
 _TIMES_LEFT = 4
 # The trial of XLA ends when enough `session.run` calls have been measured: at least _MIN_RUNS calls
 # that use XLA, and as many that use TensorFlow's kernels. The calls of each kind must also have
 # taken at least _MIN_MEASURED seconds in total. The trial always ends after 2 * _MAX_RUNS calls.
 _MIN_RUNS, _MAX_RUNS, _MIN_MEASURED = 4, 40, 0.5
 # The trial of XLA ends early if XLA is clearly slower than TensorFlow's kernels: the shortest time
-# per step measured with XLA is more than _HOPELESS_SHARE times the longest one measured with the
-# kernels. This is checked after _MIN_HOPELESS measurements with XLA, and as many with the kernels.
+# per step measured with XLA is more than _HOPELESS_SHARE times the longest time per step measured
+# with the kernels. The check needs at least _MIN_HOPELESS measured runs of each kind.
 _MIN_HOPELESS, _HOPELESS_SHARE = 2, 1.5
 # After the trial, XLA runs all further steps if its median time per step is at most this fraction
 # of the median time of TensorFlow's kernels.
@@ -48,7 +48,7 @@ _SHARE = 0.97
 
 
 class StepTrial:
-    """Times runs in XLA and in TensorFlow's kernels alternately, and chooses the faster way.
+    """Times runs with XLA and with TensorFlow's kernels alternately, and chooses the faster way.
 
     A run is one `session.run`, which makes several training steps.
 
@@ -56,9 +56,11 @@ class StepTrial:
       uses_xla: whether the next run uses XLA. The first run uses XLA, which then compiles the step.
       is_over: whether the trial is over. If so, `uses_xla` is the choice for all later runs.
       compiling: the duration of the first run, in seconds; None before the end of that run.
-      in_xla: the time per step of each measured run in XLA, in seconds. Two kinds of runs are not
+      in_xla: for each measured run with XLA, its duration divided by its number of steps, in
+        seconds. The run's last step uses TensorFlow's kernels. Two kinds of runs are not
         measured: the first run, which includes the compilation, and runs of a single step.
-      in_kernels: the time per step of each measured run in TensorFlow's kernels, in seconds.
+      in_kernels: for each measured run without XLA, its duration divided by its number of steps, in
+        seconds.
     """
 
     def __init__(self) -> None:
@@ -74,9 +76,9 @@ class StepTrial:
         """Record the duration of a `session.run`, and decide whether the next one uses XLA.
 
         Args:
-          steps: the number of steps of the run. A run of one step is not measured, because the
-            last step of a run never uses XLA.
-          seconds: the duration of the run.
+          steps: the number of steps of the run. A run of one step is not measured: its only step is
+            its last, and the last step of a `session.run` always uses TensorFlow's kernels.
+          seconds: the duration of the run, in seconds.
         """
         if self.compiling is None:
             self.compiling = seconds
@@ -103,12 +105,12 @@ class StepTrial:
 
     @property
     def xla_step(self) -> float:
-        """The median time of a step with XLA, in seconds."""
+        """The median time per step of the measured runs with XLA, in seconds."""
         return statistics.median(self.in_xla)
 
     @property
     def kernels_step(self) -> float:
-        """The median time of a step with TensorFlow's kernels, in seconds."""
+        """The median time per step of the measured runs without XLA, in seconds."""
         return statistics.median(self.in_kernels)
 
 
@@ -140,8 +142,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         self._loop, self._compiled, self._start = loop, loop.compiled, start
         self._is_forced, self._clock = is_forced, clock
         self._trial: StepTrial | None = None
-        # Whether the next `session.run` uses XLA. None until the trial that compares both ways
-        # begins, or until the choice is made without a trial.
+        # Whether the next `session.run` uses XLA. None before a trial of XLA begins, or before XLA
+        # or the kernels are chosen without a trial; the kernels then run the steps.
         self._uses_xla: bool | None = None
         self._sizes: list[int] | None = None
         # Whether the next `session.run` is the first of its session.
@@ -169,19 +171,19 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> Any:
         """Feed the placeholders that choose between XLA and the kernels; fetch the global step."""
         # Fetch the input sizes in each run, although only the first run's sizes are used. If a
-        # later run had other fetches, TensorFlow would optimise the graph again, and the trial
-        # would measure the time of that too.
+        # later run had other fetches, TensorFlow would optimise the graph again, and the time of
+        # this optimisation would falsify the measurements of the trial.
         fetches = {"step": self._loop.step, "sizes": self._compiled.unknown_sizes}
-        # If the previous run failed, free the old values of variables that it still holds in
-        # memory. Usually after_run frees them, but TensorFlow calls after_run only if a run
-        # succeeds.
+        # If the previous run failed, free the old values of variables that this hook still holds in
+        # memory. After a successful run, after_run frees them, but TensorFlow does not call
+        # after_run if a run fails.
         self._variables.release(run_context.session)
         feeds: dict[Any, Any] = {}
         if self._uses_xla:
             feeds = {self._compiled.uses_xla: True, self._compiled.compiled_sizes: self._sizes}
             if self._is_first_of_trial and self._compiled.can_hold_variables:
-                # Use XLA only for the first step of the run. If XLA fails in this step, no variable
-                # has changed, and training can continue without XLA.
+                # In the first run of a trial, use XLA only for the first step. If XLA fails in this
+                # step, no variable has changed, and training can continue without XLA.
                 self._variables.hold(run_context.session)
                 feeds[self._compiled.xla_steps] = 1
         self._started = self._clock()
@@ -195,8 +197,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         is_first, self._is_first_run = self._is_first_run, False
         steps, self._step = int(results["step"]) - self._step, int(results["step"])
         if self._sizes is None:
-            # Let XLA compile the step for the input sizes of the first run's last step. Nearly all
-            # other batches have the same sizes.
+            # Let XLA compile the step for the input sizes of the first run's last step, because
+            # nearly all other batches have the same sizes.
             self._sizes = [int(size) for size in results["sizes"]]
             if self._is_forced and self._uses_xla is None:
                 self._force()
@@ -219,8 +221,9 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
     def goes_on_after(self, error: Exception) -> bool:
         """Return whether training can go on, in TensorFlow's kernels, after a run has failed.
 
-        Training can go on if XLA has failed in the first run of a trial, because the failed step
-        has changed no variable. The next run then uses the kernels and begins with the next batch.
+        Training can go on if XLA has failed in the first run of a trial, and the hook has held the
+        values of the variables in this run (see `HeldVariables`). The failed step has then changed
+        no variable. The next run uses the kernels and begins with the next batch.
 
         Args:
           error: the exception that the run raised.
@@ -276,7 +279,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         return ""
 
     def _seconds_left(self) -> float:
-        """Estimate the time until training ends, in seconds; infinity if it has no last step."""
+        """Estimate the time until training ends, in seconds; infinity without a last step."""
         if self._start.last_step is None:
             return math.inf
         return (self._start.last_step - self._step) * self._seconds / self._steps

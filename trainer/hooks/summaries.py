@@ -52,7 +52,7 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         self._step = self._next_step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Let the next training loop fetch the summaries, if they can become due by its end."""
+        """Let the next training loop fetch the summaries if they can be due when the loop ends."""
         fetches = {"step": self._loop.step}
         if self._step + self._loop.max_iterations >= self._next_step:
             fetches["summary"] = self._scaffold.summary_op

@@ -18,9 +18,10 @@ _COUNT_THE_STEP = (
     "Let train_op count it: minimize(loss, global_step=tf.train.get_global_step()), or "
     "apply_gradients with the same argument."
 )
-# Training fails if the global step has not increased after at least _UNMOVED_LOOPS training loops
-# and at least _UNMOVED_STEPS steps. The limits leave time to programs that accumulate gradients
-# over many batches, and so increase the global step only after several steps.
+# A training that is to stop at a global step fails if the global step has not increased after at
+# least _UNMOVED_LOOPS training loops and at least _UNMOVED_STEPS steps. The limits leave time to
+# programs that accumulate gradients over many batches, and so increase the global step only after
+# several steps.
 _UNMOVED_LOOPS = 3
 _UNMOVED_STEPS = 100
 
@@ -159,9 +160,9 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
     def _check_step_moves(self, step: int, last_step: int | None) -> None:
         """Check that the training loops increase the global step.
 
-        If the first loop has not increased it, log a warning. Fail only if several loops have not
-        increased it, because a program that accumulates gradients increases it only once in several
-        steps.
+        If the first loop has not increased the global step, log a warning. Fail only if several
+        loops have not increased the global step and training is to stop at `last_step`. A program
+        that accumulates gradients increases the global step only once in several steps.
 
         Args:
           step: the global step after the last training loop.
@@ -197,7 +198,10 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 
     def _last_step(self) -> int | None:
-        """Return the first step at which this hook or a StopAtStepHook stops; None for no limit."""
+        """Return the first global step at which a hook stops training; None for no limit.
+
+        The hooks are this hook and the StopAtStepHooks of the run.
+        """
         # Read the last step of a StopAtStepHook here, and not when this hook is created: the
         # StopAtStepHook computes it only when the session is created. A StopAtStepHook alone would
         # stop training one loop too late, because it assumes that a loop makes one step.
@@ -270,7 +274,7 @@ class StopAfterRunsHook(tf.compat.v1.train.SessionRunHook):
     """Stops an evaluation after a number of `session.run` calls.
 
     Attributes:
-      done: the number of completed runs.
+      done: the number of completed `session.run` calls.
     """
 
     def __init__(self, runs: int | None) -> None:
