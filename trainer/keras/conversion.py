@@ -6,7 +6,7 @@ replicas' gradients. On a TPU the training differs from model.fit in these point
 
 - Batch normalization normalizes over the batch of one replica, unless the layer has
   synchronized=True. The moving averages are means over the replicas.
-- Random layers draw other numbers.
+- Random layers draw other random numbers than in model.fit.
 - Gradients of embeddings are dense. In model.fit they are sparse, and some optimizers, such as Adam
   of Keras 3, treat sparse gradients differently.
 - A loss can divide by a number that differs between replicas, such as the number of unmasked
@@ -61,8 +61,8 @@ def model_to_tpu_estimator(
       to_keras(estimator).fit(...)
 
     Checkpoints contain the weights, the optimizer's state and the optimizer's step count. If
-    model_dir has no checkpoint, this function writes one with the model's own values; otherwise
-    the estimator continues from the newest checkpoint.
+    model_dir has a checkpoint, the estimator continues from the newest one. Otherwise this function
+    writes a checkpoint with the model's own values, unless the model is not built yet.
 
     An input_fn may return a dataset that was made for model.fit, with batches of any size: the
     estimator rebatches it to the batch size. Types that the infeed does not support, such as int64
@@ -92,10 +92,12 @@ def model_to_tpu_estimator(
       **options: further options of `TPUEstimator`, such as eval_on_tpu or export_to_tpu.
 
     Raises:
-      InvalidSetting: neither or both of keras_model and keras_model_path are set; or the model has
-        an option of `trainer.keras.model.unsupported_options`; or metric_names_map or
-        export_outputs names a metric or output that the model does not have.
-      InvalidType: keras_model is not a Keras model.
+      InvalidSetting: neither or both of keras_model and keras_model_path are set, or the model
+        cannot be loaded; or the model has an option of `trainer.keras.model.unsupported_options`;
+        or export_outputs names an output that the model does not have; or metric_names_map gives a
+        metric the name "loss". Wrong metric names are reported by train() and evaluate().
+      InvalidType: keras_model is not a Keras model, or metric_names_map or export_outputs has a
+        wrong type.
       CheckpointMismatch: the checkpoint in model_dir belongs to a different model.
       UnsupportedKeras: the installed Keras version lacks a private name that trainer uses.
     """
@@ -169,6 +171,14 @@ def _convert_model(
 
 def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_chief: bool) -> str:
     """Check that the newest checkpoint fits the model; if there is none, the chief writes one.
+
+    If the model is not built yet, its variables do not exist. Then no checkpoint is checked or
+    written.
+
+    Args:
+      converted: the model; its attribute is_in_checkpoint is set.
+      model_dir: the directory of the checkpoints.
+      is_chief: whether this process is the chief of its cluster.
 
     Returns:
       A description of the values from which training starts. It is logged.

@@ -54,8 +54,8 @@ class KerasTPUEstimator(TPUEstimator):
         )
         if options.get("batch_axis") is None:
             # Encode the input, because an input_fn may return a dataset that was made for
-            # model.fit. The infeed does not support its batches of any size and dtypes such as
-            # float64.
+            # model.fit. Such a dataset can have batches of any size, and dtypes such as float64.
+            # The infeed supports neither.
             assert isinstance(self._program, TPUModelProgram)
             self._program = dataclasses.replace(self._program, encode_input=codec.encode)
         self._converted = converted
@@ -74,6 +74,13 @@ class KerasTPUEstimator(TPUEstimator):
         self, config: RunConfig, *, use_tpu: bool, **options: Any
     ) -> "KerasTPUEstimator":
         """Return an estimator of the same model with other options of `TPUEstimator`.
+
+        The new estimator keeps the class weights and the params of this one.
+
+        Args:
+          config: the run configuration.
+          use_tpu: whether the new estimator runs on a TPU.
+          **options: all further options; the new estimator takes none from this estimator.
 
         Raises:
           InvalidSetting: the model has an option that the requested device does not support.
@@ -106,7 +113,7 @@ class KerasTPUEstimator(TPUEstimator):
         """Write a SavedModel.
 
         If serving_input_receiver_fn is None, requests contain the inputs that the model defines.
-        The other arguments are those of `trainer.TPUEstimator.export_saved_model`.
+        The other arguments and the result are those of `trainer.TPUEstimator.export_saved_model`.
         """
         return super().export_saved_model(
             export_dir_base,
@@ -131,7 +138,7 @@ class KerasTPUEstimator(TPUEstimator):
     ) -> bytes:
         """Write a SavedModel.
 
-        This is the older name of `export_saved_model`. The arguments are those of
+        This is the older name of `export_saved_model`. The arguments and the result are those of
         `trainer.TPUEstimator.export_savedmodel`, except that serving_input_receiver_fn may be None.
         """
         return super().export_savedmodel(

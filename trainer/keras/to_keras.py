@@ -20,8 +20,8 @@ def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
 
     The result is the model that the user passed to `model_to_tpu_estimator`, or the model that
     `model_to_tpu_estimator` loaded. After the copy, model.fit continues as if it had run all steps
-    itself. If the optimizer keeps moving averages of the weights (use_ema), the averages replace
-    the weights, as at the end of model.fit.
+    itself. If the optimizer keeps moving averages of the weights (use_ema) and has made at least
+    one step, the averages replace the weights, as at the end of model.fit.
 
     Args:
       estimator: the result of `model_to_tpu_estimator` or of its method `with_options`.

@@ -15,7 +15,8 @@ from trainer.keras_internals import get_private_attribute
 from trainer.tensorflow_internals import tpu_function
 
 # Whether the installed Keras computes the loss of an activity regularizer as a mean over the
-# examples of a batch. Before Keras 3.14 the loss is a sum, which several replicas must scale.
+# examples of a batch. Before Keras 3.14 the loss is a sum over the examples, which must be scaled
+# if there are several replicas.
 _HAS_MEAN_ACTIVITY_LOSS = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
 
 

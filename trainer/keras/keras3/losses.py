@@ -28,8 +28,8 @@ def without_loss_metrics(compiled: Any, replicas: int) -> Any:
 
     Args:
       compiled: the CompileLoss of a model, or None.
-      replicas: the number of replicas. A loss that is a sum over examples is multiplied by it; see
-        `make_sum_scaler`.
+      replicas: the number of replicas. A loss that is a sum over examples is multiplied by this
+        number; see `make_sum_scaler`.
 
     Returns:
       A CompileLoss; None if `compiled` is None.

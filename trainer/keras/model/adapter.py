@@ -196,7 +196,9 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
 
     Raises:
       InvalidSetting: there is no model at the path, or the model needs classes or functions that
-        custom_objects lacks.
+        custom_objects lacks, or tf_keras wrote a .keras file and the program has TensorFlow 1
+        behaviour.
+      UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
     """
     adapter = _find_adapter_of_file(path)
     is_zip = zipfile.is_zipfile(path)
@@ -241,6 +243,7 @@ def _find_adapter_of_file(path: str) -> KerasAdapter:
 
     Raises:
       InvalidSetting: the file does not exist, or does not contain a Keras model.
+      UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
     """
     file = Path(path)
     if file.is_dir():

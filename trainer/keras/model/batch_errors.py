@@ -43,9 +43,9 @@ def explain_batch_error(
 
 
 def _original_error(error: BaseException) -> BaseException:
-    """Return the original error, which AutoGraph has replaced by an error with a long message.
+    """Return the error that AutoGraph has replaced by an error with a long message.
 
-    If AutoGraph has not replaced an error, `error` is returned.
+    If AutoGraph has not replaced an error, return `error`.
     """
     while hasattr(error.__context__, "ag_error_metadata"):
         assert error.__context__ is not None

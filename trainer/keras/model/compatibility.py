@@ -11,7 +11,7 @@ def check_convertible(adapter: KerasAdapter, model: Any, *, use_tpu: bool) -> No
     """Check that a model is compiled and has no unsupported option.
 
     Args:
-      adapter: the adapter for the model's Keras.
+      adapter: the adapter for the model's version of Keras.
       model: the Keras model.
       use_tpu: whether the estimator will run on a TPU.
 

@@ -84,7 +84,7 @@ class ConvertedModel:
 
     @property
     def _users_model(self) -> Any:
-        """Return the model that the user has passed; if `model` is a clone, it is the original."""
+        """Return the user's model: the original if `model` is a clone, otherwise `model` itself."""
         return self.model if self.graph_model is None else self.graph_model
 
     def variables(self) -> list[variables.CheckpointVariable]:

@@ -14,7 +14,7 @@ from trainer.tensorflow_internals import update_checkpoint_state
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# How many of the missing variables an error message names at most.
+# The maximum number of missing variables that an error message names.
 _MAX_LISTED = 5
 
 

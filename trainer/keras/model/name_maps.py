@@ -18,10 +18,10 @@ class NameMaps:
 
     Attributes:
       metrics: Keras metric name → name in the result of evaluate(), for all metrics except the
-        losses; None keeps Keras's names.
+        losses; None or an empty map keeps Keras's names.
       outputs: output name → class of a tf.estimator export output, which is called with the
-        output's tensor. None exports only the signature serving_default, which contains all
-        outputs.
+        output's tensor. None or an empty map exports only the signature serving_default, which
+        contains all outputs.
     """
 
     metrics: Mapping[str, str] | None = None
@@ -65,8 +65,8 @@ class NameMaps:
           The user's name of a metric → result; for losses, Keras's name → result.
 
         Raises:
-          InvalidSetting: metric_names_map lacks a metric, or names one that the model does not
-            have.
+          InvalidSetting: metric_names_map lacks a metric, or names a loss or a metric that the
+            model does not have.
         """
         if not self.metrics:
             return dict(results)
@@ -93,8 +93,8 @@ class NameMaps:
           predictions: output name → tensor.
 
         Returns:
-          Signature name → tf.estimator export output. None if the option export_outputs is None:
-          the export then has only the default signature.
+          Signature name → tf.estimator export output. None if the option export_outputs is None or
+          empty: the export then has only the default signature.
 
         Raises:
           MissingKey: the option export_outputs names an output that the model does not have.

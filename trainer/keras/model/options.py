@@ -48,7 +48,7 @@ def unreduced_losses(losses: Any, no_reduction: Iterable[Any]) -> Iterator[tuple
 
 
 def unsupported_layer_options(layer: Any, dtype_policy: str) -> Iterator[tuple[str, str]]:
-    """Find the options of a layer that a TPU does not support.
+    """Find the options of a layer that an estimator does not support.
 
     Args:
       layer: a Keras layer.

@@ -15,7 +15,8 @@ def make_sum_scaler(loss_class: Any, replicas: int) -> Callable[[Any], Any]:
       replicas: the number of replicas.
 
     Returns:
-      A function that takes a loss; returns the scaled loss, or the loss itself if it is not a sum.
+      A function that takes a loss and returns the scaled loss. If the loss is not a sum, or there
+      is only one replica, the function returns the loss itself.
     """
 
     class SumOverBatchLoss(loss_class):

@@ -32,10 +32,11 @@ def is_graph_model(model: Any) -> bool:
 def use_tf2_engine() -> Iterator[None]:
     """Give tf_keras's layer and model classes their TensorFlow 2 base classes inside a context.
 
-    The end of the context restores the previous base classes. If these are of TensorFlow 1, models
-    that were built without eager execution cannot be used inside the context. Models that are built
-    inside the context then cannot be used outside. A thread that is inside the context can enter it
-    again. Other threads wait until the outermost context ends.
+    The end of the context restores the previous base classes. If the previous base classes are
+    those of TensorFlow 1, two rules apply. Models that were built without eager execution cannot be
+    used inside the context, and models that are built inside the context cannot be used outside. A
+    thread that is inside the context can enter it again. Other threads wait until the outermost
+    context ends.
     """
     global _depth
     with _switch_lock:

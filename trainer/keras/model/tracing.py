@@ -28,7 +28,7 @@ from trainer.tensorflow_internals import (
 def eager_mode() -> Iterator[None]:
     """Return a context in which ops run eagerly.
 
-    They do so even while a graph is built, or in a program that has disabled eager execution.
+    Ops run eagerly even while a graph is built, or in a program that has disabled eager execution.
     """
     with eager_context.eager_mode(), tf2_engine.use_tf2_engine():
         yield
@@ -54,7 +54,8 @@ def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xl
     def trace_results(*arguments: Any) -> list[Any]:
         with _xla_context() if for_xla else contextlib.nullcontext():
             # Add an identity op for each result. Otherwise an argument that the function returns
-            # unchanged would be a placeholder of the traced graph, and the import removes these.
+            # unchanged would be a placeholder of the traced graph, and `inline_traced_graph`
+            # removes the placeholders.
             return [tf.identity(tensor) for tensor in function(*arguments)]
 
     with eager_mode():
@@ -162,8 +163,8 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
       placeholders: the names of the placeholder nodes in graph_def.
 
     Returns:
-      (the GraphDef without the placeholders; the names of all tensors that its nodes take as
-      inputs, among them those of the removed placeholders).
+      (the GraphDef without the placeholders; the names of all tensors that its remaining nodes take
+      as inputs, including the outputs of the removed placeholders).
     """
     body = tf.compat.v1.GraphDef()
     body.CopyFrom(graph_def)
@@ -199,10 +200,11 @@ def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> 
 
 
 def _capture(graph: Any, tensor: Any) -> Any:
-    """Return a tensor that ops in a graph can use as an input in place of another tensor.
+    """Make a tensor usable as an input of ops in a graph, and return the usable tensor.
 
-    The graph of a function or of a loop's body captures a tensor of an outer graph, and the result
-    is the captured tensor. In other cases the result is the tensor itself.
+    If `graph` is the graph of a function or of a loop's body, and `tensor` belongs to another
+    graph, `graph` captures `tensor`, and the result is the captured tensor. Otherwise the result is
+    `tensor` itself.
     """
     capture = getattr(graph, "capture", None)
     return tensor if capture is None or tensor.graph is graph else capture(tensor)

@@ -37,12 +37,14 @@ class CheckpointVariable:
 
 
 def collect_variables(adapter: KerasAdapter, model: Any) -> list[CheckpointVariable]:
-    """Collect the variables of a model and, if it is compiled, of its optimizer.
+    """Collect the variables of a compiled model and of its optimizer, with names for checkpoints.
 
     Keras counts the layers of the whole process, and puts the numbers into the names of layers and
     variables, such as "dense_7". In the names for checkpoints, the layers of the model are numbered
     from 0 instead. So a checkpoint fits a model that another process, or another cell of a
     notebook, builds with the same code.
+
+    The variables of the optimizer are created if they do not exist.
     """
     with eager_mode():
         adapter.build_optimizer(model)

@@ -32,8 +32,8 @@ def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap an input_fn that may return sample weights, which TPUEstimator does not accept.
 
     Args:
-      input_fn: returns a Dataset, or the tensors themselves, of features, (features, labels) or
-        (features, labels, sample_weight).
+      input_fn: returns features, (features, labels) or (features, labels, sample_weight): as
+        tensors, or as the elements of a Dataset.
 
     Returns:
       An input_fn that returns the same, except that (features, labels, sample_weight) becomes
@@ -102,7 +102,10 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
       label: a description of the model for the error, such as "tf_keras model digits".
 
     Returns:
-      The selected features, structured like input_names: the argument to call the model with.
+      The argument to call the model with. If the features are a dict and input_names is set, the
+      argument is structured like input_names. Features that are not a dict are returned unchanged.
+      If input_names is None, the result has all features except the padding mask of TPUEstimator; a
+      single feature with the name "feature" is returned without a dict.
 
     Raises:
       MissingKey: the features lack an input.
@@ -135,7 +138,14 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
 
 
 def _only_feature(features: Mapping[str, Any], name: str, label: str) -> Any:
-    """Return the only feature, whatever its name, as the value of the model's only input.
+    """Return the value of the only feature, whatever its name.
+
+    Use it for a model with one input, if no feature has the name of this input.
+
+    Args:
+      features: name → tensor.
+      name: the name of the input, for the error.
+      label: a description of the model for the error, such as "tf_keras model digits".
 
     Raises:
       MissingKey: there are several features or none.

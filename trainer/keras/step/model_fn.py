@@ -202,7 +202,11 @@ class _LocalVariables(dict[int, Any]):
         self._converted, self._scope = converted, scope
 
     def __contains__(self, handle: object) -> bool:
-        """Return whether a handle has a variable, or gets one on access; create no variable.
+        """Return whether access to a handle would return a variable.
+
+        This is so if the map contains the handle, or if the handle belongs to a variable of a
+        metric or of Keras itself. No variable is created. If the map lacks the handle, all metrics
+        of the model are reset.
 
         Args:
           handle: the id() of the handle of a Keras variable.

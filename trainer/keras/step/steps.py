@@ -87,7 +87,9 @@ class ModelSteps:
           (the loss of the batch, a scalar tensor; the encoded outputs of the model).
 
         Raises:
-          InvalidSetting: for the reasons of `train`.
+          InvalidSetting: the batch has no labels, or the model cannot process the batch. Or the
+            step uses a lookup table, or a Keras variable that has no replacement in the default
+            graph.
         """
         adapter, model = self._adapter, self._model
 
@@ -178,8 +180,8 @@ class ModelSteps:
         Args:
           step: a function that runs Keras code. It takes one argument for each item of `parts`, and
             returns a nest of tensors and Nones.
-          parts: name of an argument in error messages → its value, a nest of tensors of the default
-            graph and Nones.
+          parts: name → value of each argument of `step`. A value is a nest of tensors of the
+            default graph and Nones. Error messages use the names.
           name: the name of the step, which becomes a part of the names of its ops.
 
         Returns:

@@ -17,7 +17,8 @@ def synchronize_moments(replicas: int) -> Iterator[None]:
 
     A layer with synchronized=True calls the method all_reduce of tf.distribute's replica context.
     Without a tf.distribute strategy, this is TensorFlow's default replica context, which has one
-    replica. This function replaces the method by a sum over the replicas of the TPU.
+    replica. In the context returned here, the method computes sums and means over the replicas of
+    the TPU.
 
     Args:
       replicas: the number of replicas.

@@ -1,9 +1,9 @@
 """Clones tf_keras models that were built without eager execution, as in programs of TensorFlow 1.
 
 The weights of such a model live in the session of a graph, and its steps are ops of this graph. An
-estimator cannot use the model itself. Instead it uses a clone that is built for eager execution,
-with the same layers, arguments of compile() and values. `copy_back` copies trained values to the
-original.
+estimator cannot use the model itself. Instead the estimator uses a clone that is built for eager
+execution. The clone has the same layers, arguments of compile() and values of variables as the
+original. `copy_back` copies trained values to the original.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from trainer.keras_internals import find_private_attribute, get_private_attribut
 
 
 def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """Clone a model that was built without eager execution, as an eager model.
+    """Make an eager clone of a model that was built without eager execution.
 
     The clone has the values that the original's variables have in the session.
 
@@ -119,7 +119,7 @@ def _get_weights(model: Any) -> list[Any]:
 
 
 def _clone_layers(model: Any, label: str) -> Any:
-    """Build a model with copies of a model's layers, which have new weights.
+    """Build a clone of a model, with copies of its layers and with new weights.
 
     Args:
       model: the original model.
@@ -171,7 +171,10 @@ def _zeros_like(tensor: Any) -> Any:
 
 
 def _copy_trainable_flags(model: Any, clone: Any, label: str) -> None:
-    """Set `trainable` of a clone's layers to the original layers' values at the time of compile().
+    """Copy the attribute `trainable` from the layers of a model to the layers of its clone.
+
+    The copied values are those at the time of compile(). The function also checks that the clone
+    has all losses that were added by add_loss.
 
     Args:
       model: the original model.
@@ -179,8 +182,8 @@ def _copy_trainable_flags(model: Any, clone: Any, label: str) -> None:
       label: a description of the model for the error, such as "tf_keras model digits".
 
     Raises:
-      InvalidSetting: a layer has a loss that the cloned layer does not have, because the user has
-        passed a function to the layer's method add_loss.
+      InvalidSetting: the user has passed a function to a layer's add_loss. Such a loss is not
+        cloned.
     """
     compiled_flags = find_private_attribute(model, "_compiled_trainable_state", {})
     for layer, cloned in zip(_get_layers(model), _get_layers(clone), strict=True):

@@ -19,8 +19,8 @@ def build_compile_args(model: Any) -> dict[str, Any]:
     """Return the arguments, except the optimizer, with which to compile the eager clone of a model.
 
     If the model's outputs are known, the result contains the losses and metrics that Keras has
-    assigned to each output. Metrics keep the names that Keras chose: in TensorFlow 1, "acc" for the
-    metric accuracy.
+    assigned to each output. Metrics keep the names that Keras chose for the original model, such as
+    "acc" for the metric "accuracy" in programs of TensorFlow 1.
 
     Args:
       model: the original model.

@@ -37,8 +37,8 @@ class GraphOptimizerState:
                 )
             )
         else:
-            # Add the hyperparameters that are schedules or functions. get_config replaces them by
-            # their current values.
+            # Add the hyperparameters that are schedules or functions as they are. get_config would
+            # replace a function by its current value, and a schedule by its configuration.
             schedule_class = tf_keras.optimizers.schedules.LearningRateSchedule
             hyperparameters = get_private_attribute(self._optimizer, "_hyper")
             dynamic = {

@@ -37,8 +37,8 @@ def without_loss_metrics(compiled: Any, output_names: Any, replicas: int) -> Any
     Args:
       compiled: the LossesContainer of a model.
       output_names: the names of the model's outputs.
-      replicas: the number of replicas. A loss that is a sum over examples is multiplied by it; see
-        `make_sum_scaler`.
+      replicas: the number of replicas. A loss that is a sum over examples is multiplied by this
+        number; see `make_sum_scaler`.
 
     Returns:
       A LossesContainer.

@@ -20,8 +20,8 @@ from trainer.tensorflow_internals import (
 )
 
 # If the name of an optimizer's attribute has one of these suffixes, the attribute holds a tensor of
-# the graph in which the last step was built. Each step sets such an attribute again, so it is not a
-# hyperparameter.
+# the graph in which the optimizer last built its ops. The optimizer sets such an attribute again
+# whenever it builds its ops in a graph, so the attribute is not a hyperparameter.
 _GRAPH_TENSOR_SUFFIXES = ("_t", "_tensor")
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
 # The CrossShardOptimizer classes of tpuserve and of TensorFlow, each with the name of the attribute
@@ -41,6 +41,9 @@ def is_tf_optimizer(optimizer: Any) -> bool:
 def unsupported_options(wrapper: Any) -> Iterable[tuple[str, str]]:
     """Find the options of an optimizer that an estimator does not support.
 
+    Args:
+      wrapper: the TFOptimizer of a model.
+
     Yields:
       (a key of `UNSUPPORTED_OPTIONS`, name of the optimizer or attribute that has the option).
     """
@@ -56,8 +59,9 @@ def unsupported_options(wrapper: Any) -> Iterable[tuple[str, str]]:
 def unwrap(wrapper: Any) -> Any:
     """Return the optimizer of tf.compat.v1.train inside a TFOptimizer.
 
-    If it is a CrossShardOptimizer that computes means, return the optimizer inside it, because the
-    estimator itself computes the means of the gradients over the replicas.
+    If the wrapped optimizer is a CrossShardOptimizer that computes means, return the optimizer
+    inside the CrossShardOptimizer, because the estimator itself computes the means of the gradients
+    over the replicas.
     """
     optimizer = wrapper.optimizer
     for optimizer_type, attribute in _CROSS_SHARD_OPTIMIZERS:
@@ -163,6 +167,9 @@ def describe_optimizer(wrapper: Any) -> str:
     """Describe the optimizer for the log by its class and learning rate.
 
     For example: "MomentumOptimizer(0.1)".
+
+    Args:
+      wrapper: the TFOptimizer of a model.
     """
     optimizer = unwrap(wrapper)
     rate = find_private_attribute(optimizer, "_learning_rate")
