@@ -15,13 +15,26 @@ if TYPE_CHECKING:
     Library: TypeAlias = Mapping[str, FunctionDef]
 
 
+# Op type → OpDef. A lowering asks for the OpDefs of a large graph a million times.
+_registered_ops: "dict[str, OpDef]" = {}
+# Op type → whether the op has attributes of _FUNCTION_TYPES, the functions that it may call.
+_ops_with_functions: dict[str, bool] = {}
+_FUNCTION_TYPES = ("func", "list(func)")
+
+
 def op_definition(node: "NodeDef", library: "Library") -> "OpDef":
     """Return the OpDef of a node's op, or the signature of the function that the node calls."""
-    from tpuserve.tensorflow_internals import op_def_registry
+    name = node.op
+    if name in library:
+        return library[name].signature
+    definition = _registered_ops.get(name)
+    if definition is None:
+        from tpuserve.tensorflow_internals import op_def_registry
 
-    if node.op in library:
-        return library[node.op].signature
-    return op_def_registry.get(node.op)
+        definition = op_def_registry.get(name)
+        if definition is not None:
+            _registered_ops[name] = definition
+    return definition
 
 
 def node_outputs(node: "NodeDef", library: "Library") -> list[tuple[str, int]]:
@@ -58,8 +71,23 @@ def walk_calls(nodes: "Iterable[NodeDef]", library: "Library") -> "Iterator[Node
     """Yield NodeDefs, then those of all functions that they call, directly or indirectly."""
     start = list(nodes)
     yield from start
+    if not any(_may_call_functions(node, library) for node in start):
+        return
     for name in sorted(find_called_functions(start, library)):
         yield from library[name].node_def
+
+
+def _may_call_functions(node: "NodeDef", library: "Library") -> bool:
+    """Return whether a node's op is a function or has functions as attributes."""
+    name = node.op
+    if name in library:
+        return True
+    may_call = _ops_with_functions.get(name)
+    if may_call is None:
+        definition = op_definition(node, library)
+        may_call = any(attribute.type in _FUNCTION_TYPES for attribute in definition.attr)
+        _ops_with_functions[name] = may_call
+    return may_call
 
 
 def is_handle(dtype: int) -> bool:

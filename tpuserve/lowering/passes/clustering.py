@@ -18,7 +18,7 @@ computed by its own cluster or by clusters that run before. Therefore clusters n
 other in a cycle.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -175,7 +175,11 @@ class ClusterClosure:
 
 
 def close_over_shapes(
-    cluster: Cluster, graph: GraphIR, invariant: set[Value], library: "Library"
+    cluster: Cluster,
+    graph: GraphIR,
+    types: Mapping[Value, int],
+    invariant: set[Value],
+    library: "Library",
 ) -> ClusterClosure:
     """Return the nodes of a cluster together with other nodes that it computes again.
 
@@ -186,10 +190,10 @@ def close_over_shapes(
     Args:
       cluster: a cluster of several nodes.
       graph: the graph of one replica, which holds the cluster.
+      types: value of the graph → its DataType enum value.
       invariant: the node outputs that are the same on all replicas.
       library: function name → FunctionDef.
     """
-    types = graph_ir.value_types(graph, library)
     members = {node.name for node in cluster.nodes}
     closed: dict[str, Node] = {}
     inputs: dict[Value, None] = {}

@@ -97,7 +97,9 @@ class _ReplicaUnroller:
     def _close(self, cluster: Cluster) -> ClusterClosure:
         if cluster.kind is ClusterKind.SINGLE_OP:
             return ClusterClosure({}, list(cluster.nodes[0].inputs))
-        return clustering.close_over_shapes(cluster, self._graph, self._invariant, self._library)
+        return clustering.close_over_shapes(
+            cluster, self._graph, self._types, self._invariant, self._library
+        )
 
     def _bind_results(self) -> None:
         """Record which values in the new graph replace the results of the original graph.
