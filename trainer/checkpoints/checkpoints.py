@@ -61,7 +61,7 @@ class _RunSaver(tf.compat.v1.train.Saver):
     def __init__(self, **options: Any) -> None:
         """Create the saver, and record the names of the model's variables.
 
-        The model's variables are all that exist at this time, because no hook has been called yet.
+        All variables that exist at this time are the model's, because hooks create theirs later.
 
         Args:
           options: the arguments of tf.compat.v1.train.Saver.

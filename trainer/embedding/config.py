@@ -135,7 +135,7 @@ class EmbeddingConfigSpec(NamedTupleMixin):
         gradients of all tables.
       feature_to_config_dict: name of a feature → FeatureConfig.
       table_to_config_dict: name of a table → TableConfig.
-      partition_strategy: "div" gives each replica consecutive rows, "mod" every n-th row.
+      partition_strategy: "div" gives each of n replicas consecutive rows, "mod" every n-th row.
       profile_data_directory: accepted for compatibility; has no effect.
       tensor_core_feature_columns: the columns whose lookup is a part of the model, which a TPU's
         core runs; by default those found in feature_columns. None without feature_columns.

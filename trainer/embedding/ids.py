@@ -33,6 +33,8 @@ def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
       weights, float32 [batch size, k]. The weights are normalised so that a weighted sum of rows is
       what the combiner computes: for "mean", the weights of an example sum up to 1. For each
       sequence feature, a feature with the lengths of the sequences, int32 [batch size], is added.
+      A feature of tensor_core_feature_columns holds its ids, int32 [batch size, k], with 0 for
+      padding; a mask, float32 [batch size, k], is added, which is 1 for ids and 0 for padding.
 
     Raises:
       InvalidType: the features are not a dict, or a feature has a type that cannot hold ids.
@@ -76,7 +78,7 @@ def without_weights(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
 
 
 def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> dict[str, Any]:
-    """Return the results of `pad_features` with a static batch size, as training needs it.
+    """Give the tensors that `pad_features` has made a static batch size, which training needs.
 
     Args:
       padded: the features, as `pad_features` returns them.
@@ -118,7 +120,7 @@ def numbers_of_words(features: Any, config: EmbeddingConfig) -> Any:
 
 
 def cut_sequences(features: Any, config: EmbeddingConfig) -> Any:
-    """Return the features with each sequence cut to max_sequence_length ids, as on a TPU."""
+    """Return the features with each sparse sequence cut to max_sequence_length, as on a TPU."""
     if not isinstance(features, Mapping):
         return features
     cut = dict(features)

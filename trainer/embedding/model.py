@@ -80,7 +80,7 @@ class EmbeddingModel:
         config = build_config(self._spec, only_table_columns=True)
         if not config.tables and (replicas is None or ids.is_padded_for_core(features)):
             # Call model_fn with unchanged features, because the model itself looks up all ids: all
-            # columns are tensor_core_feature_columns.
+            # columns are tensor_core_feature_columns or ordinary feature columns.
             return model_fn(features)
         if replicas is not None:
             if config.columns or not config.tables:

@@ -39,7 +39,7 @@ class OptimizationParameters:
       clip_gradient_max: the upper bound of the gradients; None for no bound.
     """
 
-    # Declare the types of the attributes. They become dataclass fields only in the subclasses.
+    # Declare the attributes for the type checker. They become dataclass fields only in subclasses.
     learning_rate: Any
     use_gradient_accumulation: bool
     clip_weight_min: float | None
@@ -68,10 +68,10 @@ class OptimizationParameters:
             raise InvalidSetting(f"{type(self).__name__}: {problem}.")
 
     def _check_numbers(self, *names: str, **bounds: Any) -> None:
-        """Raise InvalidSetting if the value of one of these attributes is not within the bounds.
+        """Raise InvalidSetting if the value of a named attribute is not within the bounds.
 
         Args:
-          names: names of attributes.
+          names: the names of the attributes to check.
           bounds: the bounds, as `validation.check_number` takes them.
         """
         for name in names:

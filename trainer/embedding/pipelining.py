@@ -74,8 +74,8 @@ def _keep(name: str, initial_value: Any) -> Any:
 def _mark(operation: Any) -> None:
     """Mark an op that creates or assigns a variable whose number of rows depends on the batch.
 
-    The mark is the attribute of `tpuserve.graph.batch_rows`, by which later passes over the graph
-    find such variables.
+    The mark is the node attribute that `tpuserve.graph.batch_rows` names. Later passes over the
+    graph find such variables by this attribute.
     """
     value = tf.compat.v1.AttrValue(b=True)
     get_private_attribute(operation, "_set_attr")(batch_rows.ATTRIBUTE, value)

@@ -164,8 +164,8 @@ class _Ftrl(RowOptimizer):
         accumulator = slots[0] + gradients * gradients
         powers = [self._power(slots[0]), self._power(accumulator)]
         # With multiply_linear_by_learning_rate, the stored linear term includes the learning rate
-        # as a factor. So multiply all other terms by the learning rate too, instead of dividing by
-        # it. Then a learning rate of 0 causes no division by zero.
+        # as a factor. So multiply the gradients and the penalties by the learning rate too, and do
+        # not divide the powers by the learning rate, which can be 0.
         if parameters.multiply_linear_by_learning_rate:
             factor, divisor = learning_rate, tf.ones([])
         else:

@@ -1,7 +1,7 @@
 """Looks ids up with tf.nn.embedding_lookup_sparse, in exports of models with embedding tables.
 
 This module is used if EmbeddingConfigSpec.table_to_config_dict describes the tables. If feature
-columns describe them, it is not used.
+columns describe the tables, the columns themselves look ids up.
 """
 
 from collections.abc import Mapping

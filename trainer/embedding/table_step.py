@@ -24,9 +24,9 @@ from trainer.tensorflow_internals import get_private_attribute
 
 @dataclass(frozen=True)
 class RowGradients:
-    """The gradients of a batch of all replicas with respect to rows of a table.
+    """The gradients with respect to rows of a table, for the batches of all replicas together.
 
-    All replicas have the same values.
+    Each replica holds the gradients of all replicas.
 
     Attributes:
       ids: the id of the row of each gradient, int32 [n]; -1 for padding.
@@ -62,7 +62,7 @@ class TableStep:
           table: the settings of the table.
           features: name of a feature → its settings.
           replicas: the replicas that run the step together.
-          partition_strategy: "div" gives each replica consecutive rows, "mod" every n-th row.
+          partition_strategy: "div" gives each of n replicas consecutive rows, "mod" every n-th row.
           handle: a placeholder for the handle of the table's variable; None if the variable is
             created before the lookup.
         """

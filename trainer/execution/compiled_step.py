@@ -96,8 +96,8 @@ class CompiledStep:
         """Whether one loop runs all steps and decides in each step whether to use XLA.
 
         One loop is needed if the step draws random numbers, or if the XLA part has inputs of
-        unknown sizes. Otherwise there are two loops, one for the steps in XLA and one for the steps
-        in TensorFlow's kernels. With two loops, a step takes less time.
+        unknown sizes. Otherwise there are two loops, which are faster because they decide nothing:
+        one for the steps in XLA, and one for the steps in TensorFlow's kernels.
         """
         return self.num_unknown_sizes > 0 or any(
             step_partition.draws_random_numbers(operation)
@@ -187,7 +187,7 @@ class CompiledStep:
           sizes: the value of `unknown_sizes`.
 
         Raises:
-          UncompilableStep: XLA cannot translate an op; the message names the op.
+          UncompilableStep: an op cannot be translated; the message names the op.
         """
         remaining = list(sizes)
         shapes = {}

@@ -90,7 +90,8 @@ def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str 
     """Find a checkpoint, and check that all hosts have found the same one.
 
     A host can see a new checkpoint later than host 0, which has saved it: network file systems
-    cache directories for some seconds. So the hosts look several times.
+    cache directories for some seconds. So the hosts look again until their checkpoints agree, ten
+    times at most.
 
     Args:
       find: returns the path of the newest checkpoint; None if there is none.
@@ -100,7 +101,8 @@ def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str 
       The path on this host; None if no host has found a checkpoint.
 
     Raises:
-      HostsDiffer: another host has found another checkpoint, or none.
+      HostsDiffer: after all attempts, the hosts have found different checkpoints, or only some of
+        them have found one.
     """
     checkpoint = find()
     hosts = current_group()

@@ -42,8 +42,8 @@ def _can_replace(node: Any, window: tuple[int, ...], shape: list[int]) -> bool:
         node.attr["data_format"].s in (b"", b"NHWC")
         and window[0] == window[3] == 1
         and window == tuple(node.attr["strides"].list.i)
-        # Accept only inputs whose height and width are multiples of the window's. Then the padding
-        # does not matter: neither SAME nor VALID adds or drops a pixel.
+        # Accept only inputs whose height and width are multiples of the window's height and width.
+        # Then the padding does not matter: SAME adds no pixel, and VALID drops no pixel.
         and shape[1] % window[1] == 0
         and shape[2] % window[2] == 0
     )

@@ -1,8 +1,9 @@
-"""Patches TensorFlow so that it can write graph.pbtxt with protobuf 7, and writes it fast.
+"""Patches TensorFlow so that it can write graph.pbtxt with protobuf 7, and writes the file fast.
 
-TensorFlow 2.20 passes an argument, `float_format`, that protobuf 7 removed. `text_format` formats a
-message in Python. `str` formats a message in C, in a tenth of the time, but documents its format as
-one for debugging only. So `str` is used if it formats an example in a way that can be parsed.
+TensorFlow 2.20 passes an argument, `float_format`, that protobuf 7 removed. protobuf has two ways
+to format a message as text: `text_format`, in Python, and `str`, in C, which takes a tenth of the
+time. protobuf documents the text of `str` as one for debugging only. So this module uses `str` only
+if `text_format` can parse the text that `str` makes of an example.
 """
 
 from functools import cache

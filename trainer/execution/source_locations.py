@@ -11,7 +11,7 @@ import tensorflow as tf
 from trainer.execution import single_replica_graph
 
 # Paths that contain no user code: the directory of the installed packages, and the module with the
-# graph class through which each op is created. Stack frames below these paths are skipped.
+# graph class through which each op is created. Stack frames of files under these paths are skipped.
 _NO_USER_CODE = (str(Path(tf.__file__).parents[1]), single_replica_graph.__file__)
 
 
@@ -35,7 +35,7 @@ class SourceLocations:
                 self.record(tf.compat.v1.get_default_graph())
 
         # If model_fn is a functools.partial, its attribute `keywords` holds the arguments that are
-        # bound already. Copy the attribute to the wrapper, so that they are not passed again.
+        # bound already. Copy the attribute to the wrapper, so that callers do not pass them again.
         record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
         return record_and_call
 

@@ -22,9 +22,9 @@ _RANDOM_OPS = re.compile(
 # Ops that check or print a value. XLA would silently drop them, so they run in TensorFlow's
 # kernels.
 _DROPPED_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
-# Types of ops that compute nothing. An op that XLA cannot run, such as a print, must run before the
-# part that XLA compiles if an op of this part depends on it. But if only ops of these types depend
-# on it, it runs after this part, and so do they.
+# Types of ops that compute nothing. An op that XLA cannot run, such as a print, runs before the
+# compiled part of the step if a compiled op of another type depends on the print. If only ops of
+# the types below depend on the print, the print and these ops run after the compiled part.
 _FORWARDING_OPS = frozenset({"NoOp", "Identity", "Const"})
 
 Operations = dict[str, Any]
