@@ -10,7 +10,7 @@ from tensorflow.core.framework import full_type_pb2
 from tpuserve.tensorflow_internals import cpp_shape_inference_pb2, handle_data_util
 
 Shape = tuple[int | None, ...] | None
-"""One size for each dimension, None if it is unknown; None as a whole for an unknown rank."""
+"""The size of each dimension, None if unknown. The whole Shape is None if the rank is unknown."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class VariableSpec:
     Attributes:
       name: The name, which is unique in the graph.
       dtype: The tf.DType of the elements.
-      shape: A size, or None if it is unknown, for each dimension. None instead of a tuple means
+      shape: The size of each dimension, None for an unknown size. None instead of a tuple means
         that the rank is unknown.
     """
 
@@ -35,7 +35,7 @@ class AbstractTensor:
 
     Attributes:
       dtype: The tf.DType of the elements.
-      shape: A size, or None if it is unknown, for each dimension. None instead of a tuple means
+      shape: The size of each dimension, None for an unknown size. None instead of a tuple means
         that the rank is unknown.
       variable: If the tensor is the resource handle of a variable, the variable; else None.
     """

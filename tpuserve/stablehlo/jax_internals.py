@@ -48,7 +48,8 @@ _PARTS: Mapping[str, Sequence[str]] = {
 
 # The first bytes of each module in StableHLO's portable form, which is MLIR bytecode.
 _PORTABLE_FORM = b"ML\xefR"
-# The attribute of a module that says which results are new values of which arguments.
+# The name of the attribute of an MLIR module that says which result of `main` is the new value of
+# which argument, for the arguments that are variables.
 _ALIASES = "mhlo.input_output_alias"
 
 

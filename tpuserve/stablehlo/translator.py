@@ -60,7 +60,7 @@ class StableHloTranslator:
           cluster: A cluster whose arguments have fully known shapes.
 
         Returns:
-          The serialised module, as `generate_stablehlo` returns it.
+          The module in StableHLO's portable form, or as text if TensorFlow cannot write this form.
 
         Raises:
           UnsupportedOnTpu: TensorFlow's XLA bridge cannot translate an op, which the message names.

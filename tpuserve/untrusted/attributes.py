@@ -11,9 +11,9 @@ from tpuserve.graph.attributes import attribute_value
 # The largest number of threads that a single op of an untrusted model may start. If the system
 # refuses to start more threads, TensorFlow ends the process.
 _MAX_THREADS = 1024
-# The first bytes of MLIR bytecode. A module that contains the text "custom_call" is refused: the
-# StableHLO op of this name calls native code. A module in text form is always refused, because
-# escape sequences could hide the name.
+# The first bytes of MLIR bytecode. The StableHLO module of an XlaCallModule op is refused if it
+# contains the text "custom_call", because the StableHLO op of this name calls native code. A module
+# in text form instead of bytecode is always refused, because escape sequences could hide the name.
 _MLIR_BYTECODE = b"ML\xefR"
 
 
@@ -62,7 +62,7 @@ def unsafe_attribute(node: Any) -> str:
         return ""
     attribute = attribute_value(node, name)
     # In a function, an attribute can be a placeholder whose value each caller of the function sets.
-    # Its AttrValue has the field "placeholder" instead. The value is unknown and counts as unsafe.
+    # Its AttrValue then has the field "placeholder" and no value. The attribute counts as unsafe.
     if attribute.WhichOneof("value") == field and is_safe(getattr(attribute, field)):
         return ""
     return f"{node.op} ({name})"

@@ -57,8 +57,8 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "Max": max,
     "Min": min,
 }
-# The largest absolute value of an element, that of an int64. A tensor with a larger element counts
-# as unknown: it cannot be a shape, because no dimension can have that size.
+# The largest absolute value that an element may have: the largest int64. The elements of a tensor
+# with a larger element count as unknown: they cannot be a shape, because no dimension is so large.
 _MAX = 2**63 - 1
 # DataType numbers of float16, float32, float64 and bfloat16. A Cast op to any other dtype truncates
 # the elements to integers.

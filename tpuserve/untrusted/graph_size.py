@@ -329,7 +329,8 @@ def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
     """Sort nodes so that each node comes after the nodes that compute its inputs.
 
     The loops of TensorFlow 1 are an exception, because they are cycles in the graph: the node
-    NextIteration, which returns a value to the next iteration, can come after a node that uses it.
+    NextIteration, which passes a value to the next iteration, can come after a node that uses its
+    output.
     """
     by_name = {node.name: node for node in nodes}
     users: dict[str, list[str]] = {name: [] for name in by_name}

@@ -26,7 +26,7 @@ def check_model(
         from them, may need beyond the size of the constants in the file; 0 for no limit.
 
     Raises:
-      UnsafeModel: an op can do more than compute, or opens a file that is not of the model.
+      UnsafeModel: an op can do more than compute, or opens a file that is not the model's own.
       ModelTooLarge: constants become too large, or the graph has too many nodes after functions
         are inlined.
       DamagedSavedModel: an asset or an initialisation op is not valid.

@@ -20,7 +20,7 @@ class ModelRun:
     """One kind of session run that a server makes with a metagraph, such as answering requests.
 
     Attributes:
-      purpose: the purpose of the run, for error messages.
+      purpose: what the run does, such as "the initialisation", for error messages.
       reached: the nodes that the run can execute.
       paths: the names of the tensors whose values are paths of the model's own files.
       fed: the names of the tensors whose values clients choose.

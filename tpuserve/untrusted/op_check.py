@@ -64,7 +64,7 @@ def check_runs(program: Program, runs: Sequence[ModelRun], directory: Path) -> N
       directory: the directory of the SavedModel, for the text of an error.
 
     Raises:
-      UnsafeModel: a run can open a file that is not an asset of the model, or execute an op of
+      UnsafeModel: a run can open a file that is not the model's own, or execute an op of
         `Permission.HELD`. A graph is allowed to contain such an op, but no run may execute it.
     """
     families = op_families()

@@ -105,7 +105,7 @@ class PathTracer:
             self._chain_length -= 1
             if not is_path:
                 # The variable can have other values, so the result True, which was stored above, is
-                # wrong. Drop all results, because those of other variables can depend on it.
+                # wrong. Drop the results of all variables: some can depend on the wrong result.
                 self._path_variables.clear()
             self._path_variables[name] = is_path
         return self._path_variables[name]

@@ -81,7 +81,10 @@ def element_bytes(dtype: int) -> int:
 
 
 def value_from_proto(proto: Any) -> TensorValue:
-    """Return the properties of the tensor in a TensorProto; its elements only if there are few.
+    """Return the properties of the tensor in a TensorProto.
+
+    The elements are included only if they are at most `MAX_CONTENT` numbers of a dtype in
+    `_NUMBERS`: float32, float64, int32 or int64.
 
     If a TensorProto has fewer values than its shape has elements, the last value is repeated, as in
     TensorFlow.
