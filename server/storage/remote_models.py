@@ -79,7 +79,7 @@ class RemoteModels:
             del self._sources[directory]
 
     def is_remote(self, directory: Path) -> bool:
-        """Return whether a directory is one that `find_directories` has returned."""
+        """Return whether `find_directories` returned a directory and keeps its file listing."""
         with self._lock:
             return directory in self._sources
 
