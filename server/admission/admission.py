@@ -32,7 +32,7 @@ class AdmissionController:
             None and 0 mean no bound.
 
         Raises:
-          InvalidSetting: One of the two bounds is negative.
+          InvalidSetting: `max_requests_in_flight` is negative.
         """
         if max_requests_in_flight is not None and max_requests_in_flight < 0:
             raise InvalidSetting(

@@ -127,7 +127,7 @@ class Metrics:
         self._serving.warm_ups.add((model_path, status_code_name), latency_us)
 
     def warm_up_record_read(self, model_path: str, status_code_name: str) -> None:
-        """Record an attempt to read one record of a warm-up file, and its outcome.
+        """Record that a request of a warm-up file was run, and the outcome of the run.
 
         `model_path` is the directory of the version. `status_code_name` is "OK", or the name of the
         error's canonical code.

@@ -151,8 +151,8 @@ class FileWarmUp:
         try:
             for _ in range(self._iterations):
                 run_record(model, record, cancellation)
-        except TpuserveError as error:
-            status = error.code.name
+        except Exception as error:
+            status = (error.code if isinstance(error, TpuserveError) else Code.INTERNAL).name
             raise
         finally:
             self._metrics.warm_up_record_read(str(path.parent.parent), status)

@@ -130,8 +130,12 @@ def test_record_that_fails_fails_the_warm_up(tmp_path: Path, runs: Runs) -> None
 
 
 def test_unforeseen_failure_is_a_failed_load(tmp_path: Path, runs: Runs) -> None:
+    metrics = Metrics()
     with pytest.raises(ModelLoadError, match="the warm-up of .* failed: a fault"):
-        warm_up(write_warm_up_file(tmp_path, tf_records(b"worse")), runs)
+        warm_up(write_warm_up_file(tmp_path, tf_records(b"worse")), runs, metrics=metrics)
+    records = ":tensorflow:serving:model_warmup_records_read"
+    lines = metrics.exposition().decode().splitlines()
+    assert f'{records}{{model_path="{tmp_path}",status="INTERNAL"}} 1' in lines
 
 
 def test_warm_up_is_counted(tmp_path: Path, runs: Runs) -> None:
