@@ -133,7 +133,8 @@ def _flags_on_command_line(context: click.Context) -> list[str]:
 def _apply_environment(values: dict[str, Any]) -> list[str]:
     """Set the flags for which a cloud service has set environment variables.
 
-    A flag on the command line wins over its environment variable.
+    A flag on the command line wins over its environment variable. The variable of
+    --model_base_path is ignored if --model_config_file is set.
 
     Args:
       values: the value of each flag by its name; changed in place.

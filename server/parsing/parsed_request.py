@@ -23,13 +23,13 @@ class ParsedRequest(Protocol):
     is_closed: bool
 
     def decode_inputs(self, signature: Signature) -> Arrays:
-        """Decode the inputs of a predict request, and close the request.
+        """Decode the inputs of a predict request. This may close the request.
 
         The result and the errors are those of `server.codec.requests.decode_inputs`.
         """
 
     def decode_examples(self) -> list[bytes]:
-        """Decode the examples of a classify or regress request, and close the request.
+        """Decode the examples of a classify or regress request. This may close the request.
 
         The result and the errors are those of `server.codec.examples.decode_examples`.
         """

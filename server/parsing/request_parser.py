@@ -23,18 +23,19 @@ Decoded = TypeVar("Decoded")
 # a memory reservation, because parsing it takes less than a millisecond and little memory.
 _MAX_TINY_BYTES = 4 << 10
 MAX_LOCAL_BYTES = 128 << 10
-"""The largest body that is always parsed in this process. The parser may then hold Python's global
-lock for some milliseconds, in which no other request and no health check is answered."""
+"""The largest size, in bytes, of a body that is always parsed in this process. The parser may hold
+Python's GIL for some milliseconds, in which no other request and no health check is answered."""
 MAX_LOCAL_NUMERIC_BYTES = 4 << 20
-"""The largest body that is parsed in this process if it holds arrays of numbers and little else,
-whose parser is an order of magnitude faster."""
+"""The largest size, in bytes, of a body that is parsed in this process if it holds arrays of
+numbers and little else. Such a body is parsed an order of magnitude faster than other JSON."""
 
 
 class RequestParser:
     """Parses request bodies so that no body delays other requests for long.
 
     Small bodies, and larger bodies that consist mostly of arrays of numbers, are parsed in this
-    process, one at a time. All other bodies are parsed in separate parse processes.
+    process: those of more than a few kilobytes one at a time. All other bodies are parsed in
+    separate parse processes.
     """
 
     def __init__(self, max_processes: int | None = None) -> None:
@@ -63,9 +64,10 @@ class RequestParser:
           body: The JSON text.
           reservation: The memory of the request, which grows by the memory of the parsed values
             before they are created. None for no limit.
-          timeout_ms: The time limit in milliseconds. None for no limit.
-          cancellation: Ends the parsing if the request is cancelled; None if it cannot be
-            cancelled.
+          timeout_ms: The time limit for parsing in a parse process, in milliseconds. None for no
+            limit.
+          cancellation: Ends the parsing in a parse process if the request is cancelled; None if it
+            cannot be cancelled.
 
         Raises:
           InvalidJson: The body is not a JSON object.
@@ -73,6 +75,7 @@ class RequestParser:
             has.
           DeadlineExceeded: The time limit passed.
           Cancelled: The request was cancelled.
+          Unavailable: The parse process has ended unexpectedly.
         """
         if len(body) <= _MAX_TINY_BYTES:
             # Parse a tiny body without the lock and without a reservation: this holds Python's GIL
@@ -109,9 +112,10 @@ class RequestParser:
           body: The JSON text.
           reservation: The memory of the request. It grows by the memory of the parsed values, which
             is given back when they are decoded, and by the memory of the arrays. None for no limit.
-          timeout_ms: The time limit in milliseconds. None for no limit.
-          cancellation: Ends the parsing if the request is cancelled; None if it cannot be
-            cancelled.
+          timeout_ms: The time limit for parsing in a parse process, in milliseconds. None for no
+            limit.
+          cancellation: Ends the parsing in a parse process if the request is cancelled; None if it
+            cannot be cancelled.
 
         Raises:
           InvalidJson, InvalidTensor, InvalidInputNames, InvalidInput: The request is invalid;

@@ -70,9 +70,9 @@ def _hold_lock(stream: TextIO) -> Iterator[None]:
 
 
 def configure_logging(*, is_shared: bool = False) -> None:
-    """Send the lines of every logger to stderr, with the time.
+    """Send the lines of every logger to stderr, with the time. Access log lines are JSON only.
 
-    Only warnings and errors of uvicorn and TensorFlow are shown.
+    Only warnings and errors of uvicorn and TensorFlow, and errors of OpenTelemetry, are shown.
 
     Args:
       is_shared: whether other processes of this server write to the same stderr.

@@ -13,7 +13,7 @@ def check_logging_config(model: str, logging: RequestLogging) -> None:
 
     Raises:
       InvalidConfig: the type of the log collector is unknown, the sampling rate is not between 0
-        and 1, or the filename prefix is not an absolute path.
+        and 1, or the filename prefix is not the absolute path of a file.
     """
     if not 0 <= logging.sampling_rate <= 1:
         raise InvalidConfig(

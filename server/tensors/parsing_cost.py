@@ -11,9 +11,10 @@ from server.tensors import protobuf_wire
 from tpuserve.errors import RequestTooLarge
 
 Fields: TypeAlias = "dict[int, Fields | int]"
-"""The fields of a message that may be long: number → fields of its message, or a factor.
+"""The fields of a message that may be long: field number → Fields of a nested message, or a factor.
 
-The factor is the largest number of bytes that a byte of the serialised field becomes.
+A factor belongs to a field with values. It is the largest number of bytes of memory that a byte of
+the serialised field becomes.
 """
 
 COPIED, VARINTS = 1, 8
@@ -25,9 +26,9 @@ _TENSOR: Fields = {
     **dict.fromkeys((7, 10, 13, 16, 17), VARINTS),
 }
 PREDICT_REQUEST: Fields = {2: {2: _TENSOR}}
-"""The fields of a PredictRequest: its inputs are map entries with a tensor each."""
+"""The fields of a PredictRequest that may be long: the values of its input tensors."""
 EXAMPLES_REQUEST: Fields = {2: {1: {1: COPIED}, 2: {1: COPIED, 2: COPIED}}}
-"""The fields of a request with an Input message: a list of examples, which may have a context."""
+"""The fields of a classify or regress request that may be long: its examples and their context."""
 
 # The largest number of fields of a request. Protobuf parses this number of fields in a tenth of a
 # second. A request with more fields is refused.

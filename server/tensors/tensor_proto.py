@@ -43,7 +43,8 @@ _MAX_STRINGS = 1_000_000
 """The largest number of strings of an array: as many as a request may have fields."""
 
 _STRING_BYTES = 64
-"""The memory of one string of an array: its reference, its object and the rounding of its size."""
+"""The number of bytes of memory that a string of an array takes besides its characters: its
+reference, its object and the rounding of its size."""
 
 
 def tensor_proto_to_array(
@@ -56,22 +57,23 @@ def tensor_proto_to_array(
 
     The values are in `tensor_content` or in a typed field such as `float_val`. If a typed field has
     fewer values than the shape has elements, its last value is repeated. If the typed field is
-    empty, all elements are zeros or empty strings.
+    empty, all elements are zeros or empty strings. Values are repeated only in arrays of at most
+    `MAX_REPEATED_BYTES`.
 
     Args:
       proto: the tensor: a parsed message, or a WireTensor, which refers to the bytes of a large
         request.
       alias: the input's name in the signature, for the text of an error.
       max_bytes: the largest size of the array in bytes. A string counts as eight bytes.
-      reserve: is called with the size of the array in bytes before the array is allocated; raises
-        an error to refuse the request.
+      reserve: is called with the number of bytes to allocate before they are allocated; raises an
+        error to refuse the request.
 
     Returns:
       An array with the shape and dtype of the proto. Strings are an object array of bytes.
 
     Raises:
-      InvalidTensor: the dtype is unknown, the shape is invalid or too large, or the number of
-        values in `tensor_content` is not that of the shape.
+      InvalidTensor: the dtype is unknown, the shape is invalid or too large, the values cannot be
+        decoded, or their number does not fit the shape.
     """
     try:
         return _to_array(proto, max_bytes, reserve)

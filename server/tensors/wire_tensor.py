@@ -18,7 +18,7 @@ from server.tensors import parsing_cost, protobuf_wire
 Spans: TypeAlias = "array.array[int]"
 """The places of the values of one field in the serialised request, in order: start, end, start, ...
 
-A place holds packed values, or one value.
+Each pair (start, end) delimits the bytes of several packed values, or of one value.
 """
 
 # The number of bytes of varints to decode at a time, which bounds the memory of intermediate

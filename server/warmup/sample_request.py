@@ -63,7 +63,7 @@ def make_sample_request(
 
 
 def _count_rows(signature: Signature) -> int:
-    """Return the size of the first dimension of the inputs; 1 if the shapes allow any size."""
+    """Return the size of the first dimension of the inputs; 1 if an input allows any size."""
     shapes = [spec.shape for spec in signature.inputs.values()]
     sizes = [None if shape is None else shape[0] for shape in shapes if shape != ()]
     known = [size for size in sizes if size is not None]
