@@ -38,7 +38,7 @@ def parse_url(url: str) -> Address:
       url: the URL, such as http://localhost:8501 or grpc://localhost:8500.
 
     Raises:
-      InvalidSetting: the URL has another scheme, no host, or a path.
+      InvalidSetting: the URL has an unknown scheme, no host, an invalid port, a path or a query.
     """
     try:
         parts = urlsplit(url)

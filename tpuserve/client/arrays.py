@@ -32,7 +32,8 @@ def needs_signature(inputs: Mapping[str, Any]) -> bool:
 def convert_inputs(inputs: Mapping[str, Any], signature: Signature | None) -> dict[str, Array]:
     """Convert the inputs of a request to arrays.
 
-    An array keeps its dtype. Lists and numbers get the dtype that the signature declares.
+    An array of numbers keeps its dtype. A list or a number gets the dtype that the signature
+    declares, or NumPy's if the signature has no input of its name.
 
     Args:
       inputs: alias → array, or nested lists of numbers or strings.

@@ -73,6 +73,7 @@ def repeat(
       The reply of the first attempt that succeeds.
 
     Raises:
+      DeadlineExceeded: the deadline has passed.
       TpuserveError: the error of the last attempt.
     """
     from tenacity import Retrying
@@ -108,7 +109,7 @@ async def repeat_async(
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Return whether a call that failed with an error can succeed later, so that it is retried."""
+    """Return whether a call that failed with an error can succeed if it is sent again later."""
     return isinstance(error, Unavailable | LimitReached) and error.retry_after_s is not None
 
 

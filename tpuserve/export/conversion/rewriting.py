@@ -465,11 +465,12 @@ def _describe_nothing(converted: Sequence[ConvertedSignature]) -> str:
 def _replace_library(graph: Any, library: Mapping[str, Any]) -> None:
     """Replace the function library of a GraphDef, in place.
 
-    The new library has all functions that the graph calls, directly or indirectly.
+    The new library has only the functions of `library` that the graph calls, directly or
+    indirectly.
 
     Args:
       graph: The GraphDef.
-      library: Function name → FunctionDef, which can have more functions.
+      library: Function name → FunctionDef. It may hold functions that the graph does not call.
     """
     reachable = find_called_functions(graph.node, library)
     functions = [library[name] for name in library if name in reachable]

@@ -63,8 +63,9 @@ def export(
         function: an object that owns the tables and other resources of the functions, or None.
       signatures: Alias → tf.TensorSpec, for the single signature serving_default; or signature
         name → such a mapping; or signature name → (function, such a mapping). With None, the inputs
-        are those of a Keras model, or of a tf.function with an input signature. A path is taken as
-        `export_dir_base`, and the inputs are found as with None: export(model, "/models/resnet").
+        are those of a Keras model, or of a tf.function with an input signature. If
+        `export_dir_base` is empty, a path is taken as `export_dir_base`, and `signatures` as None:
+        export(model, "/models/resnet").
       export_dir_base: Directory of the version directories; created if missing.
       batch_config: How the TPU metagraph batches requests before the TPU. The first dimension of
         all inputs and outputs must be the batch. None means no batching in the graph.
@@ -73,7 +74,7 @@ def export(
       assets_extra: Path below assets.extra/ → file to copy there.
       as_text: Write saved_model.pbtxt instead of saved_model.pb.
       warm_up: The requests that a server runs before the model is available; True for one request
-        per signature and allowed batch size; None for no warm-up file.
+        per signature and allowed batch size; None or False for no warm-up file.
 
     Returns:
       The version directory, a child of the base directory. Its name is a Unix time in seconds.

@@ -203,7 +203,7 @@ def _call_model_fn(
 ) -> Any:
     """Call a model_fn in mode PREDICT; return its EstimatorSpec.
 
-    Of labels, mode, config and params, only those are passed that are parameters of the model_fn.
+    The model_fn gets labels, mode, config and params only if it has parameters of these names.
     """
     available = {"labels": labels, "mode": _PREDICT, "config": config, "params": params}
     names = inspect.signature(model_fn).parameters
