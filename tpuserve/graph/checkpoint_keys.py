@@ -1,6 +1,6 @@
 """Finds the key under which the checkpoint of a SavedModel stores each variable."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tpuserve.graph.graph_walk import FUNCTION_CALLS, skip_identities
@@ -26,7 +26,17 @@ def find_checkpoint_keys(graph: Any) -> dict[str, str]:
     """
     functions = {function.signature.name: function for function in graph.library.function}
     keys: dict[str, str] = {}
-    _collect(graph.node, {}, functions, keys)
+    # A damaged graph can have a function that calls itself, so read each function once for the same
+    # variables.
+    visited: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+    pending: list[tuple[Iterable[Any], Mapping[str, str]]] = [(graph.node, {})]
+    while pending:
+        nodes, handles = pending.pop()
+        for name, arguments in _collect(nodes, handles, functions, keys):
+            call = name, frozenset(arguments.items())
+            if call not in visited:
+                visited.add(call)
+                pending.append((functions[name].node_def, arguments))
     return keys
 
 
@@ -41,7 +51,7 @@ def _collect(
     handles: Mapping[str, str],
     functions: Mapping[str, Any],
     keys: dict[str, str],
-) -> None:
+) -> Iterator[tuple[str, dict[str, str]]]:
     """Add to `keys` the checkpoint keys of the variables that nodes assign.
 
     Args:
@@ -50,6 +60,10 @@ def _collect(
         passed. Empty for a graph.
       functions: function name → FunctionDef.
       keys: variable name → key; changed in place.
+
+    Yields:
+      The function that a node calls with handles of variables, and these: name of an argument →
+      name of the variable.
     """
     by_name = {node.name: node for node in nodes}
     for node in by_name.values():
@@ -67,7 +81,7 @@ def _collect(
                 if name is not None:
                     arguments[argument.name] = name
             if arguments:
-                _collect(function.node_def, arguments, functions, keys)
+                yield function.signature.name, arguments
 
 
 def _find_variable(

@@ -124,10 +124,12 @@ def skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:
         returned itself if no Identity produces the tensor.
       nodes: node name → NodeDef, of the graph or the body of a function.
     """
-    node = nodes.get(node_name(reference))
-    while node is not None and node.op == "Identity":
-        reference = node.input[0]
+    # Follow at most as many nodes as there are: a damaged graph can have a cycle of Identity nodes.
+    for _ in nodes:
         node = nodes.get(node_name(reference))
+        if node is None or node.op != "Identity":
+            break
+        reference = node.input[0]
     return reference
 
 

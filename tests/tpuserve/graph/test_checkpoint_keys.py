@@ -51,6 +51,26 @@ def test_restoring_inside_of_a_function_counts() -> None:
     assert find_checkpoint_keys(graph) == {"b": "dense/bias"}
 
 
+def test_function_that_calls_itself_is_read_once() -> None:
+    graph = GraphDef()
+    add_node(graph.node, "b", "VarHandleOp")
+    function = graph.library.function.add()
+    function.signature.name = "again"
+    function.signature.input_arg.add(name="handle")
+    for nodes, handle in ((graph.node, "b"), (function.node_def, "handle")):
+        add_node(nodes, "call", "PartitionedCall", handle).attr["f"].func.name = "again"
+    assert find_checkpoint_keys(graph) == {}
+
+
+def test_value_that_comes_from_a_cycle_of_identities_has_no_key() -> None:
+    graph = GraphDef()
+    add_node(graph.node, "b", "VarHandleOp")
+    add_node(graph.node, "one", "Identity", "other")
+    add_node(graph.node, "other", "Identity", "one")
+    add_node(graph.node, "assign", "AssignVariableOp", "b", "one")
+    assert find_checkpoint_keys(graph) == {}
+
+
 def test_variable_that_is_restored_from_a_slice_has_no_key() -> None:
     graph = GraphDef()
     add_restore(graph.node, slices=(b"", b"10 4 0,5:-"))
