@@ -68,7 +68,7 @@ def _prefixes(node: ast.Attribute) -> Iterator[str]:
 
 
 def find_optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the syntax nodes inside a try that catches ImportError, and inside its handlers.
+    """Yield the syntax nodes in the body and the handlers of each try that catches ImportError.
 
     The program handles the failure of an import in these places.
     """
@@ -81,7 +81,7 @@ def find_optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def find_optional_import_lines(tree: ast.Module) -> set[int]:
-    """Return the line numbers of imports inside a try that catches ImportError."""
+    """Return the lines of imports in the body or a handler of a try that catches ImportError."""
     return {
         node.lineno
         for node in find_optional_nodes(tree)

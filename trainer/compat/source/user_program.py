@@ -148,8 +148,8 @@ def find_running_program(importer: Mapping[str, Any]) -> UserProgram | None:
       importer: the global variables of the module that imports `trainer.compat`.
 
     Returns:
-      The program; None if the importing module belongs to a library, or if a tool such as pytest
-      runs in this process.
+      The program; None if the importing module belongs to a library, if a tool such as pytest runs
+      in this process, or if an interactive session has imported the module.
     """
     is_main = importer.get("__name__") in _MAIN_NAMES
     main = importer if is_main else vars(sys.modules["__main__"])
