@@ -143,7 +143,7 @@ def connect_processes(
 
 
 def _restore_sigterm_handler() -> None:
-    """Install the program's SIGTERM handler again, because jax 0.8 replaces it by its own."""
+    """Install the program's SIGTERM handler again, because jax 0.8 replaces it without Python."""
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)

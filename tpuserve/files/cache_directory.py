@@ -7,7 +7,7 @@ ENVIRONMENT_NAME = "TPUSERVE_CACHE_DIR"
 EXECUTABLES_VARIABLE = "TPUSERVE_XLA_CACHE_DIR"
 """The environment variable that names the directory of executables for training."""
 OFF = "off"
-"""In place of a directory of executables: keep none."""
+"""The name that a user gives instead of a directory, so that no executables are cached."""
 
 
 def find_cache_directory() -> Path:

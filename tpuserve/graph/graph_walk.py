@@ -38,8 +38,8 @@ class NodesByDevice:
 
     Attributes:
       on_tpu, on_host: the nodes that the TPU runs, and those that the host runs. The nodes of a
-        function come after a node that calls the function. Each list has them at most once, even
-        if several nodes call the function.
+        function come after a node that calls the function. Each list has a node at most once,
+        even if several nodes call its function.
       tpu_calls: names of the TPU computations: the functions that a TPUPartitionedCall op on the
         host calls. Each is listed once.
     """
