@@ -17,8 +17,8 @@ CHECK = "packages"
 _TENSORFLOW_WHEELS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu", "tf-nightly")
 _LIBTPU_WHEELS = ("libtpu", "libtpu-nightly")
 _PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU_WHEELS)
-# Name of a wheel → name of the package that it replaces. The tested versions of a wheel are those of
-# the replaced package, because the requirements of tpuserve and jax name no such wheel.
+# Name of a wheel → name of the package that it replaces. The tested versions of such a wheel are
+# those of the replaced package, because the requirements of tpuserve and jax name no such wheel.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
 # Package → the dependencies whose tested versions are read from the requirements of the package.
 # The tested versions of libtpu are read from jax's requirements, because jax calls libtpu. tpuserve
