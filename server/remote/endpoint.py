@@ -371,7 +371,7 @@ class EngineEndpoint:
         return protocol.RESULT, protocol.pack(result), timeline.pack_run()
 
     def _add_target(self, spec: ModelSpec, signature: Signature) -> int:
-        """Return a number by which calls of frontend processes name a model and its signature."""
+        """Return the number that stands for a model and its signature, and add it if needed."""
         with self._lock:
             number = self._target_numbers.get(spec)
             if number is None or self._targets[number].signature() is not signature:

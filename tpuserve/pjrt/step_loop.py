@@ -78,9 +78,9 @@ def build_step_loop(
     The arguments of the function are: the variables; for each tensor of a batch, an array with the
     batches of all steps, [replicas, capacity, ...]; the position of the first step, as
     `ReplicaStep` describes it; and the number of steps. The results are: the new variables; for
-    each tensor for the host, an array [replicas, capacity, ...]; whether each step sends its
-    tensors, bool [capacity]; and whether each checked variable has only finite values, bool
-    [checked variables].
+    each tensor for the host, an array [replicas, capacity, ...]; whether each step sends these
+    tensors to the host, bool [capacity]; and whether each checked variable has only finite values,
+    bool [checked variables].
 
     A variable whose rows are divided among the replicas is one array: the rows of the first
     replica and its padding rows, then those of the second replica, and so on.
