@@ -2,7 +2,7 @@
 
 import mmap
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.remote.arena import Arena, map_memory
@@ -29,6 +29,7 @@ def test_full_arena_has_no_block_until_one_is_freed() -> None:
     assert arena.allocate(1) == 0
 
 
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(1, 5 * PAGE), st.integers(0, 9)), max_size=40))
 def test_blocks_do_not_overlap_and_all_memory_returns(
     steps: list[tuple[int, int]],

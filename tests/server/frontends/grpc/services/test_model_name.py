@@ -4,7 +4,7 @@ import gzip
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.frontends.grpc.services.model_name import read_model_name, read_model_name_of_tasks
@@ -48,6 +48,7 @@ def test_of_several_tasks_the_first_counts() -> None:
     assert read_model_name_of_tasks(INPUT) == ""
 
 
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200))
 def test_any_bytes_have_a_name(raw: bytes) -> None:
     assert isinstance(read_model_name(raw), str)
