@@ -58,8 +58,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "tpu_functional": ("tpu.functional", ""),
     "tpu_ops": ("tpu.ops.tpu_ops", ""),
 }
-# Key of _NAMES → the attributes of the module or class that tpuserve uses. They are checked when
-# the module or class is imported.
+# Key of _NAMES, which names a module or class → the attributes of that object that tpuserve uses.
+# These attributes are checked when the module or class is imported.
 _MODULE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "ConcreteFunction": ("from_func_graph",),
     "autograph_api": ("tf_convert",),
@@ -254,7 +254,7 @@ def get_trackable_children(trackable: Any) -> Any:
 
 
 def is_ref_dtype(dtype: Any) -> bool:
-    """Return whether a `tf.DType` is a reference dtype, as TensorFlow 1's RefVariable has it."""
+    """Return whether a `tf.DType` is a reference dtype, the kind of a TensorFlow 1 RefVariable."""
     return bool(get_private_attribute(dtype, "_is_ref_dtype"))
 
 

@@ -12,9 +12,9 @@ _QUICK_SECONDS = 0.001
 # and not in the event loop. The route is quick if the fastest of these requests is quick: the
 # latency of the slower ones may include waiting for other threads.
 _FIRST_RUNS = 8
-# When the requests of a route (one method of one model) become too slow for the event loop, the
-# next n requests of the route run in threads of a pool. n begins at _FIRST_RUNS. Each such change
-# from the event loop to threads doubles n, up to _MAX_RUNS, so that a route on a busy machine
+# The maximum of n. When the requests of a route (one method of one model) become too slow for the
+# event loop, the next n requests of the route run in threads of a pool. n begins at _FIRST_RUNS.
+# Each such change from the event loop to threads doubles n, so that a route on a busy machine
 # seldom changes. But if at least _RUNS_UNTIL_RESET quick requests ran in the event loop before the
 # change, n is set to _FIRST_RUNS instead.
 _MAX_RUNS = 4096

@@ -355,10 +355,10 @@ class Scheduler:
     def _sleep(self, now: float) -> None:
         next_time = self._next_time() if self._running < self._run_limit.limit else None
         if next_time is None or next_time >= self._next_wakeup:
-            # Sleep until another thread notifies this one. A wake-up time is not needed if no task
-            # waits, or if another thread wakes up when the next batch is ready. It is not needed
-            # either if the limit allows no further batch: then the first thread that finishes its
-            # batch takes the next one.
+            # Sleep until another thread notifies this one. No wake-up time is needed in three
+            # cases: no task waits; another thread wakes up when the next batch is ready; or as many
+            # batches run as are allowed at once, so that the first thread that finishes its batch
+            # takes the next one.
             self._condition.wait()
             return
         self._next_wakeup = next_time

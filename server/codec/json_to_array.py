@@ -120,8 +120,8 @@ def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> 
     """Stack separately parsed arrays of numbers (RawNumericArray) to one array.
 
     Args:
-      level: The items of the innermost lists, in document order.
-      shape: The shape of the lists around these items.
+      level: The separately parsed arrays, in document order.
+      shape: The shape of the nested lists that contain these arrays.
       dtype: TensorFlow's name of the element type.
 
     Returns:

@@ -35,8 +35,8 @@ def start_tracing(endpoint: str) -> "Tracing | None":
     except TpuserveError as error:
         if endpoint:
             raise
-        # Serve without traces, because the environment variables may be meant for other programs:
-        # clusters often set them for all programs.
+        # If only environment variables name a receiver, serve without traces: a cluster often
+        # sets these variables for all its programs.
         logger.warning("no traces are exported: %s", error)
         return None
 

@@ -20,7 +20,7 @@ the serialised field becomes.
 COPIED, VARINTS = 1, 8
 """The factors of a field whose bytes are copied, and of a field of packed varints."""
 # The fields of a TensorProto that hold values. A parsed field takes as many bytes of memory as the
-# serialised field. A field of packed varints takes up to eight times as many.
+# serialised field, except a field of packed varints, which takes up to eight times as many.
 _TENSOR: Fields = {
     **dict.fromkeys((4, 5, 6, 8, 9, 11, 12), COPIED),
     **dict.fromkeys((7, 10, 13, 16, 17), VARINTS),

@@ -106,10 +106,11 @@ def predict(
 
     DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1.
 
-    Each input file gives an output file, predictions-00000-of-00010.tfrecord and so on, in the
-    order of the names of the input files; its records have the order of the input file. A file
-    appears when it is complete. The same command continues a run that was stopped, also in the
-    middle of a file: it repeats at most the work of about half a minute.
+    Each input file gives an output file, predictions-00000-of-00010.tfrecord and so on. The output
+    files are numbered in the order of the names of the input files, and the records of an output
+    file have the order of its input file. An output file appears when it is complete. If a run
+    stops, the same command continues it, even within a file, and repeats at most about half a
+    minute of work.
     """
     from tpuserve.prediction import formats
     from tpuserve.saved_model import metagraph

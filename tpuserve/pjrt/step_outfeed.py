@@ -92,8 +92,8 @@ def _remove_from_branches(
             sent = [_find_argument(reference, function) for reference in data_inputs(inner)]
             if not all(argument in by_name for argument in sent):
                 refuse(inner, name)
-            # The NoOp that replaces the outfeed op need not wait for its data inputs: they are
-            # arguments of the function, and known before any node of the function runs.
+            # The NoOp that replaces the outfeed op need not wait for the data inputs of the
+            # outfeed op: they are arguments of the function, known before any of its nodes runs.
             _make_no_op(inner, [])
             return SentTensors(tuple(by_name[argument] for argument in sent), condition, value)
     return None

@@ -1,7 +1,8 @@
 """Reads and writes the records of TFRecord files.
 
 Source: tensorflow/core/lib/io/record_writer.h. Each record is stored as its length (uint64), the
-checksum of the length, the content, and the checksum of the content (uint32, little-endian).
+checksum of the length (uint32), the content, and the checksum of the content (uint32). All
+integers are little-endian.
 """
 
 import functools

@@ -87,7 +87,7 @@ class Run:
 
     @property
     def passed(self) -> bool:
-        """Whether both metagraphs ran and all outputs agree."""
+        """Whether the CPU and the TPU metagraph ran and all their outputs agree."""
         return self.failure is None and all(output.passed for output in self.outputs)
 
 
@@ -108,7 +108,7 @@ class VerifiedSignature:
 
     @property
     def passed(self) -> bool:
-        """Whether the signature ran in both metagraphs, and the outputs of all runs agree."""
+        """Whether the signature ran in the CPU and the TPU metagraph with equal outputs."""
         return self.failure is None and bool(self.runs) and all(run.passed for run in self.runs)
 
 

@@ -378,8 +378,9 @@ class RunConfig:
         """Set evaluation_master and session_config as tf.estimator.RunConfig does.
 
         Called for a task of TF_CONFIG's cluster, if none of tpu_config, master and cluster is
-        passed. Evaluation then runs in this process: in a session of the cluster, evaluation would
-        overwrite the variables that the workers train. The session_config gets device filters.
+        passed. Evaluation then runs in a session of this process alone. If it ran in a session of
+        the cluster, evaluation would overwrite the variables that the workers train. The
+        session_config gets device filters.
         """
         if self.evaluation_master is None:
             self._resolve("evaluation_master", self.task.evaluation_master)

@@ -143,10 +143,10 @@ def _call_with_activations(
 
 
 def _call_for_inference(model_fn: Callable[[Any], Any], features: Any) -> Any:
-    """Call model_fn in the TPU computation of an export, with the ids in the features.
+    """Call model_fn with features that hold ids, inside the TPU computation of an export.
 
-    model_fn looks the ids up with feature columns. Inside TensorFlow's TPU inference context, TPU
-    feature columns place their lookups on the host.
+    model_fn looks the ids up with TPU feature columns. This function enters TensorFlow's TPU
+    inference context, in which these columns place their lookups on the host.
     """
     graph = tf.compat.v1.get_default_graph()
     inference = tpu._TPUInferenceContext(graph.unique_name("inference"), check_ops=False)

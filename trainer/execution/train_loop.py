@@ -119,7 +119,9 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _run_compiled(compiled: CompiledStep, step: dict[str, Any], last: Any, count: Any) -> Any:
-    """Build an op that makes `count` steps, each in XLA or in TensorFlow's kernels.
+    """Build an op that makes `count` steps, in XLA or in TensorFlow's kernels.
+
+    The placeholders of `compiled` choose between the two.
 
     Args:
       compiled: the step of which XLA may compile a part.

@@ -279,7 +279,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         return ""
 
     def _seconds_left(self) -> float:
-        """Estimate the time until training ends, in seconds; infinity without a last step."""
+        """Estimate the seconds until training ends; infinity if no last step is set."""
         if self._start.last_step is None:
             return math.inf
         return (self._start.last_step - self._step) * self._seconds / self._steps

@@ -29,8 +29,8 @@ _SCOPE = "tpuserve_cancellation"
 # when the run is cancelled.
 _SLOT, _COUNT, _WATCH = f"{_SCOPE}/slot", f"{_SCOPE}/count", f"{_SCOPE}/watch"
 _CANCEL, _SIZE, _DRAIN = f"{_SCOPE}/cancel", f"{_SCOPE}/size", f"{_SCOPE}/drain"
-# The number of queues in the graph. A run that can be cancelled before its deadline has a queue of
-# its own, so this is also the maximum number of such simultaneous runs. The number is limited,
+# The number of queues in the graph. Each run that can be cancelled before its deadline uses one
+# queue alone, so this is also the maximum number of such simultaneous runs. The number is limited,
 # because the graph has ops for each queue, and each run executes the ops of all queues.
 _SLOTS = min(64, deadline_pool.THREADS)
 

@@ -43,7 +43,8 @@ def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Loa
       options: the options of the load.
 
     Raises:
-      ExtraNotInstalled, TpuNotFound: jax or its CPU device is missing.
+      ExtraNotInstalled, TpuNotFound: jax or its CPU device is missing. The classes are those of
+        the load of a TPU metagraph, which this function shares.
       UnsupportedModel, UnsupportedOnTpu: XLA cannot run a signature.
       DamagedSavedModel: the checkpoint lacks a variable.
     """

@@ -16,8 +16,8 @@ from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.verification_report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
-# The largest size in bytes of all constants of a TPU computation. The compiled program contains the
-# constants and is a protobuf message, which cannot be larger than 2 GiB.
+# The maximum total size, in bytes, of the constants of a TPU computation. The compiled program
+# contains the constants and is a protobuf message, which cannot be larger than 2 GiB.
 LARGEST_CONSTANTS = 2 * 2**30
 
 # Prefixes of the types of XLA's own ops and of TensorFlow's internal ops. They are not reported as

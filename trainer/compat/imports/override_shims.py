@@ -10,8 +10,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# The module of tf_keras that defines batch normalization. Programs derive classes from it, and
-# override the methods that compute mean and variance, in order to average them over the replicas.
+# The module of tf_keras that defines batch normalization. Programs derive classes from
+# those of this module, and override the methods that compute mean and variance, in order to average
+# them over the replicas.
 BATCH_NORMALIZATION_MODULE = "tf_keras.src.layers.normalization.batch_normalization"
 _METHODS = ("_moments", "_calculate_mean_and_var")
 

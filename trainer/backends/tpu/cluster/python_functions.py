@@ -107,8 +107,9 @@ def serve_functions(
     registry = script_ops._py_funcs
     get_known = registry.get
     lock = threading.Lock()
-    # Index of an input pipeline → (the number `run` of the newest call of input_fn, the tf.Graph
-    # that this call has built). Storing the graph keeps the Python functions of the call alive.
+    # Index of an input pipeline → (the number of the leader's graph for which input_fn was last
+    # called, the tf.Graph that this call has built). Storing the tf.Graph keeps the Python
+    # functions of the call alive.
     graphs: dict[int, tuple[int, Any]] = {}
 
     def get(token: str, default: Any = None) -> Any:

@@ -69,7 +69,7 @@ class ResidentVariables:
         self._newer_on_devices: set[int] = set()
 
     def copy_to_devices(self, session: Any) -> dict[str, Any]:
-        """Copy the variables whose newest value is in the session to the devices.
+        """Copy variables from the session to the devices, if the session has their newest values.
 
         Returns:
           Name of a copied variable → its value, an array.

@@ -81,7 +81,7 @@ class ParallelReader(tf.compat.v1.ReaderBase):
         return tf.add_n([reader.num_records_produced() for reader in self._readers], name=name)
 
     def num_work_units_completed(self, name: str | None = None) -> Any:
-        """Return the number of files that all readers have finished, int64 []."""
+        """Return the total number of files that the readers have finished, int64 []."""
         return tf.add_n([reader.num_work_units_completed() for reader in self._readers], name=name)
 
     def _fill_common_queue(self, queue: Any) -> None:
