@@ -72,6 +72,7 @@ class SpanExporter(Generic[Item]):
         self._encode = encode
         self._items: deque[Item] = deque()
         self._num_dropped = 0
+        self._drop_reason = ""
         self._last_log: float | None = None
         self._wake = threading.Event()
         self._is_closed = False
@@ -83,6 +84,7 @@ class SpanExporter(Generic[Item]):
         waiting = len(self._items)
         if waiting >= _MAX_WAITING:
             self._num_dropped += 1
+            self._drop_reason = "the collector does not keep up"
             return
         self._items.append(item)
         if waiting + 1 == _BATCH_SIZE:
@@ -131,15 +133,15 @@ class SpanExporter(Generic[Item]):
             send(self._encode(batch))
         except grpc.RpcError as error:
             self._num_dropped += count
-            self._log_failure(f"{error.code().name}: {error.details()}")
+            self._drop_reason = f"{error.code().name}: {error.details()}"
         except Exception:
             # Log the exception and continue, because the thread must send later spans.
             logger.exception("spans cannot be encoded")
         if self._num_dropped:
-            self._log_failure("the collector does not keep up")
+            self._log_dropped()
 
-    def _log_failure(self, reason: str) -> None:
-        """Log how many requests have spans that were not exported, and the reason.
+    def _log_dropped(self) -> None:
+        """Log how many requests have spans that were not exported, and the latest reason.
 
         At most one line is logged in `_LOG_SECONDS` seconds. The line counts the requests since the
         previous line.
@@ -151,6 +153,6 @@ class SpanExporter(Generic[Item]):
             "the spans of %d requests were not exported to %s: %s",
             self._num_dropped,
             self._receiver.endpoint,
-            reason,
+            self._drop_reason,
         )
         self._last_log, self._num_dropped = now, 0
