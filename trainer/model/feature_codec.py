@@ -34,7 +34,7 @@ class FeatureCodec:
           returned: a Dataset, or tensors, of features or (features, labels).
           batch_size: number of examples of a batch. A Dataset with batches of another or of unknown
             size is rebatched. In training, a remainder at the end is dropped, as
-            dataset.batch(..., drop_remainder=True) does.
+            dataset.batch(..., drop_remainder=True) does. Tensors keep their own batch size.
           mode: one of `ModeKeys`.
         """
         if not isinstance(returned, tf.data.Dataset):
@@ -42,7 +42,8 @@ class FeatureCodec:
             self._record_dtypes(features, labels, mode)
             return tf.nest.map_structure(_narrow, returned)
         self._record_dtypes(*input_pipeline.split_features_and_labels(returned.element_spec), mode)
-        rows = {_count_rows(spec) for spec in tf.nest.flatten(returned.element_spec)}
+        specs = tf.nest.flatten(returned.element_spec)
+        rows = {_count_rows(spec) for spec in specs if _dtype(spec) is not None}
         if rows != {batch_size}:
             sizes = ", ".join(sorted("any" if size is None else str(size) for size in rows))
             logger.info(
@@ -51,7 +52,7 @@ class FeatureCodec:
                 batch_size,
             )
             returned = returned.rebatch(batch_size, drop_remainder=mode == ModeKeys.TRAIN)
-        if any(_dtype(spec) in _TPU_DTYPES for spec in tf.nest.flatten(returned.element_spec)):
+        if any(_dtype(spec) in _TPU_DTYPES for spec in specs):
             returned = returned.map(_narrow_element)
         return returned
 
@@ -124,9 +125,13 @@ def _cast_back(part: Any, dtypes: Any) -> Any:
         }
     if part is None or dtypes is None:
         return part
-    return tf.nest.map_structure(tf.cast, part, dtypes)
+    return tf.nest.map_structure(_cast, part, dtypes)
+
+
+def _cast(tensor: Any, dtype: Any) -> Any:
+    return tensor if dtype is None else tf.cast(tensor, dtype)
 
 
 def _dtype(leaf: Any) -> Any:
-    """Return the dtype of a tensor or TensorSpec; None for None, such as missing labels."""
+    """Return the dtype of a tensor or TensorSpec; None for None and its spec in a Dataset."""
     return getattr(leaf, "dtype", None)

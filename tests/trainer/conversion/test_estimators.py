@@ -107,6 +107,18 @@ def test_evaluation_and_prediction_on_four_cores_are_those_of_the_plain_estimato
     assert len(classes) == 22
 
 
+def test_dataset_may_have_none_in_place_of_labels_and_features(tmp_path: Path) -> None:
+    def unlabelled() -> Any:
+        return input_fn().map(lambda features, labels: ({**features, "pair": (labels, None)}, None))
+
+    before = plain(tmp_path).train(repeated_input_fn, steps=4)
+    expected = [row["class"] for row in before.predict(unlabelled)]
+    with tpuserve.emulated_tpu(cores=2):
+        rows = list(convert_estimator(tmp_path).predict(unlabelled))
+    assert [row["class"] for row in rows] == expected
+    assert len(expected) == 22
+
+
 def test_hparams_are_as_good_as_a_dict(tmp_path: Path) -> None:
     def tuned(features: Any, labels: Any, mode: str, params: HParams) -> Any:
         return model_fn(features, labels, mode, params.values())
