@@ -1,9 +1,8 @@
 """The TPUEstimator API on today's TensorFlow.
 
 TensorFlow is imported only when a program first uses a name of this package, so that `import
-trainer` takes no time. Before that import, TensorFlow is configured to use legacy Keras (tf_keras),
-which tf.compat.v1.layers needs. Python's garbage collector is disabled during the import, so
-that the import takes a fifth less time.
+trainer` takes almost no time. Before that import, TensorFlow is configured to use legacy Keras
+(tf_keras), which tf.compat.v1.layers needs.
 """
 
 import ast

@@ -155,7 +155,7 @@ def get_private_attribute(owner: Any, attribute: str) -> Any:
     """Return a private attribute of a Keras object, or raise an error that explains its absence.
 
     Args:
-      owner: an object or a class of Keras 3 or of tf_keras, or of a class derived from one.
+      owner: a class of Keras 3 or of tf_keras, a subclass of such a class, or an object of either.
       attribute: the name of the attribute.
 
     Raises:

@@ -2,9 +2,9 @@
 
 No other module of trainer imports from `tensorflow.python`, except `trainer.compat.contrib`, which
 re-exports old names. A new TensorFlow version may change its private names without notice, so one
-module holds all of these names. A missing name raises an error with the installed version when it
-is first used. `check_tensorflow_internals` checks all names; only tests call it, because it creates
-objects.
+module holds all of these names. The first use of a missing name raises an error, whose text has the
+installed version. `check_tensorflow_internals` checks all names; only tests call it, because it
+creates objects.
 
 Importing this module does not import TensorFlow: a name is resolved at its first use.
 """
@@ -270,7 +270,7 @@ def get_saver_variables(saver: Any) -> Any:
 
 
 def get_hook_saver(hook: Any) -> Any:
-    """Return the Saver of a CheckpointSaverHook; None if the hook was created without one."""
+    """Return the Saver of a CheckpointSaverHook; None if the hook was created without a Saver."""
     return get_private_attribute(hook, "_saver")
 
 

@@ -212,7 +212,8 @@ def create_local_backend(program: ModelProgram, mode: str) -> LocalBackend:
       mode: one of `ModeKeys`.
 
     Raises:
-      InvalidSetting: the cluster has workers, and no parameter server to hold their variables.
+      InvalidSetting: this process is to train as a worker, but the cluster has no parameter server
+        to hold the variables, and RunConfig has no device_fn.
     """
     config = program.config
     backend = None
@@ -232,6 +233,10 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
       The backend. None if the run is an evaluation or a prediction, and the config gives it a
       session target other than the TensorFlow server of this task. The caller then creates a
       backend for that target.
+
+    Raises:
+      InvalidSetting: this process is to train as a worker, but the cluster has no parameter server
+        to hold the variables, and RunConfig has no device_fn.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn

@@ -21,7 +21,7 @@ def config_proto(config: RunConfig) -> Any:
 
 
 def is_in_cluster(config: RunConfig) -> bool:
-    """Return whether this process shares variables with other tasks of a cluster in TF_CONFIG."""
+    """Return whether this process is a task of TF_CONFIG's cluster, and config.cluster is None."""
     return config.cluster is None and bool(config.task.jobs)
 
 

@@ -64,7 +64,7 @@ class ClusterHosts:
 def find_cluster_hosts(config: RunConfig) -> ClusterHosts | None:
     """Return the tasks of a cluster that act as the hosts of an emulated TPU.
 
-    The cluster is that of the config's cluster resolver or, without a resolver, of TF_CONFIG. The
+    The config's cluster resolver describes the cluster; without a resolver, TF_CONFIG does. The
     chief and the workers are the hosts. The chief is host 0 and the leader, which runs the session.
 
     In a cluster without a chief, the hosts are the tasks of one job, the job of the TPU workers.
@@ -79,7 +79,8 @@ def find_cluster_hosts(config: RunConfig) -> ClusterHosts | None:
       process is an evaluator, which is outside of the cluster.
 
     Raises:
-      InvalidSetting: the cluster has jobs that cannot be hosts, such as parameter servers.
+      InvalidSetting: the cluster has parameter servers, or the job of the TPU workers cannot be
+        inferred.
     """
     if config.task_type == tf_config.EVALUATOR:
         return None

@@ -13,8 +13,9 @@ HOSTS_VARIABLE, HOST_INDEX_VARIABLE = "TPUSERVE_HOSTS", "TPUSERVE_HOST_INDEX"
 
 They contain the addresses of all hosts, with commas between them, and the number of this host."""
 
-# The environment variables that Google Kubernetes Engine sets on the machines of a TPU: one has the
-# addresses of all hosts, with commas between them, and the other the number of this host.
+# The environment variables that Google Kubernetes Engine sets on the machines of a TPU. The first
+# contains the addresses of all hosts, with commas between them; the second contains the number of
+# this host.
 _WORKERS_VARIABLE, _WORKER_INDEX_VARIABLE = "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"
 
 DEFAULT_PORT = 8490
@@ -47,14 +48,14 @@ class HostAddresses:
 def read_host_addresses(environ: Mapping[str, str]) -> HostAddresses | None:
     """Read the hosts' addresses and the number of this host from environment variables.
 
-    The variables are TPUSERVE_HOSTS and TPUSERVE_HOST_INDEX or, if these name no hosts,
-    TPU_WORKER_HOSTNAMES and TPU_WORKER_ID.
+    The variables are TPUSERVE_HOSTS and TPUSERVE_HOST_INDEX or, if TPUSERVE_HOSTS has fewer than
+    two addresses, TPU_WORKER_HOSTNAMES and TPU_WORKER_ID.
 
     Args:
       environ: the environment variables.
 
     Returns:
-      The addresses; None if the variables are not set or name a single host.
+      The addresses and the number; None if the variables are not set or name a single host.
 
     Raises:
       InvalidSetting: the number of this host is missing or out of range, an address is empty, or
@@ -84,8 +85,8 @@ def _check_addresses(
       index: the value of index_variable.
 
     Raises:
-      InvalidSetting: an address is empty, the number is not that of a host, or the port of host 0
-        is not a number.
+      InvalidSetting: an address is empty, no host has the number, or the port of host 0 is not a
+        number.
     """
     if not all(addresses):
         raise InvalidSetting(

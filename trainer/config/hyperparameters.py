@@ -13,6 +13,8 @@ from tpuserve.errors import InvalidType
 def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
     """Return a deep copy of hyperparameters that has the type of the original.
 
+    The copy of an immutable mapping is a dict.
+
     Args:
       params: the hyperparameters; None for an empty dict.
       takes_items: whether the caller will add items, as TPUEstimator adds "batch_size".

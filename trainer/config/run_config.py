@@ -1,6 +1,6 @@
 """RunConfig: the settings with which an Estimator runs, on any device.
 
-The names and defaults of the settings are those of tf.estimator.RunConfig.
+The settings have the names and the defaults that they have in tf.estimator.RunConfig.
 """
 
 import copy
@@ -31,7 +31,7 @@ class _Unset:
     """The type of the default of save_checkpoints_steps and save_checkpoints_secs.
 
     The default must differ from None: None for both arguments disables checkpoints, while the
-    default of both saves one every 600 seconds.
+    default of both saves a checkpoint every 600 seconds.
     """
 
     def __repr__(self) -> str:
@@ -62,8 +62,8 @@ class RunConfig:
       master: the session target of training; '' is this process. None takes the target of
         `cluster` or of TF_CONFIG. The constructor replaces None by the chosen target.
       cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master. The
-        constructor replaces a TFConfigClusterResolver by None if its cluster and task are those of
-        TF_CONFIG, which the constructor reads itself.
+        constructor replaces a TFConfigClusterResolver by None if it describes the cluster and task
+        of TF_CONFIG, which the constructor reads itself.
       model_dir: the directory of checkpoints and summaries. None takes the directory of
         TF_CONFIG; if that is missing too, the estimator chooses a directory.
       tf_random_seed: the seed of initial values and of random ops, such as dropout; None for
@@ -85,8 +85,8 @@ class RunConfig:
       train_distribute: must be None; distribution strategies are not supported.
       eval_distribute: must be None.
       experimental_distribute: must be None.
-      device_fn: a function of an argument `op` that returns the device of the op; used on the CPU
-        and GPU.
+      device_fn: a function that takes one argument, `op`, and returns the device of that op; used
+        on the CPU and GPU.
       protocol: the protocol of the cluster: None, 'grpc' or 'grpc+verbs'.
       experimental_max_worker_delay_secs: the maximum time that a worker waits before it starts,
         in seconds; None for 60.
@@ -96,9 +96,10 @@ class RunConfig:
       profile_steps: the first and the last global step to profile for TensorBoard, both
         included; None to disable the profiler.
       compile_step: whether XLA compiles the training step if training runs on the CPU of this
-        process, without a TPU. True, False or "auto". With "auto", a run that is long enough times
-        its steps with and without XLA, and continues in the faster way. The last step of each
-        session.run never uses XLA, so that hooks can fetch all tensors of that step.
+        process, without a TPU: True, False or "auto". With "auto", a run that is long enough
+        measures the time of its steps with and without XLA, and continues in the faster way. The
+        last step of each session.run never uses XLA, so that hooks can fetch all tensors of that
+        step.
       task: the task of this process in the cluster of TF_CONFIG.
       has_tpu_config: whether a TPUConfig was passed.
 
@@ -140,7 +141,7 @@ class RunConfig:
     def __init_subclass__(cls, **options: Any) -> None:
         """Let a subclass override a setting by a property.
 
-        A property without a setter gets one, because the constructor assigns to every setting.
+        A property without a setter gets a setter, because the constructor assigns to every setting.
         """
         super().__init_subclass__(**options)
         members = {

@@ -95,8 +95,9 @@ def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
       environ: the environment variables.
 
     Raises:
-      InvalidSetting: the cluster does not have exactly one chief or master, contains an
-        evaluator, or does not contain the task of this process.
+      InvalidSetting: TF_CONFIG or another variable has a wrong value. For example, the cluster
+        does not have exactly one chief or master, contains an evaluator, or does not contain the
+        task of this process.
       InvalidType: a part of TF_CONFIG has a wrong JSON type.
     """
     config = read_tf_config(environ)
@@ -127,7 +128,8 @@ def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str
       The job name; None if the TPU workers are this process.
 
     Raises:
-      InvalidSetting: several jobs of the cluster could be the TPU workers.
+      InvalidSetting: several jobs of the cluster could be the TPU workers, or a job is named
+        "tpu_worker", which is the name for a cluster without job names.
     """
     if master in ("", "local"):
         return None
@@ -377,8 +379,8 @@ def _session_target(
     """Return a task's session target, "PROTOCOL://ADDRESS"; '' if the cluster has one task.
 
     Args:
-      config: the JSON object in TF_CONFIG, whose item "rpc_layer" sets the protocol, if there is
-        one.
+      config: the JSON object in TF_CONFIG. Its item "rpc_layer" is the protocol; the default is
+        "grpc".
       jobs: the jobs of the cluster: job name → task index → address.
       task_type: the job name of the task.
       task_id: the index of the task within its job.

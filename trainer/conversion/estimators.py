@@ -52,7 +52,7 @@ def to_tpu_estimator(
     params has the additional keys "batch_size" and, for model_fn, "use_tpu".
 
     For an estimator that model_to_estimator has made from a Keras model, the result is the same as
-    that of `trainer.model_to_tpu_estimator`. Both estimators share the Keras model.
+    the result of `trainer.model_to_tpu_estimator`. Both estimators share the Keras model.
 
     Example:
       tpu = to_tpu_estimator(estimator, train_batch_size=1024)
@@ -66,7 +66,7 @@ def to_tpu_estimator(
       predict_batch_size: the global batch size of prediction, in examples; None for
         train_batch_size.
       tpu_config: the settings of the training loop on the TPU; None takes config.tpu_config.
-      config: the RunConfig; None takes that of the estimator.
+      config: the RunConfig; None takes the estimator's RunConfig.
       use_tpu: whether to run on a TPU; False runs the model on the CPU.
       options: further arguments of `TPUEstimator`, such as eval_on_tpu or export_to_tpu.
 
@@ -149,7 +149,7 @@ def _convert_keras_estimator(
       estimator: the estimator that model_to_estimator has made from a Keras model. It runs on the
         CPU.
       tpu_config: the settings of the training loop on the TPU; None takes config.tpu_config.
-      config: the RunConfig; None takes that of the estimator.
+      config: the RunConfig; None takes the estimator's RunConfig.
       options: further arguments of TPUEstimator, such as the batch sizes.
 
     Raises:

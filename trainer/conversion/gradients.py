@@ -169,8 +169,8 @@ def _may_differ(gradient: Any) -> bool:
     """Return whether a gradient may have different values on different replicas.
 
     The values are the same if the gradient is computed only from sums over the replicas, constants
-    and variables. A gradient of a loss that contains such a sum, as synchronised batch
-    normalisation does, still differs, because the loss also depends on the replica's own batch.
+    and variables. A gradient of a loss that contains such a sum, for example in synchronised batch
+    normalisation, still differs, because the loss also depends on the replica's own batch.
     """
     is_sparse = isinstance(gradient, tf.IndexedSlices)
     tensors = [gradient.values, gradient.indices] if is_sparse else [gradient]

@@ -28,7 +28,7 @@ class Digits:
 
 
 def load_digits() -> tuple[Digits, Digits]:
-    """Load 4,000 training and 1,000 test digits; the same ones in every call.
+    """Load 4,000 training and 1,000 test digits; the same digits in every call.
 
     Returns:
       (training digits, test digits); no digit is in both.

@@ -8,7 +8,7 @@ DATA holds train.tfrecord and test.tfrecord: tf.Examples with `image_raw` (784 b
 import argparse
 import os
 
-# Select legacy Keras (tf_keras), which tf.layers needs. This must precede the import of TensorFlow.
+# Select legacy Keras (tf_keras), which tf.layers needs, before TensorFlow is imported.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 import tensorflow.compat.v1 as tf

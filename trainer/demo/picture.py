@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-# The width, in pixels, of the margin at each side of an image that is not drawn.
+# The width, in pixels, of the margin at each side of an image. The margin is not drawn.
 _MARGIN = 4
-# Pixels with a value greater than this one count as ink. Values range from 0 (paper) to 255 (ink).
+# Pixels with a greater value count as ink. Values range from 0 (paper) to 255 (ink).
 _INK_THRESHOLD = 96
 
 # The code of a braille character has one bit for each of its dots, which form 4 rows and 2 columns.

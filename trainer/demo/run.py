@@ -211,7 +211,7 @@ def _query_servers(base_path: Path, images: np.ndarray[Any, Any]) -> dict[str, P
 
 
 def _silence_tensorflow() -> None:
-    """Hide TensorFlow's log lines, but show those of the package `trainer`."""
+    """Hide TensorFlow's log lines, but show the log lines of the package `trainer`."""
     warnings.filterwarnings("ignore", message=".*is deprecated and will be removed")
     tf.get_logger().setLevel(logging.ERROR)
     logging.getLogger("tensorflow.trainer").setLevel(logging.INFO)

@@ -100,9 +100,9 @@ class DemoServer:
 def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[DemoServer]:
     """Run a model server for one metagraph of a model, inside a with block.
 
-    The server listens on free ports of the loopback address. It runs a TPU metagraph on the CPU, as
-    an emulated TPU. The server logs to standard error, and is stopped by SIGTERM at the end of the
-    block.
+    The server listens on free ports of the loopback address. It runs a TPU metagraph on the CPU,
+    which emulates a TPU. The server logs to standard error, and is stopped by SIGTERM at the end of
+    the block.
 
     Args:
       model_name: the name of the model.

@@ -11,7 +11,8 @@ from trainer.config.run_config import InputPipelineConfig, TPUConfig
 logger = logging.getLogger("tensorflow.trainer")
 
 LOCAL_DEVICE = "/replica:0/task:0/device:CPU:0"
-# The values of ModeKeys, and for messages: value → name of the Estimator method that runs the mode.
+# The values of ModeKeys. For messages, VERBS maps each value to the name of the Estimator method
+# that runs the mode.
 _TRAIN, _EVAL, _PREDICT = "train", "eval", "infer"
 VERBS = {_TRAIN: "train", _EVAL: "evaluate", _PREDICT: "predict"}
 _WHOLE_BATCH = (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
@@ -180,7 +181,7 @@ class BatchTopology:
 
     @property
     def is_one_core(self) -> bool:
-        """Whether the run uses a single core of the TPU system, because num_shards is 1."""
+        """Whether num_shards is 1 without num_cores_per_replica, so that the run uses one core."""
         return self.tpu_config.num_shards == 1 and not self.is_model_parallel
 
     @property
@@ -236,7 +237,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_input_fn(self) -> int:
-        """Number of examples in one batch of input_fn, which is its params['batch_size']."""
+        """Number of examples in one batch of input_fn: the value of its params['batch_size']."""
         if self.input_mode == InputPipelineConfig.PER_HOST_V1:
             return self._batch_size // self.hosts
         if self.input_mode in _WHOLE_BATCH:
@@ -245,7 +246,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_model_fn(self) -> int:
-        """Number of examples in one replica's batch, which is model_fn's params['batch_size']."""
+        """Number of examples in a replica's batch: the value of model_fn's params['batch_size']."""
         if self.input_mode == InputPipelineConfig.BROADCAST:
             return self._batch_size
         return self._batch_size // self.replicas

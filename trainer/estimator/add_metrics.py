@@ -1,4 +1,4 @@
-"""add_metrics: adds metrics to those that an estimator's evaluation computes."""
+"""add_metrics: adds metrics to the metrics that an estimator's evaluation computes."""
 
 import dataclasses
 import functools
@@ -18,16 +18,16 @@ _ARGUMENTS = ("features", "labels", "predictions", "config")
 def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> Any:
     """Return an estimator whose evaluations also compute the metrics of `metric_fn`.
 
-    If metric_fn and the model have a metric of the same name, that of metric_fn is computed. On a
-    TPU, metric_fn runs on the host, as the model's own metric function does. It then receives the
-    concatenated examples of all replicas.
+    If metric_fn and the model have a metric of the same name, the metric of metric_fn replaces the
+    model's. On a TPU, metric_fn runs on the host, as the model's own metric function does. It then
+    receives the concatenated examples of all replicas.
 
     Args:
       estimator: the estimator to extend; it is not changed. The new estimator shares its
         model_dir and settings.
       metric_fn: takes any of the arguments features, labels, predictions and config by name, and
-        returns metric name → (value tensor, update op). The predictions are those of the
-        EstimatorSpec that model_fn returns for evaluation.
+        returns metric name → (value tensor, update op). The argument predictions has the
+        predictions of the EstimatorSpec that model_fn returns for evaluation.
 
     Returns:
       An estimator of the same class.

@@ -59,8 +59,8 @@ class Estimator:
         """Validate and store the settings; no graph is built yet.
 
         Args:
-          model_fn: a function of features and of any of labels, mode, params and config, passed
-            by name. It returns an EstimatorSpec.
+          model_fn: a function that takes features, and any of labels, mode, params and config, by
+            name. It returns an EstimatorSpec.
           model_dir: the directory of checkpoints and summaries. None takes the model_dir of the
             config or, if that is None too, creates a temporary directory.
           config: the settings of the run; None stands for `RunConfig()`.
@@ -90,7 +90,7 @@ class Estimator:
         Args:
           program_type: the class of the ModelProgram, which holds the model_fn and its settings.
           model_fn: the constructor's argument.
-          model_dir: the constructor's argument; None takes that of the config.
+          model_dir: the constructor's argument; None takes the model_dir of the config.
           config: the RunConfig; not None.
           params: the hyperparameters.
           warm_start_from: the constructor's argument: the source of initial values, or None.
@@ -311,7 +311,7 @@ class Estimator:
 
         Yields:
           The predictions for one example, or for one batch: a dict of arrays by name, or one array.
-          Arrays for a batch are [b, ...]; those for one example lack the first dimension.
+          Arrays for a batch are [b, ...]; arrays for one example lack the first dimension.
 
         Raises:
           InvalidType: a hook has a wrong type.

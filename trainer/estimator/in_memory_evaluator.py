@@ -96,7 +96,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         """Evaluate the initial values before the first `session.run`; fetch the global step.
 
         The first evaluation does not take place in `after_create_session`, because the
-        `after_create_session` of another hook can still change the variables after that.
+        `after_create_session` of another hook can run later and change the variables.
         `after_run` reads the fetched global step.
         """
         if self._last_evaluated is None:

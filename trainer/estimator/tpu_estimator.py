@@ -101,8 +101,8 @@ class TPUEstimator(Estimator):
         """Validate and store the settings; no graph is built yet.
 
         Args:
-          model_fn: a function of features and of any of labels, mode, params and config, passed
-            by name. It returns a TPUEstimatorSpec; on the CPU it may return an EstimatorSpec.
+          model_fn: a function that takes features, and any of labels, mode, params and config, by
+            name. It returns a TPUEstimatorSpec; on the CPU it may return an EstimatorSpec.
           model_dir: the directory of checkpoints and summaries. None takes the model_dir of the
             config or, if that is None too, creates a temporary directory.
           config: the settings of the run; required.
@@ -246,7 +246,7 @@ class TPUEstimator(Estimator):
     def _serve_leader(
         self, mode: str | None = None, input_fn: Callable[..., Any] | None = None
     ) -> None:
-        """In a worker process, run the ops of the cluster's leader until it ends; then exit.
+        """In a worker process, run the ops of the leader until the leader ends; then exit.
 
         The leader is the process of the cluster that has the session, which places ops on all
         processes. In the leader, or without a cluster, this method returns.

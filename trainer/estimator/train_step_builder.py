@@ -50,8 +50,8 @@ class TrainStepBuilder:
     def build(self, target: CompileTarget, batch_size: int) -> SerializedStep:
         """Return the training step of one replica, ready for libtpu's compiler.
 
-        The step is that of a run with one replica on each device of the topology. The graph is
-        built for a single host with all devices, because a step is the same on several hosts.
+        The step is built for a run with one replica on each device of the topology. The graph has a
+        single host with all devices, because a step is the same on several hosts.
 
         Args:
           target: the TPU topology to compile for.

@@ -1,4 +1,4 @@
-"""Removes old exports, so that only the newest ones are kept."""
+"""Removes old exports, so that only the newest exports are kept."""
 
 import logging
 
@@ -21,7 +21,7 @@ def check_exports_to_keep(exports_to_keep: int | None) -> None:
 
 
 def remove_old_exports(directory: str, exports_to_keep: int | None) -> list[str]:
-    """Remove all exports of a directory except the newest ones.
+    """Remove all exports of a directory except the newest exports.
 
     An export is a version directory, whose name has ten digits. If an export cannot be removed, a
     warning is logged, because this should not stop training. The next call tries again.

@@ -49,7 +49,8 @@ def write_saved_model(
       program: the model_fn to export, with its settings.
       export_dir_base: the directory that receives the version directory.
       input_receiver_fns: mode → function that builds the placeholders and the features. The
-        metagraph of PREDICT is tagged {serve}, that of TRAIN {train} and that of EVAL {eval}.
+        metagraphs of PREDICT are tagged {serve} and {serve, tpu}. The metagraph of TRAIN is tagged
+        {train}, and the metagraph of EVAL is tagged {eval}.
       targets: which metagraphs to write: for the CPU, for the TPU, or both.
       assets_extra: path below assets.extra/ → path of the file to copy there.
       as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
@@ -89,8 +90,8 @@ def write_saved_model(
 def _find_checkpoint(program: ModelProgram, checkpoint_path: str | None) -> str:
     """Return the path of the checkpoint to export.
 
-    If checkpoint_path is None, this is the model's newest checkpoint. If the model has no
-    checkpoint yet, it is the checkpoint from which the warm start of the model takes values.
+    If checkpoint_path is None, the result is the model's newest checkpoint. If the model has no
+    checkpoint yet, the result is the checkpoint from which the model's warm start takes values.
 
     Raises:
       CheckpointNotFound: there is no checkpoint.

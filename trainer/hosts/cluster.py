@@ -1,8 +1,10 @@
 """Runs a TensorFlow cluster whose processes are the hosts of one emulated TPU.
 
-One process, the leader, runs the program. Its session uses the TensorFlow servers of all processes,
-and places the work of each host on the server of one process. The other processes only run their
-servers until the leader's program has ended. If the leader is lost, they wait for its restart.
+All processes start the same program, but only one process, the leader, runs it to its end. The
+leader's session uses the TensorFlow servers of all processes, and places the work of each host on
+the server of one process. The other processes only run their servers, from their first call of a
+method such as `train` until the leader's program has ended. If the leader is lost, they wait for
+its restart.
 """
 
 import atexit
@@ -56,14 +58,14 @@ def lead(hosts: ClusterHosts, config: RunConfig) -> str:
     When the program ends without a failure, the other processes receive a signal to end too.
 
     Args:
-      hosts: the processes of the cluster, of which this one is the leader.
+      hosts: the processes of the cluster. This process is the leader.
       config: the settings of the run.
 
     Returns:
       The session target for the leader's sessions.
 
     Raises:
-      HostMissing: the server of a host does not answer in session_creation_timeout_secs.
+      HostMissing: the server of a host does not answer within session_creation_timeout_secs.
       InvalidSetting: this process is no task of the cluster, and the config names no master.
       PortInUse: another process uses the port of this task.
     """
@@ -86,7 +88,7 @@ def serve(hosts: ClusterHosts, config: RunConfig) -> NoReturn:
     Then this process ends.
 
     Args:
-      hosts: the processes of the cluster, of which another one is the leader.
+      hosts: the processes of the cluster. Another process is the leader.
       config: the settings of the run.
 
     Raises:

@@ -17,14 +17,14 @@ _servers: dict[tuple[str, str, int], Any] = {}
 def start_server(
     cluster_spec: Any, job: str, index: int, *, protocol: str | None = None, proto: Any = None
 ) -> Any:
-    """Start the TensorFlow server of this process, or return the running one.
+    """Start the TensorFlow server of this process, or return the running server.
 
     Args:
       cluster_spec: the tf.train.ClusterSpec.
       job: the job of this process.
       index: the number of this process within the job.
       protocol: the protocol of the server, such as "grpc"; None for TensorFlow's default.
-      proto: the ConfigProto that the server adds to that of each session.
+      proto: the ConfigProto that the server adds to the ConfigProto of each session.
 
     Returns:
       The tf.distribute.Server. It runs until the process ends.

@@ -26,7 +26,7 @@ class Forwarder:
 
         Args:
           host: the name of the host to which connections are forwarded.
-          port: the port on this host.
+          port: the port on that host.
         """
         self._target = host, port
         self._listener = socket.create_server((_LOOPBACK, 0))

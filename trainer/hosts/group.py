@@ -380,7 +380,7 @@ class HostGroup:
         )
         if self.is_first:
             # Let the other hosts end first. If host 0 ended first, they would report that host 0 is
-            # lost, and not the host that really is.
+            # lost, although host 0 ends only because of the loss of another host.
             with self._changed:
                 self._changed.wait_for(self._is_alone, timeout=self._others_end_secs)
         self._end_process(text)

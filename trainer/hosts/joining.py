@@ -184,8 +184,9 @@ def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float
                     count=len(hosts.addresses),
                     version=__version__,
                 )
-                # Wait for the answer for the whole timeout, even if connecting has taken a part of
-                # it. Host 0 may have just started, and answers only when all hosts have connected.
+                # Wait for the answer for the whole timeout and a few seconds more, even if a part
+                # of the timeout has passed. Host 0 may have just started, and answers only when all
+                # hosts have connected or its own timeout is over.
                 answer = connection.receive(timeout_secs + _HELLO_SECS)
                 if answer is not None:
                     break

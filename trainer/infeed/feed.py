@@ -27,7 +27,7 @@ class ReplicaBatch:
 
     Attributes:
       features: the tensors of the features, nested as input_fn returned them.
-      labels: the tensors of the labels, nested likewise; None if input_fn returned none.
+      labels: the tensors of the labels, nested as input_fn returned them; None without labels.
       mask: int32 [batch]: 1 for a real example, 0 for padding; None if no example can be padding.
     """
 
@@ -44,8 +44,8 @@ class Infeed:
       iterations: int32 placeholder [], 1 by default: the number of global batches that one run
         of `enqueue` feeds.
       enqueue: the op that feeds the batches. Each host feeds its cores without waiting for other
-        hosts; the op ends when all hosts have finished. The op raises tf.errors.OutOfRangeError at
-        the end of the input.
+        hosts, unless tensors have sizes that vary from batch to batch. The op ends when all hosts
+        have finished. It raises tf.errors.OutOfRangeError at the end of the input.
       hooks: SessionRunHooks that start the Datasets before the first run of `enqueue`.
       dequeue: builds, inside the replicated computation, the op that takes the next batch of a
         replica from the infeed; returns the batch.

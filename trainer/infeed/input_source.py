@@ -167,9 +167,10 @@ def _axes_of_unsplit_batch(
 ) -> tuple[int | None, ...]:
     """Return the axis that counts the examples, for each tensor of a batch that is not split.
 
-    This is the axis that `axes` gives, if the tensor's size along it is batch_size or unknown.
-    Otherwise it is the last axis of size batch_size, if there is one, because some programs
-    transpose images to [height, width, channels, batch].
+    This is the axis that `axes` gives, if the tensor's size along this axis is batch_size or
+    unknown. Otherwise it is the last axis of size batch_size, because some programs transpose
+    images to [height, width, channels, batch]. If no axis has this size, it is the axis that `axes`
+    gives.
     """
     return tuple(
         axis

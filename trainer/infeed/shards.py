@@ -108,7 +108,7 @@ def per_replica_batches(
 def pad_to_common_sizes(
     replica_batches: list[list[Any]], leaves: Sequence[TensorLeaf]
 ) -> list[list[Any]]:
-    """Pad tensors with an unknown number of columns to the same number on all replicas.
+    """Pad tensors with an unknown number of columns to the same size on all replicas.
 
     Args:
       replica_batches: for each replica the tensors of its batch.

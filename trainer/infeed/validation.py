@@ -57,6 +57,8 @@ def check_shapes(
 ) -> None:
     """Check that all tensors have static shapes.
 
+    A tensor with a `TensorLeaf.padding` may have an unknown number of columns.
+
     Args:
       input_nest: the tensors that each call of input_fn returns.
       axes: for each tensor the axis that counts the examples; None for a scalar.

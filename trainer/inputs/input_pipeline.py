@@ -30,8 +30,8 @@ def build_inputs(returned: Any) -> Inputs:
 
     Args:
       returned: a tf.data.Dataset of features or of (features, labels); or features or
-        (features, labels) as nested structures of tensors, arrays and Python values. Python values
-        are not converted to tensors, as in tf.estimator.
+        (features, labels) as nested structures of tensors, arrays and Python values. As in
+        tf.estimator, Python values are not converted to tensors.
 
     Raises:
       InvalidSetting: the result has none of these forms.

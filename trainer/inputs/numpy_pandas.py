@@ -91,10 +91,10 @@ def pandas_input_fn(
       [batch, ...] of the next batch. With eager execution the function returns a tf.data.Dataset.
 
     Raises:
-      InvalidSetting: shuffle is missing, x has a column named target_column, x and y have
-        different indices, or a number is too small.
-      InvalidType: x is not a DataFrame, TensorFlow has no dtype for a column, or a column of
-        strings has missing values.
+      InvalidSetting: shuffle is missing, x has no columns, x has a column named target_column, x
+        and y have different indices, or a number is too small.
+      InvalidType: x is not a DataFrame, y is neither a Series nor a DataFrame, TensorFlow has no
+        dtype for a column, or a column of strings has missing values.
     """
     _check_arguments(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
     # Recognize a DataFrame by its attributes and not by isinstance, so that pandas need not be
@@ -227,7 +227,7 @@ def _to_array(name: str, value: Any) -> Any:
 
     Args:
       name: the name of the argument, for error texts.
-      value: an array [rows, ...], or a value that numpy converts to one.
+      value: an array [rows, ...], or a value that numpy converts to such an array.
 
     Raises:
       InvalidType: the value is a scalar, or TensorFlow has no dtype for its elements.

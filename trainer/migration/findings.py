@@ -26,9 +26,8 @@ _FLAGS = tuple(
 class NameFinding:
     """A name that a file of a program uses, and whether the name still exists.
 
-    The name is that of a TensorFlow symbol, of a module, or of a symbol that Python or NumPy has
-    removed. A text such as "tf.f(argument=)" stands for an argument that the function tf.f does not
-    accept.
+    The name belongs to a TensorFlow symbol, a module, or a symbol that Python or NumPy has removed.
+    A text such as "tf.f(argument=)" stands for an argument that the function tf.f does not accept.
 
     Attributes:
       file: the path of the file, as the report shows it.

@@ -1,4 +1,4 @@
-"""Finds installed packages that a program imports and that are written for TensorFlow 1."""
+"""Finds the installed packages of a program that use TensorFlow 1's names or missing names."""
 
 import ast
 import importlib.util

@@ -1,4 +1,4 @@
-"""Checks and calls the pairs (function, tensors) in a TPUEstimatorSpec.
+"""Checks the pairs (function, tensors) in a TPUEstimatorSpec, and calls their functions.
 
 The fields eval_metrics and host_call are such pairs; the function is called on the host.
 """

@@ -26,7 +26,7 @@ class ModelProgram:
       params: hyperparameters, a dict or an HParams; model_fn and input_fn receive copies.
       config: the RunConfig.
       model_dir: the directory of checkpoints and summaries.
-      warm_start: WarmStartSettings for training without a checkpoint; None for no warm start.
+      warm_start: the WarmStartSettings of a run without a checkpoint; None for no warm start.
     """
 
     model_fn: Callable[..., Any]
@@ -113,8 +113,8 @@ class ModelProgram:
           config: the RunConfig to pass; None for the attribute `config`.
 
         Raises:
-          InvalidSetting: model_fn returned no EstimatorSpec, or one of another mode; or there are
-            labels, and model_fn has no argument for them.
+          InvalidSetting: model_fn returned no EstimatorSpec, or an EstimatorSpec of another mode;
+            or there are labels, and model_fn has no argument for them.
         """
         available = {
             "features": features,
@@ -176,7 +176,8 @@ class ModelProgram:
 class TPUModelProgram(ModelProgram):
     """The ModelProgram of a TPUEstimator.
 
-    It adds the batch size to the params of input_fn and model_fn, and use_tpu to those of model_fn.
+    It adds the batch size to the params of input_fn and of model_fn. To the params of model_fn, it
+    also adds use_tpu.
 
     Attributes:
       batch_sizes: mode → global batch size, in examples; None if the user passed none.

@@ -42,8 +42,8 @@ def evaluate(
       hooks: the user's SessionRunHooks. They are called before all other hooks.
       checkpoint_path: the checkpoint to evaluate; None for the newest, or for initial values if
         there is no checkpoint.
-      name: distinguishes several evaluations of one model, such as on different data; None for one
-        evaluation.
+      name: a name that distinguishes several evaluations of one model, for example on different
+        data; None for an evaluation without a name.
 
     Raises:
       CheckpointNotFound: the checkpoint of `checkpoint_path` does not exist.

@@ -38,7 +38,7 @@ def predict(
       checkpoint_path: the checkpoint to predict with; None for the newest, or for initial values if
         there is no checkpoint.
       yield_single_examples: whether to yield the predictions of one example at a time; False yields
-        those of a batch.
+        the predictions of whole batches.
 
     Returns:
       A generator of numpy arrays, or of dicts of numpy arrays. The graph is built when the first
@@ -100,7 +100,7 @@ def _generate_predictions(
         )
         graph = session.graph
     # Make the graph the default graph only while hooks run, because hooks expect this. While the
-    # generator is suspended, the default graph must be that of the code that uses the generator.
+    # generator is suspended, the code that uses the generator needs its own default graph.
     with backend.run_scope(), contextlib.ExitStack() as exit_stack:
         exit_stack.push(_exit_in_graph(graph, session))
         batches = predict_graph.read_batches(session)

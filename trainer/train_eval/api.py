@@ -99,8 +99,9 @@ def _resolve_role(config: Any) -> str | None:
         evaluator.
     """
     task_type = config.task_type
-    # Ignore a cluster that a TPUClusterResolver has found. Its tasks are TPU workers, which this
-    # process controls, so this process trains and evaluates as a single process.
+    # Ignore the cluster of a cluster resolver, such as a TPUClusterResolver. The tasks of this
+    # cluster are TPU workers, which this process controls, so this process trains and evaluates as
+    # a single process.
     is_member = config.cluster is None and config.cluster_spec
     if not is_member and task_type != tf_config.EVALUATOR:
         return None

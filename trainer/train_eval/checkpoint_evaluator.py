@@ -65,7 +65,8 @@ class CheckpointEvaluator:
         """Return whether enough time has passed for the next evaluation to begin.
 
         The first evaluation may begin start_delay_secs after this object was created. Each further
-        evaluation may begin throttle_secs, a setting of the EvalSpec, after the last one began.
+        evaluation may begin throttle_secs, a setting of the EvalSpec, after the previous evaluation
+        began.
         """
         return self._clock() >= self._due_from
 
@@ -74,8 +75,8 @@ class CheckpointEvaluator:
 
         Args:
           is_final: whether training is over. A checkpoint at max_steps also means that training is
-            over. Once it is over, the exporters are called even if the checkpoint was evaluated
-            before.
+            over. Once training is over, the exporters that have not exported the checkpoint are
+            called even if the checkpoint was evaluated before.
 
         Returns:
           Whether there was a checkpoint that this object had not evaluated before.
@@ -149,7 +150,7 @@ class CheckpointEvaluator:
             )
             return None if directory is None else os.fsdecode(directory)
 
-        # If several hosts train, call the exporter on host 0 only: it keeps state and writes files,
-        # so that a second call for the same checkpoint would be wrong.
+        # If several hosts train, call the exporter on host 0 only: an exporter keeps state and
+        # writes files, so a second call for the same checkpoint would be wrong.
         directory = current_group().run_on_first(f"the exporter {exporter.name}", export)
         return None if directory is None else os.fsencode(directory)

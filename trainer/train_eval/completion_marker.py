@@ -40,7 +40,7 @@ def remove_marker(model_dir: str) -> None:
 
 
 def read_completed_step(model_dir: str, max_steps: int | None) -> int | None:
-    """Read the global step at which training ended from the completion marker.
+    """Read from the completion marker the global step at which training ended.
 
     Args:
       model_dir: the directory of the checkpoints.

@@ -190,7 +190,7 @@ def _is_finished(
         evaluator.evaluate(is_final=False)
     except (CheckpointNotFound, tf.errors.NotFoundError) as error:
         # A file of the checkpoint is missing: training keeps only a few checkpoints, and may have
-        # removed this one meanwhile. Try again later with a newer checkpoint.
+        # removed this checkpoint meanwhile. Try again later with a newer checkpoint.
         logger.warning("the checkpoint was removed before it could be evaluated: %s", error)
         return False
     step = evaluator.global_step

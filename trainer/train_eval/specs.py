@@ -103,8 +103,8 @@ def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
             raise InvalidType(f"eval_spec is {spec!r}. Give a trainer.EvalSpec, or a list of them.")
     if not specs:
         raise InvalidSetting("eval_spec is an empty list. Give at least one EvalSpec.")
-    # Treat an empty name as None, because an evaluation with an empty name and one without a name
-    # write to the same directory.
+    # Treat an empty name as None, because an evaluation with an empty name writes to the same
+    # directory as an evaluation without a name.
     _check_unique("EvalSpecs are named", [spec.name or None for spec in specs])
     exporters = [exporter.name for spec in specs for exporter in get_exporters(spec)]
     _check_unique("exporters, of all EvalSpecs together, are named", exporters)

@@ -31,7 +31,7 @@ class ReplicaProgram(TPUModelProgram):
     pipeline: Pipeline | None = None
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """Return the `params` of model_fn, with a replica's batch size and a TPUContext.
+        """Return the `params` of model_fn, with use_tpu, a replica's batch size and a TPUContext.
 
         The arguments are those of `ModelProgram.model_params`. They have no effect here.
         """
@@ -60,8 +60,8 @@ class ReplicaProgram(TPUModelProgram):
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
         """Call an input_fn; return its Dataset or tensors.
 
-        If the program has an `encode_input` function, this function converts the input to the batch
-        size and the dtypes that a TPU needs.
+        If the program has an `encode_input` function, this function converts the result to an input
+        that can be fed to a TPU.
         """
         returned = super().call_input_fn(input_fn, mode)
         if self.encode_input is None:

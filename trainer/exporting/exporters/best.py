@@ -124,7 +124,7 @@ class BestExporter(SavedModelExporter):
         return True
 
     def _best_of_earlier_runs(self) -> Mapping[str, Any] | None:
-        """Read the metrics of the best evaluation of all earlier runs; None if there were none."""
+        """Read the metrics of the best evaluation in the event files; None if there are none."""
         if not self._event_file_pattern:
             return None
         assert self._model_dir is not None

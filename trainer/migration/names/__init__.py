@@ -1,1 +1,1 @@
-"""Classifies the names that a program uses: whether they still exist, and who supplies them."""
+"""Classifies the names that a program uses: whether they exist, in TensorFlow or in tpuserve."""

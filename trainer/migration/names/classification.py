@@ -11,8 +11,8 @@ class NameStatus(str, Enum):
       WORKS: TensorFlow has the name.
       SUPPLIED: the installed version of TensorFlow, Python or NumPy lacks the name, but tpuserve
         supplies it.
-      GONE: an earlier version of TensorFlow, Python or NumPy had the name, but the installed one
-        lacks it.
+      GONE: an earlier version of TensorFlow, Python or NumPy had the name, but the installed
+        version lacks it.
       UNKNOWN: no version of TensorFlow is known to have the name.
       MISSING: the name is a module that is not installed.
     """

@@ -31,7 +31,7 @@ def classify(path: str) -> NameClassification:
             MODULE_ALIASES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}"
         )
     if is_package:
-        # The path is that of a package of tf.contrib. Classify the package as supplied if tpuserve
+        # The path names a package of tf.contrib. Classify the package as supplied if tpuserve
         # supplies a module inside it, because the program will use that module.
         return NameClassification(NameStatus.SUPPLIED)
     return classify_in_module(_OURS, path, "tf.contrib")
@@ -104,7 +104,7 @@ def classify_unknown(name: str, names: Iterable[str]) -> NameClassification:
 
     Args:
       name: the unknown name.
-      names: the existing names, from which to choose similar ones.
+      names: the existing names, from which the similar names are chosen.
     """
     similar = difflib.get_close_matches(name, list(names), n=3)
     return NameClassification(

@@ -16,8 +16,8 @@ def classify(path: str, *, is_v1: bool) -> NameClassification:
     Args:
       path: the dotted path below tf.estimator, such as "tpu.TPUEstimator"; "" for tf.estimator
         itself.
-      is_v1: whether the program uses tf.estimator of TensorFlow 1. That of TensorFlow 2 has fewer
-        names.
+      is_v1: whether the program uses tf.estimator of TensorFlow 1. TensorFlow 2's tf.estimator has
+        fewer names.
     """
     first = path.partition(".")[0]
     if not is_v1 and first in estimator_names.V1.keys() - estimator_names.V2.keys():

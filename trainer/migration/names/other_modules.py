@@ -171,9 +171,9 @@ def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, NameClassifica
 def _python_2_only_nodes(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield the syntax nodes that may be meant for Python 2 only.
 
-    These nodes are in the body of a try statement, which may handle the error that the name causes
-    in Python 3, or in an if whose condition tests the version of Python, such as `if six.PY2`.
-    Names of Python 2 in these nodes are not reported.
+    These nodes are in the body of a try statement, or in an if whose condition tests the version of
+    Python, such as `if six.PY2`. The try statement may handle the error that the name causes in
+    Python 3. Names of Python 2 in these nodes are not reported.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp) and _tests_python_version(node.test):

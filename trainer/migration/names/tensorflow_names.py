@@ -103,7 +103,7 @@ def _classify_private(use: NameReference, path: str) -> NameClassification | Non
       path: the full name without "tensorflow.".
 
     Returns:
-      The classification; None if the name may be one of TensorFlow's public API.
+      The classification; None if the name may belong to TensorFlow's public API.
     """
     if path in _SUPPLIED_INSIDE:
         return NameClassification(NameStatus.SUPPLIED, _SUPPLIED_INSIDE[path])

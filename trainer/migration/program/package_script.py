@@ -1,4 +1,4 @@
-"""Detects scripts that are modules of a package, and therefore must be run as by `python -m`."""
+"""Detects scripts that run only as modules of a package: by `python -m NAME`, not by their path."""
 
 import ast
 from dataclasses import dataclass
@@ -43,8 +43,8 @@ def find_package(script: SourceFile) -> PackageScript | None:
         for node in ast.walk(script.tree)
         if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno not in optional_lines
     ]
-    # Take the script's directory as a package without an __init__.py if the directory has the name
-    # of a package of tpuserve and the script imports from a package of this name.
+    # A package need not have an __init__.py. Take the script's directory as a package if it has the
+    # name of a package of tpuserve, and the script imports from a package of this name.
     if root == path.parent and root.name in OUR_PACKAGES and _any_imports(imports, root.name):
         root = root.parent
     dots = max((node.level for node in imports if isinstance(node, ast.ImportFrom)), default=0)

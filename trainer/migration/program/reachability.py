@@ -31,7 +31,7 @@ class _Unknown(Exception):
 def find_unreached_lines(
     sources: Sequence[SourceFile], flags: Iterable[ProgramFlag]
 ) -> list[set[int]]:
-    """Find the lines that do not run: those under false conditions, and those of unused functions.
+    """Find lines under false conditions and lines of unused functions, which do not run.
 
     A condition is known to be false if it depends only on constants, the versions of TensorFlow and
     Python, and the default values of flags. `__name__ == "__main__"` is false except in the script.

@@ -155,8 +155,8 @@ def _call_in_graph(call_input_fn: Callable[[Pipeline], Any], run: int, pipeline:
 def _repeatable_tokens(run: int, pipeline: Pipeline) -> Iterator[None]:
     """Return a context in which this thread registers Python functions under repeatable tokens.
 
-    A token contains the arguments of this function and the number of the Python function, so that
-    it is the same in all processes.
+    A token contains `run`, the index of the pipeline, and the number and the name of the Python
+    function, so that it is the same in all processes.
 
     Args:
       run: the number of the leader's graph, in the order in which the leader builds graphs.

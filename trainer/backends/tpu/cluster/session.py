@@ -110,7 +110,7 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
             to restore nothing.
           default_device: the device on which ops without a device run.
           call_with_hosts: calls a function that creates a session, and returns the session. It
-            waits for lost processes only for a limited time. Without it, TensorFlow waits forever.
+            waits for lost processes only for a limited time, whereas TensorFlow would wait forever.
         """
         self._scaffold, self._master, self._config = scaffold, master, config
         self._checkpoint_dir = checkpoint_dir
@@ -163,7 +163,7 @@ def find_in_copy(copy: Any, graph: Any, fetch: Any) -> Any:
     Args:
       copy: the copied graph.
       graph: the original graph.
-      fetch: a tensor, an op or a variable of the original graph, or the name of one.
+      fetch: a tensor, an op or a variable of the original graph, or its name.
 
     Raises:
       ValueError: the copied graph does not contain the tensor or op, because it needs a TPU.

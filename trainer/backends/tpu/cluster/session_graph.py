@@ -16,8 +16,8 @@ from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.op_table import is_tpu_op
 from trainer.backends.tpu.cluster.python_functions import is_served_by_workers
 
-# The types of ops that call a Python function. The function can be missing in other processes than
-# the one that has built the graph.
+# The types of ops that call a Python function. The process that builds the graph has the function,
+# but other processes may not have it.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 
 

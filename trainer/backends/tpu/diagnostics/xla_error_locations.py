@@ -6,7 +6,7 @@ from trainer.execution.source_locations import SourceLocations
 
 
 def explain_xla_error(error: BaseException, locations: SourceLocations) -> UnsupportedOnTpu | None:
-    """Translate XLA's error about unsupported ops into one that names lines of model_fn.
+    """Translate XLA's error about unsupported ops into an error that names lines of model_fn.
 
     Args:
       error: an error of a TPU run.

@@ -1,13 +1,13 @@
 """Runs several steps in a loop on PJRT devices, with queues in place of infeed and outfeed.
 
-The queues belong to a session on the CPU, as on an emulated TPU. Each core has one queue for its
-batches and one for the tensors that it sends to the host. The main thread takes the batches of
-several steps from the first queues, dispatches these steps to the devices as one computation, and
-puts the results into the second queues.
+The queues belong to a session on the CPU, as on an emulated TPU. Each core has an infeed queue for
+its batches and an outfeed queue for the tensors that it sends to the host. The main thread takes
+the batches of several steps from the infeed queues, dispatches these steps to the devices as one
+computation, and puts the results into the outfeed queues.
 
 On several hosts, each process takes the batches of its own cores only, but puts the results of all
-cores into its queues. Before each dispatch the hosts agree on the number of steps, because all
-hosts take part in the computation.
+cores into its outfeed queues. Before each dispatch the hosts agree on the number of steps, because
+all hosts take part in the computation.
 """
 
 import threading
@@ -95,6 +95,7 @@ class DeviceLoop:
         Raises:
           tf.errors.OutOfRangeError: the input ended before the last step of the loop. The loop has
             run a step for each batch that was left.
+          HostsDiffer: the hosts are about to run loops of different lengths.
           NanVariableError: a trainable variable is NaN or infinite after the loop.
         """
         count = self._agree_on_count(int(feeds.get(self._iterations, 1)))

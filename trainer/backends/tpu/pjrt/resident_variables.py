@@ -23,7 +23,8 @@ _MAX_BYTES = 2**26
 class ResidentVariables:
     """The variables of a step; the devices have one copy of each, and the session has another.
 
-    One copy overwrites the other only if the other is outdated and about to be used.
+    When one copy has changed, the other copy is outdated. The outdated copy is updated only when a
+    step or a `session.run` is about to use it.
 
     On several hosts, each host has a session of its own. The values in the session of host 0 are
     copied to the devices of all hosts: initial values are random, so they differ between hosts, and
@@ -96,7 +97,7 @@ class ResidentVariables:
 
         Args:
           values: index of a variable → the value in the session of this host. This method replaces
-            each value by that of host 0, unless the variable's rows are divided among the replicas.
+            each value by host 0's value, unless the variable's rows are divided among the replicas.
         """
         whole = [index for index in values if index not in self._row_shardings]
         with self._hosts.needing_all():
@@ -110,7 +111,7 @@ class ResidentVariables:
                 shards = list(self._receive_shards(index, values[index]))
                 self._program.set_shards(index, shards)
         if not self._hosts.is_first:
-            # Mark the values on the devices as the newest ones. They are those of host 0, which can
+            # Mark the values on the devices as the newest ones. They are host 0's values, which can
             # differ from the values in the session of this host.
             self._newer_on_devices.update(values, self._newer_in_session)
 
@@ -167,7 +168,7 @@ class ResidentVariables:
           divided: the indices of variables whose rows are divided among the replicas.
 
         Raises:
-          WrongContext: this process is not host 0, or the thread is not the one that trains.
+          WrongContext: this process is not host 0, or this thread did not call the constructor.
         """
         if self._hosts.is_first and threading.get_ident() == self._thread:
             return

@@ -17,7 +17,7 @@ _ASSIGN = "AssignVariableOp"
 
 @dataclass(frozen=True)
 class RunUses:
-    """The uses of the loop of steps on PJRT devices, and of its variables, by a `session.run`.
+    """Describes how a `session.run` uses the loop of steps on PJRT devices, and its variables.
 
     Attributes:
       runs_loop: whether the fetches depend on the end of the loop.
@@ -45,7 +45,7 @@ class VariableUses:
         self._known: dict[Any, RunUses] = {}
 
     def find_uses(self, fetches: Any, feeds: Any) -> RunUses:
-        """Return how a `session.run` uses the loop of training steps and the loop's variables.
+        """Return how a `session.run` uses the loop of steps and the loop's variables.
 
         Args:
           fetches: the fetches of the run, nested as tf.compat.v1.Session accepts them.
@@ -92,9 +92,10 @@ class VariableUses:
         return RunUses(self._done.op.name in visited, frozenset(reads), frozenset(writes))
 
     def _variable(self, tensor: Any) -> int | None:
-        """Return the index of the loop's variable whose handle a tensor is, or None.
+        """Return the index of the loop's variable to which a resource handle belongs, or None.
 
-        The result is None if the tensor is no handle, or the handle of a variable outside the loop.
+        The result is None if the tensor is not the handle of a variable, or if the variable is not
+        a variable of the loop.
         """
         if tensor.dtype != tf.resource:
             return None

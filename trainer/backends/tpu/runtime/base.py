@@ -98,7 +98,7 @@ class TpuRuntime(ABC):
     def wrap_session(self, session: Any) -> Any:
         """Wrap a session on the master, so that it can also run TPU computations.
 
-        A session that runs them without a wrapper is returned unchanged.
+        A session that can run TPU computations without a wrapper is returned unchanged.
         """
         return session
 

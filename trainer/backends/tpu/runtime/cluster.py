@@ -67,8 +67,8 @@ class ClusterRuntime(EmulatedRuntime):
         # Remove the device filters, which hide workers from each other. They are meant for clusters
         # with parameter servers, but this session must see all workers.
         del session_config.device_filters[:]
-        # Remove the cluster definition. The servers already have one, and refuse a session that
-        # brings another.
+        # Remove the cluster definition. The servers already have a cluster definition, and refuse a
+        # session with another definition.
         session_config.ClearField("cluster_def")
         return session_config
 
@@ -129,7 +129,8 @@ def make_cluster_runtime(
       master: the session target.
 
     Raises:
-      InvalidSetting: the number of cores is not a multiple of the number of hosts.
+      InvalidSetting: the number of cores is not a multiple of the number of hosts, or `tpu_system`
+        has several hosts, but not as many as the cluster.
     """
     count, cores = len(hosts.hosts), tpu_system.tpu_cores
     if tpu_system.hosts not in (1, count) or cores % count:

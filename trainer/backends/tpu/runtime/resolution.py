@@ -29,6 +29,7 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
 
     Raises:
       TpuNotFound: there is no TPU system.
+      HostsDiffer: the hosts have different numbers of PJRT devices.
     """
     # Connect to the other hosts first: jax must know the number of hosts before it creates its
     # PJRT client.

@@ -102,8 +102,8 @@ class TensorFlowRuntime(TpuRuntime):
         """Return hooks that handle restarted TPU workers and preemptions of the TPU.
 
         The first hook initialises the TPU system again after its workers have restarted. The second
-        ends the process when the cloud has preempted the TPU; it is only returned if the Google
-        Cloud API, which reports preemptions, is available.
+        hook ends the process with exit code 1 when the cloud has preempted the TPU. This hook is
+        only returned if the Google Cloud API, which reports preemptions, is available.
         """
         reinitialize = _ReinitializeHook(self, config)
         resolver = config.cluster
@@ -114,7 +114,6 @@ class TensorFlowRuntime(TpuRuntime):
             return (reinitialize,)
         from trainer.tensorflow_internals import CloudTPUPreemptedHook
 
-        # CloudTPUPreemptedHook ends the process with code 1 when the cloud has preempted the TPU.
         return (reinitialize, CloudTPUPreemptedHook(resolver))
 
     def describe(self) -> str:
@@ -166,7 +165,7 @@ class _ReinitializeHook(tf.compat.v1.train.SessionRunHook):
     """Initialises the TPU system again for each new session of a run except the first.
 
     When the workers of the TPU restart, the session is lost, and the MonitoredSession creates a new
-    one.
+    session.
     """
 
     def __init__(self, runtime: TensorFlowRuntime, config: RunConfig) -> None:

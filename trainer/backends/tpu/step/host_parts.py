@@ -45,7 +45,8 @@ class HostCallPart(StepPart):
     def host_ops(self, tensors: Any) -> Any:
         """Call the function of the host_call, which builds ops that run on the host.
 
-        On several hosts, only host 0 calls the function, because it usually writes summaries.
+        On several hosts, only host 0 calls the function, because the function usually writes
+        summaries.
 
         Args:
           tensors: the tensors of the host_call, received from all replicas.
@@ -85,7 +86,7 @@ class EvalMetricsPart(StepPart):
         Examples that are padding do not count.
 
         Raises:
-          InvalidType: model_fn returned a spec without eval_metrics.
+          InvalidType: model_fn returned an EstimatorSpec and not a TPUEstimatorSpec.
         """
         if not isinstance(spec, TPUEstimatorSpec):
             raise InvalidType(

@@ -66,8 +66,8 @@ class StepPart:
         """Build the ops that the host runs with the tensors of one outfeed.
 
         Args:
-          tensors: the tensors that the host receives, nested as `outfeed` returned them. Those of
-            all replicas are concatenated along the first dimension, without padding.
+          tensors: the tensors that the host receives, nested as `outfeed` returned them. The
+            tensors of all replicas are concatenated along the first dimension, without padding.
 
         Returns:
           A nest of ops and tensors that the host runs for each outfeed; None if `receive` needs

@@ -1,4 +1,4 @@
-"""Collects the errors of the threads of a TPU run, and raises the one that caused the others."""
+"""Collects the errors of the threads of a TPU run, and raises the root cause."""
 
 import logging
 import threading

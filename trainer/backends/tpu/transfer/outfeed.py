@@ -72,8 +72,8 @@ class Outfeed:
         received = self.dequeue()
         with tf.device(self._topology.host_device(self._topology.host_of(0))):
             if self._topology.input_mode == InputPipelineConfig.BROADCAST:
-                # Receive the tensors of the other replicas too, although only those of the first
-                # are used. Otherwise the other replicas would block, waiting for a receiver.
+                # Receive the tensors of all replicas, although only the first replica's tensors are
+                # used. Otherwise the other replicas would block, waiting for a receiver.
                 all_tensors = [tensor for tensors in received for tensor in tensors]
                 with tf.control_dependencies(all_tensors):
                     return [tf.identity(tensor) for tensor in received[0]]

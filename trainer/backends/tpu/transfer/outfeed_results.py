@@ -1,6 +1,6 @@
 """Receives the tensors that replicas send through the outfeed, and passes them to `StepPart`s.
 
-A `StepPart`, such as that of a host_call, builds ops on the host that process its tensors. The
+A `StepPart`, such as `HostCallPart`, builds ops on the host that process its tensors. The
 receiver classes of this module run these ops.
 """
 
@@ -186,7 +186,8 @@ class PaddedOutfeedReceiver:
     that process them on the host.
 
     Attributes:
-      fetches: the tensors of one outfeed: those of the first replica, of the second, and so on.
+      fetches: the tensors of one outfeed: all tensors of the first replica, then all tensors of the
+        second replica, and so on.
       num_full_batches: number of batches received that had no padding.
       is_at_end: whether the end of the input has been reached. A batch that consists only of
         padding marks the end.
@@ -208,8 +209,7 @@ class PaddedOutfeedReceiver:
           outfeed: describes the tensors of one replica, among them the mask.
           topology: determines the number of replicas.
           parts: the `StepPart`s that may have sent tensors.
-          received: the tensors of one outfeed: those of the first replica, of the second, and so
-            on.
+          received: the tensors of one outfeed, in the order of `fetches`.
           has_full_batches: whether the batch of each replica is either without padding or all
             padding. The host's ops for a step without padding can then have static shapes.
           has_only_full_steps: whether each step is either without padding on all replicas, or all
@@ -233,8 +233,8 @@ class PaddedOutfeedReceiver:
     def _build_partial_host_ops(self) -> None:
         """Build the host's ops again, for a last step in which only some replicas have a batch.
 
-        These ops have no static shapes. They share their variables, such as those of metrics, with
-        the host's ops for the other steps.
+        These ops have no static shapes. They share their variables, such as the variables of
+        metrics, with the host's ops for the other steps.
         """
         try:
             with self._host_ops.shared_variables():
