@@ -1,7 +1,7 @@
 """Exports SavedModels for CPU and TPU, verifies their TPU metagraphs, and loads SavedModels.
 
-Importing this package does not import TensorFlow. Importing `tpuserve.lowering` or
-`tpuserve.export` does.
+Importing this package does not import TensorFlow. Importing some of its subpackages does, such as
+`tpuserve.export`.
 """
 
 from importlib.metadata import version
@@ -17,7 +17,7 @@ __all__ = ["__version__", "emulated_tpu", "serve"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the function `serve` when it is first used: it imports NumPy, which takes a while."""
+    """Import `serve` only when it is used: its module imports NumPy, which takes a while."""
     if name == "serve":
         from tpuserve.local_server.server import serve
 

@@ -40,7 +40,8 @@ class SavedModelSpec:
       model_path: the directory of the SavedModel.
       tag: the tags of the metagraph to run; if empty, the metagraph is chosen by whether the
         machine has a TPU.
-      signature_name: a sequence with the signature to run; empty for "serving_default".
+      signature_name: a sequence with the name of the signature to run; empty for
+        "serving_default".
     """
 
     model_path: str

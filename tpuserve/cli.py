@@ -113,9 +113,11 @@ def cli(context: click.Context, debug: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit with status 0 (success), 1 (failure) or 2 (usage error).
+    """Run the command line and exit.
 
-    An error is printed as one line on standard error; `--debug` adds the traceback.
+    The status is 0 after success, 1 after a failure, 2 after a usage error and 130 after an
+    interruption, unless the command returns another status. An error is printed as one line on
+    standard error; `--debug` adds the traceback.
 
     Args:
       arguments: The command line arguments without the program's name; None for `sys.argv[1:]`.

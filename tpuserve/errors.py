@@ -46,7 +46,7 @@ class InvalidInput(TpuserveError):
 
 
 class InvalidJson(InvalidInput):
-    """The body of a request is not JSON, or does not have the form that the API defines."""
+    """The body of a request, or a line of an input file, is not JSON or has a wrong form."""
 
 
 class InvalidTensor(InvalidInput):
@@ -74,7 +74,7 @@ class MalformedConfig(InvalidConfig):
 
 
 class InvalidSetting(InvalidInput, ValueError):
-    """A flag, an environment variable or a constructor argument has an invalid value."""
+    """A flag, an environment variable or an argument has an invalid value."""
 
 
 class InvalidType(InvalidSetting, TypeError):
@@ -96,7 +96,7 @@ class UnsupportedType(TpuserveError):
 
 
 class WrongContext(TpuserveError, RuntimeError):
-    """A function or property is used too early, or in code that must not use it."""
+    """A function or property is used too early or too late, or in code that must not use it."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -129,7 +129,7 @@ class BasePathNotFound(NotFound):
 
 
 class VersionNotFound(NotFound):
-    """The base path of a model has no version directory."""
+    """The base path of a model has no version directory, or none of the requested versions."""
 
 
 class InputFileNotFound(NotFound):
@@ -147,13 +147,13 @@ class SignatureNotFound(TpuserveError):
 
 
 class LabelNotAvailable(TpuserveError):
-    """A version label was assigned to a version that is not available."""
+    """A version label is to be assigned to a version that is not available."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class TpuNotFound(TpuserveError):
-    """A TPU is needed, and the machine has neither a real nor an emulated TPU."""
+    """No TPU, real or emulated, is found, or the TPU has too few cores for the program."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -189,7 +189,7 @@ class StepNotCounted(TpuserveError, RuntimeError):
 
 
 class CheckpointNotFound(NotFound, ValueError):
-    """A method needs a trained model, and the directory of the model has no checkpoint."""
+    """A checkpoint that a method needs does not exist."""
 
 
 class CheckpointMismatch(TpuserveError):
@@ -199,7 +199,7 @@ class CheckpointMismatch(TpuserveError):
 
 
 class ExtraNotInstalled(TpuserveError):
-    """A function needs an optional package, which an extra such as tpuserve[plot] installs."""
+    """A package of an extra, such as tpuserve[plot], is missing or has an unsupported version."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -226,7 +226,7 @@ class UnsupportedHttpx(TpuserveError, ImportError):
 
 
 class DamagedSavedModel(TpuserveError):
-    """A SavedModel cannot be read or parsed, or is inconsistent."""
+    """A SavedModel or a TensorFlow Lite model cannot be read or parsed, or is inconsistent."""
 
     code = Code.DATA_LOSS
 
@@ -286,7 +286,7 @@ class ModelControlDisabled(TpuserveError):
 
 
 class ModelTooLarge(TpuserveError):
-    """A model needs more memory, or has more nodes in its graph, than the server accepts."""
+    """A model needs more memory, or has more nodes or files, than the server accepts."""
 
     code = Code.RESOURCE_EXHAUSTED
 
@@ -298,7 +298,7 @@ class UnsafePath(TpuserveError):
 
 
 class UnsupportedModel(TpuserveError):
-    """The server does not support this kind of model, warm-up record or signature method."""
+    """A model, a signature, a warm-up record or a call is of a kind that is not supported."""
 
     code = Code.UNIMPLEMENTED
 
@@ -340,13 +340,16 @@ class DeviceMemoryExhausted(TpuserveError):
 
 
 class TpuRunError(TpuserveError):
-    """A run on a TPU cannot continue: its input has ended, or a device or a process has failed."""
+    """A run on a TPU cannot start or continue.
+
+    Its input has ended, a device or a process has failed, or processes cannot be connected.
+    """
 
     code = Code.ABORTED
 
 
 class UnsupportedOnTpu(TpuserveError):
-    """A computation has an op that the TPU compiler does not support."""
+    """A computation has an op, a variable or another part that cannot run on TPU devices."""
 
     code = Code.UNIMPLEMENTED
 
@@ -397,7 +400,7 @@ class MemoryBudgetExceeded(TpuserveError):
 
 
 class RequestTooLarge(TpuserveError):
-    """A request has more bytes than the server accepts."""
+    """A request has more bytes or fields, or needs more memory, than the server accepts."""
 
     code = Code.RESOURCE_EXHAUSTED
 
@@ -409,7 +412,7 @@ class DeadlineExceeded(TpuserveError):
 
 
 class Cancelled(TpuserveError):
-    """The client cancelled a request."""
+    """The client has cancelled a request, or the server has cancelled a download."""
 
     code = Code.CANCELLED
 
@@ -427,7 +430,7 @@ class WaitedTooLong(TpuserveError):
 
 
 class PortInUse(TpuserveError):
-    """Another process uses the port on which the server should listen."""
+    """Another process uses the port on which this process has to listen."""
 
     code = Code.UNAVAILABLE
 
@@ -508,6 +511,6 @@ class InvalidReply(ServerFailure):
 
 
 class ServerNotStarted(TpuserveError):
-    """A server process that was started has ended at once, or has not become ready in time."""
+    """A server process has ended before it was ready, or has not become ready in time."""
 
     code = Code.FAILED_PRECONDITION

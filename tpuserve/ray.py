@@ -125,7 +125,7 @@ class Predict:
 
         Raises:
           InvalidInputNames: a column of an input is missing.
-          InvalidTensor: a column has another type than its input.
+          InvalidTensor: a column cannot be converted to the dtype of its input.
         """
         inputs = {
             alias: _to_input(alias, columns[alias], spec)

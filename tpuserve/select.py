@@ -14,9 +14,9 @@ PJRT_RUNTIME = "pjrt"
 XLA_RUNTIME = "xla"
 
 BY_DEFAULT = "by default"
-"""The reason for a selection that nobody has asked for."""
+"""The reason for a selection that was not requested."""
 
-# Why the runtime "xla", which was asked for, does not run a TPU graph.
+# The reason why a TPU graph does not run in the requested runtime "xla".
 _NOT_XLA = "because the xla runtime, asked for, runs only CPU graphs and this is a TPU graph"
 # The TPU system that `check_tags` assumes, if it does not know whether the machine has a TPU.
 _SOME_TPU = TpuSystem(tpu_cores=1, hosts=1)
@@ -89,7 +89,7 @@ def select_metagraph(
         "tpu".
       fallback_to_cpu: whether to select {serve} on the CPU if the preferred metagraph does not
         exist, or needs a TPU that this machine does not have.
-      runtime: the requested runtime; None selects the default runtime.
+      runtime: the requested runtime; None selects the default runtime of the device.
 
     Raises:
       MetagraphNotFound: no metagraph has exactly the tags that are requested or preferred.

@@ -211,7 +211,7 @@ def replace_created_ops(graph: Any, replace: Callable[[str, Any], Any]) -> None:
     Args:
       graph: a `tf.Graph`.
       replace: called with the type and the attributes of an operation before it is created.
-        Returns an existing operation to use instead, or None to create the operation.
+        It returns an existing operation to use instead, or None to create the operation.
     """
     create = get_private_attribute(graph, "_create_op_internal")
 

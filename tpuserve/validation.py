@@ -54,10 +54,10 @@ def round_up_steps(name: str, value: Any) -> Any:
       value: the value from the user; None is valid.
 
     Returns:
-      The number of steps as an int, or None.
+      The whole number of steps, or None.
 
     Raises:
-      InvalidType: the value is no number.
+      InvalidType: the value is not a finite number.
       InvalidSetting: the value is not positive.
     """
     if isinstance(value, float) and math.isfinite(value):

@@ -33,7 +33,7 @@ def convert_inputs(inputs: Mapping[str, Any], signature: Signature | None) -> di
     """Convert the inputs of a request to arrays.
 
     An array of numbers keeps its dtype. A list or a number gets the dtype that the signature
-    declares, or NumPy's if the signature has no input of its name.
+    declares. NumPy chooses the dtype if the signature has no input of that name.
 
     Args:
       inputs: alias → array, or nested lists of numbers or strings.

@@ -16,7 +16,7 @@ from tpuserve.saved_model.signature import Signature
 
 
 class AsyncClient:
-    """A client whose methods are coroutines, and are otherwise those of `Client`.
+    """A client for asyncio, whose methods are coroutines and correspond to those of `Client`.
 
     Use an instance on one event loop only.
     """

@@ -46,7 +46,7 @@ class Client:
           attempts: the largest number of times that a call is sent.
           api_key: the key that is sent as a bearer token; "" for none.
           ca_file: a PEM file with the certificates that the server's certificate is checked with;
-            None for those of the system.
+            None for the certificates of the system.
           max_reply_bytes: the largest size of a reply in bytes, after decompression.
 
         Raises:
@@ -111,8 +111,8 @@ class Client:
     ) -> Mapping[str, Signature]:
         """Return the signatures of a model: name → signature.
 
-        Over the Open Inference Protocol, the result has only the default signature; the docstring
-        of `predict` says which this is. The arguments and errors are those of `predict`.
+        Over the Open Inference Protocol, the result has only the default signature, which the
+        docstring of `predict` defines. The arguments and errors are those of `predict`.
         """
         return self._run(self._api.signatures(ModelReference(model, version, label)), timeout_s)
 
@@ -155,7 +155,7 @@ class Client:
     ) -> bool:
         """Return whether a model answers requests; the arguments are those of `predict`.
 
-        A server that does not answer is an error: the method raises ServerUnreachable.
+        If the server cannot be reached, the method raises ServerUnreachable.
         """
         return self._run(self._api.is_ready(ModelReference(model, version, label)), timeout_s)
 

@@ -15,7 +15,8 @@ from tpuserve.commands.options.path_type import LocalBasePath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.files.plot_file import check_plot_path
 
-# Value of the option --percentile → the percentile as a number. A benchmark computes only these.
+# Value of the option --percentile → the percentile as a number. A benchmark computes only
+# these percentiles.
 _PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9}
 
 # The character \b tells click to keep the line breaks of the examples.

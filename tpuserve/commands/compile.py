@@ -221,7 +221,7 @@ class _TrainRun:
       program: the Python file that trains a TPUEstimator.
       arguments: the command line arguments of the program.
       topologies: the TPU topologies to compile for; empty for the default topologies.
-      batch_sizes: the global batch sizes; empty for that of the program.
+      batch_sizes: the global batch sizes; empty for the batch size that the program sets.
       jobs: the number of compiler processes; None for the number of processor cores.
     """
 

@@ -83,8 +83,8 @@ def compile(
       MetagraphNotFound: The SavedModel has no TPU metagraph.
       SignatureNotFound: The metagraph lacks one of the signatures.
       LoweringError: The metagraph has an op that tpuserve cannot lower.
-      InvalidInput: A topology is unknown, the model does not accept a batch size, or a number is
-        out of range.
+      InvalidInput: A topology is unknown, no signature runs anything on the TPU, the model does not
+        accept a batch size, or a number is out of range.
     """
     _check_numbers(batch_sizes, unknown_dimension, load, most_batch_sizes)
     validation.check_number("latency_goal_ms", latency_goal_ms, above=0, optional=True)

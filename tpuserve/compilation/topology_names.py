@@ -34,7 +34,7 @@ _CLOUD = {
     "v5p": ("v5p", 2),
     "v6e": ("v6e", 1),
 }
-# Ambiguous name, such as "v5" → the generations that the user may mean.
+# Incomplete name of a generation, such as "v5" → the generations that the user may mean.
 _AMBIGUOUS = {"v5": ("v5e", "v5p"), "v6": ("v6e",), "v7": ("tpu7x",), "tpu7": ("tpu7x",)}
 _SYNONYMS = {"v5litepod": "v5e", "v5lite": "v5e", "v7x": "tpu7x"}
 
@@ -82,7 +82,7 @@ def find_topology(name: str) -> str | None:
       The name in libtpu's notation; None for an unknown name.
 
     Raises:
-      InvalidSetting: the name is ambiguous: "v5" may be v5e or v5p.
+      InvalidSetting: the name is the incomplete name of a generation: "v5" may be v5e or v5p.
     """
     if ":" in name:
         return name

@@ -119,7 +119,7 @@ def split_estimate(optimal_seconds: float) -> tuple[float, int]:
     """Split the compiler's estimated time into seconds and the number of untimed operations.
 
     The compiler's figure is a sum of the times of all operations. An operation without an estimate
-    counts as minus one second in it.
+    counts as minus one second in this sum.
 
     Args:
       optimal_seconds: The figure of XLA's cost analysis, in seconds.

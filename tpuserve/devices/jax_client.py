@@ -43,8 +43,8 @@ _DISTRIBUTED_OPTIONS = {
     # for the failed process.
     "jax_enable_recoverability": True,
 }
-# The range of jax versions that were tested, each as (major, minor): the lowest tested version, and
-# the version from which on jax is refused.
+# The lowest version of jax that was tested, and the lowest later version that is refused, each as
+# (major, minor).
 _LOWEST, _TOO_NEW = (0, 8), (0, 11)
 
 
@@ -70,7 +70,7 @@ def find_platform(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def list_devices(platform: str) -> tuple[Any, ...]:
-    """Start jax in this process with 64-bit types enabled, and return its devices of a platform.
+    """Start jax in this process with 64-bit types, and return its local devices of a platform.
 
     Variables such as the global step, and the inputs of many models, have 64-bit types. By default,
     jax would convert them to 32-bit types.
@@ -143,7 +143,7 @@ def connect_processes(
 
 
 def _restore_sigterm_handler() -> None:
-    """Install the program's SIGTERM handler again, because jax 0.8 replaces it without Python."""
+    """Install the program's SIGTERM handler again, because C++ code of jax 0.8 replaces it."""
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)

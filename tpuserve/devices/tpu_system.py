@@ -106,7 +106,8 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
 
     Args:
       cores: the number of TPU cores of all hosts together.
-      hosts: the number of emulated machines that share the cores; this process emulates all.
+      hosts: the number of emulated machines that share the cores; this process emulates all of
+        them.
       compiled: whether XLA compiles the computation of a core, as a TPU compiler would. With False,
         the first step comes sooner, and ops that XLA cannot compile are not refused.
 
@@ -137,16 +138,17 @@ def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
       "tensorflow".
 
     `emulated_tpu` takes precedence over the environment. TPUSERVE_EMULATED_TPU=8 requests the
-    emulation of 8 cores on one host, and 2x4 that of two hosts with 4 cores each. If it is unset,
-    empty or 0, it requests no emulation. TPUSERVE_EMULATED_TPU_COMPILED=0 disables the compilation
-    by XLA.
+    emulation of 8 cores on one host. The value 2x4 requests two hosts with 4 cores each. If the
+    variable is unset, empty or 0, it requests no emulation. TPUSERVE_EMULATED_TPU_COMPILED=0
+    disables the compilation by XLA.
 
     Args:
       environ: the environment variables.
 
     Raises:
       InvalidSetting: a variable has an invalid value.
-      ExtraNotInstalled, TpuNotFound: PJRT is requested, and jax or its devices are missing.
+      ExtraNotInstalled, TpuNotFound: PJRT is selected, and jax or its devices are missing.
+      TpuInUse: PJRT is selected, and another process uses the TPU.
     """
     emulated = find_emulated_tpu_system(environ)
     if emulated is not None:
@@ -158,13 +160,13 @@ def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
 
 
 def find_pjrt_platform(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the platform of the PJRT devices that `find_tpu_system` returns, without starting jax.
+    """Return the platform of the PJRT devices that `find_tpu_system` selects, without starting jax.
 
     Args:
       environ: the environment variables.
 
     Returns:
-      "tpu" or "cpu"; empty if `find_tpu_system` returns no PJRT devices.
+      "tpu" or "cpu"; empty if `find_tpu_system` selects no PJRT devices.
 
     Raises:
       InvalidSetting: a variable has an invalid value.

@@ -16,7 +16,7 @@ def is_uri(path: str) -> bool:
 
 
 def absolute_path_or_uri(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a path, and a URI as it is."""
+    """Return a path as an absolute path, and a URI unchanged."""
     text = os.fspath(path)
     return text if is_uri(text) else os.path.abspath(text)
 

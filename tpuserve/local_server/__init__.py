@@ -1,1 +1,1 @@
-"""Starts a model server in a separate process, which never outlives this process."""
+"""Starts a model server in a separate process, which stops when this process ends."""

@@ -20,8 +20,8 @@ class LoweredSubgraph:
       targets: the copies of the argument `targets` of `lower_in_place`, in the same order. The
         copy of a tensor has the static shape of the original.
       end_infeeds, end_outfeeds: ops that close the queues which replace infeeds and outfeeds.
-        Elements that are still in a closed queue can be dequeued. After the last one, a dequeue
-        raises tf.errors.OutOfRangeError.
+        Elements that are still in a closed queue can be dequeued. After the last element, a
+        dequeue raises tf.errors.OutOfRangeError.
     """
 
     targets: list[Any]

@@ -41,7 +41,7 @@ def outline_signatures(
       signatures: signature name → signature.
 
     Returns:
-      Signature name → a copy of the signature in which the outputs are those of the call.
+      Signature name → a copy of the signature, whose outputs are the outputs of the call.
 
     Raises:
       UnsupportedModel: a signature has string inputs or outputs, or needs an op that XLA cannot

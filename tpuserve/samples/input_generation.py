@@ -26,9 +26,10 @@ def generate_inputs(
     """Generate the inputs of a signature; the same seed gives the same inputs.
 
     Floats are uniform in [0, 1). Integers are 0 or 1, which are valid IDs for any embedding table.
-    Strings are short words; a string that the graph parses with tf.io.parse_example is a
-    serialized tf.Example with the features that are parsed, and a string that it decodes as a
-    picture is a small PNG file.
+    Strings are short words, with three exceptions. A string that the graph parses with
+    tf.io.parse_example is a serialized tf.Example with the features that are parsed. A string that
+    the graph decodes as a picture is a small PNG file. A string that the graph converts to a number
+    is "0" or "1".
 
     Args:
       meta_graph_def: a MetaGraphDef message of TensorFlow.
@@ -44,8 +45,9 @@ def generate_inputs(
     Raises:
       SignatureNotFound: the metagraph has no such signature.
       InvalidInput: the signature has a fixed batch size that is not `batch_size`; an input has a
-        dtype that NumPy arrays cannot have, such as resource; or `shapes` names an input that the
-        signature does not have.
+        dtype that is quantized or that NumPy arrays cannot have, such as resource; an input has
+        several tensors, as a sparse tensor has; or `shapes` names an input that the signature does
+        not have.
     """
     signature = _find_signature_def(meta_graph_def, signature_name)
     shapes = shapes or {}

@@ -22,7 +22,7 @@ class ParsedFeature:
 
     Attributes:
       key: the name of the feature.
-      dtype: the number in tensorflow.DataType of float32, int64 or string.
+      dtype: the DataType enum value of float32, int64 or string.
       size: the number of values; None if any number is valid.
     """
 

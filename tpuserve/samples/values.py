@@ -27,7 +27,7 @@ def random_array(
       alias: the alias of the input, for the text of an error.
 
     Raises:
-      InvalidInput: NumPy arrays cannot have the dtype, such as resource.
+      InvalidInput: the dtype is quantized, or NumPy arrays cannot have it, such as resource.
     """
     if dtype.is_bool:
         return random.integers(0, 2, shape).astype(np.bool_)

@@ -48,7 +48,7 @@ def find_tpu_hardware(root: Path = Path("/")) -> TpuHardware:
     """Return the TPU chips of this machine.
 
     Args:
-      root: the directory that holds dev/ and sys/; tests pass another one than "/".
+      root: the directory that holds dev/ and sys/; tests pass another directory than "/".
     """
     chips: Counter[str] = Counter()
     for vendor in root.glob("sys/bus/pci/devices/*/vendor"):
@@ -64,7 +64,7 @@ def find_device_files(root: Path = Path("/")) -> tuple[Path, ...]:
     """Return the device files of TPU chips, sorted.
 
     Args:
-      root: the directory that holds dev/; tests pass another one than "/".
+      root: the directory that holds dev/; tests pass another directory than "/".
     """
     return tuple(sorted(path for pattern in _DEVICE_FILES for path in root.glob(pattern)))
 

@@ -100,7 +100,7 @@ class GrpcV2(Api):
 
         Args:
           model: the model, and the version to call.
-          name: the name of a signature, which must be the default signature; "" also means this.
+          name: the name of the default signature; "" also means the default signature.
 
         Returns:
           `name` → the default signature.

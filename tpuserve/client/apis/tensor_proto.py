@@ -17,7 +17,8 @@ from tpuserve.saved_model import dtypes
 
 _NUMBERS = {name: number for number, name in dtypes.DTYPE_NAMES.items()}
 # TensorFlow's name of a dtype → the field of TensorProto that holds its values. The packed encoding
-# of these fields is the little-endian bytes of the array, so they need no decoding.
+# of such a field is the little-endian bytes of the array. Therefore the .proto file of this project
+# declares these fields as bytes, and the values need no decoding.
 _RAW_FIELDS = {
     "float32": "float_val",
     "float64": "double_val",
@@ -57,8 +58,8 @@ def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
     dtype = arrays.tensorflow_dtype(array, name)
     proto.dtype = _NUMBERS[dtype]
     dimensions = proto.tensor_shape.dim
-    # Set the field tensor_shape even if the array is a scalar. Without the field, TensorFlow would
-    # take the rank of the tensor as unknown.
+    # Set the field tensor_shape even if the array is a scalar, because TensorFlow writes the field
+    # for scalars too.
     proto.tensor_shape.SetInParent()
     for size in array.shape:
         dimensions.add(size=size)

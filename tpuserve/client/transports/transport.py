@@ -33,7 +33,7 @@ class ConnectionSettings:
       address: the address of the server.
       api_key: the key that is sent as a bearer token; "" for none.
       ca_file: a PEM file with the certificates that a server's certificate is checked with; None
-        for those of the system.
+        for the certificates of the system.
       max_reply_bytes: the largest size of a reply, in bytes.
     """
 

@@ -42,7 +42,8 @@ class TopologyType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         """Return the topology in libtpu's notation; fail with a usage error if it is unknown.
 
         Raises:
-          InvalidSetting: The value is ambiguous: "v5" can mean v5e or v5p.
+          InvalidSetting: The value is the incomplete name of a generation: "v5" can mean v5e or
+            v5p.
         """
         from tpuserve.compilation import topology_names
 

@@ -12,8 +12,7 @@ from tpuserve.files import uris
 class SavedModelPath(click.Path):
     """The click type of a path that must not be empty.
 
-    pathlib would take an empty path, such as that of an unset shell variable, for the working
-    directory.
+    An unset shell variable gives an empty path, which pathlib would take for the working directory.
     """
 
     def __init__(self) -> None:

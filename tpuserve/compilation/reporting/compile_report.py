@@ -21,7 +21,8 @@ class Compilation:
       error: The message of the compiler, or of an earlier step such as the translation to
         StableHLO; None if all computations compile.
       computations: Number of TPU computations that the signature runs.
-      is_cached: True if the call that made the report did not have to compile any computation.
+      is_cached: True if no computation was compiled for this report: each result was in the cache,
+        or is an error of the translation to StableHLO.
     """
 
     signature: str
@@ -44,7 +45,7 @@ class Compilation:
 
     @property
     def bound(self) -> str | None:
-        """What limits the speed on this chip: "compute" or "memory"; None if unknown.
+        """The resource that limits the speed on this chip, "compute" or "memory"; None if unknown.
 
         It is "compute" if the operations at the chip's published peak compute take longer than
         the memory traffic at the chip's published memory bandwidth, else "memory".

@@ -23,7 +23,10 @@ _FUNCTION_TYPES = ("func", "list(func)")
 
 
 def op_definition(node: "NodeDef", library: "Library") -> "OpDef":
-    """Return the OpDef of a node's op, or the signature of the function that the node calls."""
+    """Return the OpDef of a node's op, or the signature of the function that the node calls.
+
+    The result is None if TensorFlow does not know the op.
+    """
     name = node.op
     if name in library:
         return library[name].signature
@@ -68,7 +71,7 @@ def is_stateful(node: "NodeDef", library: "Library") -> bool:
 
 
 def walk_calls(nodes: "Iterable[NodeDef]", library: "Library") -> "Iterator[NodeDef]":
-    """Yield NodeDefs, then those of all functions that they call, directly or indirectly."""
+    """Yield NodeDefs, then the NodeDefs of all functions that they call, also indirectly."""
     start = list(nodes)
     yield from start
     if not any(_may_call_functions(node, library) for node in start):

@@ -54,7 +54,7 @@ class ClusterKind(IntEnum):
     """The kind of a cluster of nodes, which decides whether the cluster runs once or per replica.
 
     The module's docstring describes the kinds. Among clusters of the same level (a number that
-    orders clusters), those of a kind with a smaller value run first.
+    orders clusters), clusters of a kind with a smaller value run first.
     """
 
     SINGLE_OP = 0

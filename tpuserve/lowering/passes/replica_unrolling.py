@@ -341,7 +341,7 @@ class _ReplicaUnroller:
         outside of the cluster is not checked.
 
         Args:
-          cluster: the cluster; only those of kind VARIABLE_UPDATE are checked.
+          cluster: the cluster; only clusters of kind VARIABLE_UPDATE are checked.
           live_out: the node outputs of the cluster that are used outside of it.
 
         Raises:
@@ -424,7 +424,7 @@ class _ReplicaUnroller:
     def _replica_values(self, value: Value) -> list[Value]:
         """Return the values in the new graph that replace a node output, one for each replica.
 
-        If the output is that of a constant that the new graph does not have yet, add the constant.
+        If the node is a constant that the new graph does not have yet, add the constant.
         """
         if value not in self._out.values:
             node = self._graph.nodes.get(value.producer)

@@ -125,7 +125,7 @@ def _insert_unrolled(
     unrolled: UnrolledGraph,
     types: dict[Value, int],
 ) -> GraphIR:
-    """Return the graph with new nodes in place of those of a TPU computation.
+    """Return the graph with new nodes in place of the nodes of a TPU computation.
 
     Args:
       graph: the graph that contains the computation.
@@ -181,9 +181,9 @@ def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
 
 
 def _replica_values(value: Value, nodes: dict[str, Node], num_replicas: int) -> list[Value]:
-    """Return the values that the replicas get for an input of the computation, one for each.
+    """Return, for each replica, the value that it gets for an input of the computation.
 
-    They may differ only if `value` is the output of a TPUReplicatedInput.
+    The values may differ only if `value` is the output of a TPUReplicatedInput.
 
     Args:
       value: the node output that the computation uses.

@@ -14,7 +14,7 @@ from tpuserve.saved_model import dtypes
 
 
 def is_full_all_reduce(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Return whether a CrossReplicaSum sums over all replicas, so that all get the same result.
+    """Return whether a CrossReplicaSum sums over all replicas, which then get the same result.
 
     Args:
       node: the CrossReplicaSum.

@@ -247,7 +247,7 @@ SPECS: dict[str, OpSpec] = {
         *_TPU_RUNTIME,
     )
 }
-"""Op type, or pattern with `*` → record. A record with the exact name goes before patterns."""
+"""Op type, or pattern with `*` → its `OpSpec`. An exact op type takes precedence over patterns."""
 
 
 def op_spec(op: str) -> OpSpec:

@@ -58,7 +58,8 @@ def is_lowered_jointly(node: "NodeDef", library: "Library") -> bool:
     """Return whether a node must be replaced for all replicas at once.
 
     This is true if the node, or a node of the functions that it calls, communicates with the host
-    or with other replicas, or is an XlaReplicaId. XLA cannot compile such a node for a CPU.
+    or with other replicas, or is an XlaReplicaId. XLA cannot run such a node on a CPU, where it
+    compiles programs of a single replica.
     """
     return any(
         op_spec(inner.op).is_lowered_jointly or is_on_host(inner)
