@@ -81,7 +81,7 @@ class AdmissionController:
         Call this method again with another function when another activity of the start begins.
 
         Args:
-          describe: Returns the present activity as text, such as "importing TensorFlow".
+          describe: Returns the current activity as text, such as "importing TensorFlow".
             `startup_activity` calls this function and returns its result.
         """
         self._describe_startup = describe

@@ -10,19 +10,19 @@ from collections.abc import Callable
 _QUICK_SECONDS = 0.001
 # The number of first requests of a route (one method of one model) that run in threads of a pool,
 # and not in the event loop. The route is quick if the fastest of these requests is quick: the
-# latency of the slower ones may include waiting for other threads.
+# latency of the slower requests may include waiting for other threads.
 _FIRST_RUNS = 8
-# The maximum of n. When the requests of a route (one method of one model) become too slow for the
-# event loop, the next n requests of the route run in threads of a pool. n begins at _FIRST_RUNS.
-# Each such change from the event loop to threads doubles n, so that a route on a busy machine
-# seldom changes. But if at least _RUNS_UNTIL_RESET quick requests ran in the event loop before the
-# change, n is set to _FIRST_RUNS instead.
+# When the requests of a route (one method of one model) become too slow for the event loop, the
+# next n requests of the route run in threads of a pool. n begins at _FIRST_RUNS, and _MAX_RUNS is
+# its maximum. Each such change from the event loop to threads doubles n, so that a route on a busy
+# machine seldom changes. But if at least _RUNS_UNTIL_RESET quick requests ran in the event loop
+# before the change, n is set to _FIRST_RUNS instead.
 _MAX_RUNS = 4096
 _RUNS_UNTIL_RESET = 4096
 # The tracker counts slow requests, which take at least _QUICK_SECONDS. When the count reaches
 # _MAX_SLOW_RUNS (four), the next requests run in threads and not in the event loop. A request that
 # takes at least _VERY_SLOW_SECONDS counts as four. Each quick request reduces the count by
-# _CREDIT_PER_QUICK_RUN (0.1), because a few slow requests among many quick ones do not matter.
+# _CREDIT_PER_QUICK_RUN (0.1), because a few slow requests among many quick requests do not matter.
 _MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
 _VERY_SLOW_SECONDS = 0.05
 # While requests are quick, the tracker reads only once in _RUNS_PER_READING requests how long the

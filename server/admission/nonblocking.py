@@ -41,15 +41,18 @@ def check_running_allowed() -> None:
     """Raise WouldBlock if the calling thread must not run a model.
 
     Raises:
-      WouldBlock: the thread, such as that of the event loop, must not run a model, because the run
-        may take too long.
+      WouldBlock: the thread, such as the event loop's thread, must not run a model, because the
+        run may take too long.
     """
     if not _thread_state.running_allowed:
         raise WouldBlock
 
 
 class NonBlocking:
-    """Marks the thread that runs the `with` body as one that must not block. Cannot be nested."""
+    """Marks the thread that runs the `with` body as a thread that must not block.
+
+    The context manager cannot be nested.
+    """
 
     __slots__ = ("_may_run",)
 

@@ -27,7 +27,7 @@ _KINDS.update(
 # is faster for small arrays than `floats.encode_floats`.
 _FEW = 48
 CHUNK_SIZE = 1 << 14
-"""Larger arrays are encoded in chunks of this number of elements.
+"""Larger arrays are encoded in chunks of at most this number of elements.
 
 Encoding a large array at once would take several times the memory of the text, and would exceed the
 CPU's caches.
@@ -179,7 +179,7 @@ def nest(leaves: Sequence[bytes], shape: tuple[int, ...]) -> bytes:
 
     Args:
       leaves: The elements in row-major order, as JSON.
-      shape: The shape of the array, of at least one dimension.
+      shape: The shape of the array. For a scalar, the result is the JSON of its only element.
     """
     if len(shape) == 1:
         return b"[" + b", ".join(leaves) + b"]"

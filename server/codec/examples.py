@@ -45,7 +45,8 @@ def decode_examples(document: Json) -> list[bytes]:
       context.
 
     Raises:
-      InvalidJson: The request has no examples, or an example is invalid.
+      InvalidJson: The request has no examples, or the context or an example is invalid.
+      InvalidTensor: The value of a "b64" object is not base64.
     """
     return merge_with_context(*decode_separately(document))
 
@@ -62,6 +63,7 @@ def decode_separately(document: Json) -> tuple[bytes, list[bytes]]:
 
     Raises:
       InvalidJson: The request has no examples, or the context or an example is invalid.
+      InvalidTensor: The value of a "b64" object is not base64.
     """
     context = encode_example(document["context"]) if "context" in document else b""
     if "examples" not in document:
@@ -99,6 +101,7 @@ def encode_example(value: Json) -> bytes:
     Raises:
       InvalidJson: `value` is not a JSON object, a value has a type that no feature can hold, or the
         values of a feature have different types.
+      InvalidTensor: The value of a "b64" object is not base64.
     """
     if type(value) is not dict:
         raise InvalidJson(f"Example must be JSON object but got JSON {json_type_name(value)}")

@@ -18,9 +18,9 @@ _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
 
-# Matches a number in orjson's output that TensorFlow Serving may write differently: one with more
-# than six digits or with an exponent, or one whose absolute value is below 0.0001. Also matches
-# null, which orjson writes for NaN and infinity.
+# Matches a number in orjson's output that TensorFlow Serving may write differently: the number has
+# more than six digits or an exponent, or its absolute value is below 0.0001. Also matches null,
+# which orjson writes for NaN and infinity.
 _DIFFERS_FROM_SIX = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -148,7 +148,7 @@ def _parse_document(body: bytes, max_nesting: int) -> Json:
 def _parse_tolerantly(
     body: bytes, max_nesting: int, keep_first_of_equal_keys: bool = False
 ) -> Json:
-    """Parse a document with Python's `json`, to the same values as RapidJSON would.
+    """Parse a document with Python's `json`, and return the values that RapidJSON would return.
 
     This function is for documents that orjson refuses, or in which an object may repeat a key.
     `json` is slower than orjson.
@@ -265,7 +265,7 @@ def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
         octets = np.frombuffer(text, np.uint8, min(_CHUNK_BYTES, len(text) - start), start)
         quotes = num_quotes + np.cumsum(octets == ord('"'), dtype=np.int32)
         # Setting bit 0x20 turns "[" and "]" into "{" and "}" in ASCII, so that both kinds of
-        # brackets can be counted as one. Bytes inside of strings become 0: they do not count.
+        # brackets are counted together. Bytes inside of strings become 0: they do not count.
         braces = np.where(quotes & 1, 0, octets | 0x20)
         steps = (braces == ord("{")).view(np.int8) - (braces == ord("}")).view(np.int8)
         depths = depth + np.cumsum(steps, dtype=np.int32)
@@ -299,7 +299,7 @@ def _count_keys(value: Json) -> int:
 
 
 def _find_nonempty(kind: type, values: list[Json], types: Set[type]) -> list[Json]:
-    """Return those of the given parsed values that are non-empty and of one type.
+    """Return the non-empty values of one type in a list of parsed values.
 
     Args:
       kind: The type, `dict` or `list`.

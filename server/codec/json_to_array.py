@@ -21,8 +21,8 @@ _MAX_RANK = 32
 _FLOATS = frozenset(("float32", "float64"))
 _NUMBERS = frozenset((int, float))
 _NESTED = frozenset((list, RawNumericArray))
-# Lists of fewer numbers are checked for overflow with Python's min and max, which are faster than
-# NumPy for short lists.
+# Lists of fewer numbers than this are checked for overflow with Python's min and max, which are
+# faster than NumPy for short lists.
 _FEW = 64
 # A bound slightly below the largest float32. Numbers whose absolute values are below the bound do
 # not round to infinity, so they are converted without np.errstate.

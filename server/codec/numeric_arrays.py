@@ -23,7 +23,8 @@ except ImportError:
     simdjson = None
 
 MIN_BYTES = 2048
-"""The least size of an extracted array in bytes. Below, the general parser is as fast."""
+"""The least size of an extracted array in bytes. Below this size, the general parser is as fast."""
+# All bytes that can occur in a JSON array of numbers, except the brackets and commas.
 _NOT_STRUCTURE = b"0123456789.+-eE \t\r\n"
 # A document that holds one large array and little else is recognised without a search: the array
 # must begin within this number of bytes from the start of the document, and end within this number
@@ -72,9 +73,9 @@ class RawNumericArray:
           dtype: TensorFlow's name of the element type, for example "float32".
 
         Returns:
-          The array. None if a number is not in the range of the type, or if the type is not
-          supported: the caller then decodes the result of `tolist` element by element, which either
-          succeeds or raises an error that names the number.
+          The array. None if a number cannot be converted to the type, if an inner list is empty, or
+          if the type is not supported: the caller then decodes the result of `tolist` element by
+          element, which either succeeds or raises an error that names the number.
         """
         if dtype in _FLOATS:
             return self._convert("d", np.float64, _FLOATS[dtype])
@@ -111,7 +112,8 @@ def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] |
 
     Returns:
       The document with the placeholders, and the arrays. None if the document has no large array,
-      or has one that simdjson cannot parse: the caller must then parse the original document.
+      has a large array that simdjson cannot parse, or contains "@" outside of the arrays, or if
+      simdjson is not installed: the caller must then parse the original document.
     """
     if simdjson is None:
         return None

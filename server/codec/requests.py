@@ -59,7 +59,8 @@ def decode_inputs(document: Json, signature: Signature) -> Arrays:
     Raises:
       InvalidJson: The object has neither of the two keys, or both, or the value of the key is
         malformed.
-      InvalidInputNames: An input is missing, or not an input of the signature.
+      InvalidInputNames: An input is missing, or a row has an input that the signature does not
+        have.
       InvalidTensor: The lists are ragged, or a value is not of the input's type.
       UnsupportedType: JSON cannot represent an input's type.
     """

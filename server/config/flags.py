@@ -1,4 +1,4 @@
-"""The command-line flags of the server: those of TensorFlow Serving and additional ones.
+"""The command-line flags of the server: TensorFlow Serving's flags and additional flags.
 
 Source of names and defaults: tensorflow_serving/model_servers/main.cc.
 """
@@ -412,6 +412,7 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
 
     Raises:
       InvalidSetting: a value is invalid, or two values contradict each other.
+      BasePathNotFound: model_base_path is a URI of a file system that the server cannot read.
     """
     if values.get("use_alts_credentials"):
         # Refuse TensorFlow Serving's flag for ALTS, which this server does not support, instead of
@@ -441,7 +442,7 @@ def channel_arguments(text: str) -> tuple[tuple[str, int | str], ...]:
     """Parse the flag --grpc_channel_arguments: "name=value,name=value".
 
     The result holds pairs (name, value). A value that is the text of a 32-bit integer becomes an
-    int.
+    int. An item without "=" or without a name is ignored.
     """
     arguments = []
     for item in text.split(","):

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from server.config import tensorflow_protos
 
 ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
-"""The message that a PlatformConfig holds for the platform "tensorflow"."""
+"""The name of the message that a PlatformConfig message holds for the platform "tensorflow"."""
 
 _DESCRIPTOR_SET = Path(__file__).parents[1] / "proto" / "model_server.binpb"
 # A platform config file needs the message definitions of TensorFlow only if its text contains one

@@ -57,7 +57,7 @@ class PlatformConfig:
     fields_without_effect: tuple[str, ...] = ()
 
     def apply_to(self, settings: Settings) -> Settings:
-        """Return a copy of the settings, in which the file's values replace those of flags."""
+        """Return a copy of the settings in which the values of the file replace values of flags."""
         defaults = {name: _DEFAULTS[name] for name in _REPLACED_FLAGS}
         return dataclasses.replace(settings, **{**defaults, **self.flags})
 

@@ -50,12 +50,12 @@ class Settings:
         the user's cache directory, "off" to keep none.
       max_request_bytes: the largest request body after decompression, in bytes.
       max_request_memory_bytes: the memory that all requests may use together, in bytes; 0 for half
-        of the machine's memory.
+        of the memory of the machine or of its container.
       max_requests_in_flight: the largest number of requests in flight; 0 for no limit.
       max_requests_in_flight_per_peer: the largest number of requests in flight from one client
         address; 0 for no limit, -1 for a quarter of max_requests_in_flight.
-      default_request_timeout_ms: the time limit of requests whose client sets none, in
-        milliseconds; 0 for no limit.
+      default_request_timeout_ms: the time limit, in milliseconds, of requests whose client sets no
+        time limit; 0 for no limit.
       frontend_processes: the number of processes that accept the connections of clients, in
         addition to the process that runs the models; 0 for a single process that does both.
       predict_route: an additional URL path of the REST port at which the model `model_name`

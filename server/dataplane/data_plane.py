@@ -311,6 +311,7 @@ class DataPlane(DataPlaneInterface):
         `spec` is the model, version and signature.
 
         Raises:
+          SignatureNotFound: the model has no such signature.
           InvalidInput: no inputs can be generated, for example for a sparse tensor.
         """
         name = spec.effective_signature_name
@@ -353,7 +354,7 @@ class DataPlane(DataPlaneInterface):
     def record_stages(self, stages: Sequence[StageTimes]) -> None:
         """Add times of decoding and encoding to the statistics of model versions.
 
-        The argument is that of `DataPlaneInterface.record_stages`.
+        `stages` is the argument of `DataPlaneInterface.record_stages`.
         """
         for times in stages:
             # Ignore a version that was unloaded before its times arrived: its statistics are freed.
@@ -424,9 +425,9 @@ class DataPlane(DataPlaneInterface):
         """Load a model of the configuration, and block until it is available or has failed.
 
         Raises:
-          ModelNotFound: the configuration never had such a model.
+          ModelNotFound: neither the configuration nor the unloaded models have such a model.
           UnsupportedModel: the configuration of this server cannot be changed.
-          ModelsNotAvailable: the model does not load.
+          TpuserveError: the model cannot be loaded.
         """
         if self._load_model is None:
             raise _fixed_configuration_error()
@@ -438,7 +439,7 @@ class DataPlane(DataPlaneInterface):
         The requests in flight of the model are still answered.
 
         Raises:
-          ModelNotFound: the configuration never had such a model.
+          ModelNotFound: neither the configuration nor the unloaded models have such a model.
           UnsupportedModel: the configuration of this server cannot be changed.
         """
         if self._unload_model is None:
@@ -584,7 +585,7 @@ class DataPlane(DataPlaneInterface):
 
     @contextmanager
     def _recording_failure(self, servable: Servable, timeline: Timeline) -> Iterator[None]:
-        """Record the run of a request as failed if the with block raises an error.
+        """Record the run of a request as failed if the `with` body raises an error.
 
         WouldBlock is not recorded: the request runs later, in another thread.
         """

@@ -12,7 +12,7 @@ from tpuserve.saved_model.signature import Signature
 Result = TypeVar("Result", Classification, Regression)
 
 SelectOutputs: TypeAlias = Callable[[Signature, bool], list[str]]
-"""Takes a signature, and whether its method_name must be that of the method."""
+"""Takes a signature, and whether to check its method_name; returns the aliases of outputs."""
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,8 @@ class InferenceStatistics:
     def _find_size(self, rows: int) -> SizeStatistics:
         """Return the object that counts the runs with a certain number of rows (examples).
 
-        The caller updates the object. If `sizes` is full and lacks this number of rows, the object
-        is a new one that is not part of the statistics, so that the update has no effect.
+        The caller updates the object. If `sizes` is full and lacks this number of rows, the result
+        is a new object that is not part of the statistics, so that the update has no effect.
         """
         size = self.sizes.get(rows)
         if size is None:

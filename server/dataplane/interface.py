@@ -32,11 +32,12 @@ class DataPlaneInterface(Protocol):
     The data plane runs in the process of the frontends or in another process.
 
     Every inference method raises ModelNotFound if the requested model version is not available,
-    DeadlineExceeded if the time limit passes, Cancelled if the request is cancelled before its
-    model has run, and ModelExecutionError if the model fails. The methods whose names begin with
-    "start" return a Pending (a future) if the request waits for a batch or for another process. The
-    caller must then call `finish` of the Pending. The version stays loaded until this call. The
-    methods without "start" in their names wait for the result.
+    LabelNotFound if the model has no such version label, DeadlineExceeded if the time limit passes,
+    Cancelled if the request is cancelled before its model has run, and ModelExecutionError if the
+    model fails. The inference methods whose names begin with "start" return a Pending (a future) if
+    the request waits for a batch or for another process. The caller must then call `finish` of the
+    Pending. The version stays loaded until this call. The other inference methods wait for the
+    result.
     """
 
     @property
@@ -192,7 +193,8 @@ class DataPlaneInterface(Protocol):
 
         Raises:
           InvalidInput: the tasks name different models, two tasks name the same signature, or a
-            task names a signature that the method of the task cannot run.
+            task names an unknown signature, or a signature that the method of the task cannot run.
+            Or the request has no examples, or an output has an unexpected type or shape.
           UnsupportedModel: the method of a task is neither Classify nor Regress.
         """
 
@@ -225,6 +227,7 @@ class DataPlaneInterface(Protocol):
         """Return a valid Predict request for a signature, as an example for users.
 
         Raises:
+          SignatureNotFound: the model has no such signature.
           InvalidInput: no inputs can be generated, for example for a sparse tensor.
         """
 

@@ -19,7 +19,7 @@ class ModelSpec(NamedTuple):
       version: the version number; None for the latest available version.
       signature_name: the name of the signature; empty for the default signature.
       label: a version label, such as "stable", instead of a version number; None for no label.
-      is_open_inference: whether the request is one of the Open Inference Protocol. The default
+      is_open_inference: whether the request uses the Open Inference Protocol. The default
         signature of such a request is "serving_default" or, if the model has no signature of this
         name, the only signature of the model. The default signature of all other requests is
         "serving_default".

@@ -12,7 +12,7 @@ class RequestLogger(Protocol):
     """Logs requests with their answers. No method raises an error or blocks."""
 
     def should_log(self, model: str) -> bool:
-        """Return whether to log the present request of a model, by random sampling."""
+        """Return whether to log the current request of a model, by random sampling."""
 
     def predict(
         self, answer: Prediction, inputs: Mapping[str, Array], output_filter: Sequence[str]

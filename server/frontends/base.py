@@ -43,7 +43,7 @@ class Frontend(Protocol):
         """Begin to accept connections.
 
         Raises:
-          OSError, RuntimeError: the port is in use.
+          OSError, RuntimeError: the port is in use, or the frontend cannot listen on an address.
         """
 
     def report_health(self, is_serving: bool) -> None:
@@ -232,8 +232,9 @@ def _start(frontend: Frontend, settings: Settings, port: int, flag: str) -> None
 def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
     """Wait until a frontend has answered its last request, up to a deadline.
 
-    The wait may last up to `LAST_SECONDS` beyond the deadline, so that a frontend whose last
-    request ended at the deadline has time to close.
+    The wait ends at the latest `LAST_SECONDS` after the deadline, so that a frontend whose last
+    request ended at the deadline has time to close. If the deadline has passed before the call, the
+    wait ends at the latest `LAST_SECONDS` after the call.
 
     Args:
       frontend: a frontend whose `stop` was called.
@@ -253,7 +254,7 @@ def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
 def reserve_port(
     on_error: ExitStack, host: str, port: int, flag: str, *, is_shared: bool = False
 ) -> socket.socket | None:
-    """Bind a socket to a port, so that no other process takes it before a frontend listens.
+    """Bind a socket to a port, so that no other process takes the port before a frontend listens.
 
     Args:
       on_error: an ExitStack that the caller closes if the server fails to start. The socket is then
@@ -269,6 +270,7 @@ def reserve_port(
 
     Raises:
       PortInUse: another process listens on the port.
+      InvalidSetting: this machine cannot listen on the address or the port.
     """
     if not port:
         return None

@@ -41,8 +41,8 @@ class FrontendGroup:
           settings: the settings of the server.
           dataplane: finds the model of a request and runs the model.
           metrics: the registry in which requests are counted.
-          on_failure: called with the reason, from any thread, if a frontend ends although nobody
-            has stopped it.
+          on_failure: called with the reason, from any thread, if a frontend ends although `stop`
+            was not called.
 
         Raises:
           TpuserveError: a file that the settings name cannot be used.
@@ -88,7 +88,7 @@ class FrontendGroup:
 
         Raises:
           PortInUse: another process listens on a port.
-          InvalidSetting: the server cannot listen on a port or a socket.
+          InvalidSetting: this machine cannot listen on the address or a port.
         """
         settings = self._settings
         self._rest_socket = base.reserve_port(

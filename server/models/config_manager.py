@@ -74,7 +74,8 @@ class ModelConfigManager:
         Raises:
           LabelNotAvailable: a model has a version label, and allow_labels_for_unavailable is False.
             Before the first load, no version is available.
-          VersionNotFound: a model has no version in its base path, and `versions_required` applies.
+          VersionNotFound: the base path of a model has no version or cannot be read, and
+            `versions_required` applies.
         """
         try:
             for model in config.models:
@@ -103,7 +104,8 @@ class ModelConfigManager:
         Raises:
           LabelNotAvailable, VersionNotFound: the configuration is refused, as by `check`.
           ModelsNotAvailable: no model is available, and the method does not wait for a version.
-          TpuserveError: the only model has no version in its base path, and `is_polled` is False.
+          TpuserveError: `on_config` has refused the configuration. Or the base path of the only
+            model has no version or cannot be read, and the method does not wait for a version.
         """
         with self._reload_lock:
             self.check(config)
@@ -141,10 +143,11 @@ class ModelConfigManager:
         """Replace the configuration, and load and unload models accordingly.
 
         Models that the new configuration does not have are unloaded. The method waits until each
-        new model, and each model with a new base path, is available or has failed; old versions are
-        served until then. Version labels are checked before any load. So a label for a version that
-        the same reload adds is refused, and an existing label never moves to a version that is not
-        available. Source: section 3.2 of TensorFlow Serving's configuration guide, and its
+        new model, each model with a new base path, and each model without a version is available or
+        has failed; old versions are served until then. Version labels are checked before any load.
+        So a label for a version that the same reload adds is refused, unless the label is new and
+        `allow_labels_for_unavailable` is True. An existing label never moves to a version that is
+        not available. Source: section 3.2 of TensorFlow Serving's configuration guide, and its
         server_core.cc.
 
         Args:
@@ -154,8 +157,10 @@ class ModelConfigManager:
 
         Raises:
           LabelNotAvailable: a version label is refused; no version is loaded or unloaded.
-          VersionNotFound: a model has no version in its base path, and `versions_required` applies.
+          VersionNotFound: the base path of a model has no version or cannot be read, and
+            `versions_required` applies.
           ModelsNotAvailable: new models have failed to load; all other models are served.
+          TpuserveError: `on_config` has refused the configuration.
         """
         # Check the versions without holding the lock: the check can wait for remote storage, and
         # another reload must be able to start in the meantime.
@@ -235,7 +240,7 @@ class ModelConfigManager:
         Raises:
           ModelAlreadyLoaded: the configuration has a model of this name.
           InvalidConfig: the base path is invalid.
-          VersionNotFound: the base path holds no version.
+          VersionNotFound: the base path holds no version, or cannot be read.
           ModelsNotAvailable: the model does not load.
         """
         with self._reload_lock:
@@ -306,7 +311,8 @@ class ModelConfigManager:
         """Check that each model that requires a version has one in its base path.
 
         Raises:
-          VersionNotFound: a model that requires a version has none.
+          VersionNotFound: a model that requires a version has none, or its base path cannot be
+            read.
         """
         required = [
             model

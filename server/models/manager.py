@@ -165,8 +165,9 @@ class Manager:
 
         The method does not wait for the loads. If a version fails to load, its status has the
         error. Such a version is loaded again when its files or its directory have changed. It is
-        also loaded again when one call omits it and a later call names it again. While no aspired
-        version is available, the old versions stay loaded.
+        also loaded again when one call omits it and a later call names it again. The old versions
+        stay loaded until an aspired version is available. If `versions` is empty, the method begins
+        to unload them at once.
 
         Args:
           name: the name of the model.
@@ -402,8 +403,8 @@ class Manager:
         fingerprint = directory_fingerprint.directory_fingerprint(servable.directory)
         with self._condition:
             # Hold the lock from this check until the new state is set. Otherwise
-            # `set_aspired_versions` could take the version for one that is loading, while this
-            # thread is about to cancel the load.
+            # `set_aspired_versions` could assume that the version is loading, while this thread is
+            # about to cancel the load.
             if not self._is_aspired(servable):
                 servable.mark_cancelled()
                 return

@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[0-9]+")
 _MAX_DIGITS = 400
 _MAX_VERSION = 2**63 - 1
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
-"""The files of which a SavedModel has one."""
+"""A SavedModel has a file with one of these names."""
 _LATEST = LatestPolicy()
 
 Place = TypeVar("Place")

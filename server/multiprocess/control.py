@@ -24,7 +24,7 @@ class ControlMessage(NamedTuple):
 class ControlChannel:
     """One end of a connection between the supervisor and a process.
 
-    The connection is closed when the process at the other end ends.
+    The connection is closed when the process that holds the other end exits.
 
     Several threads can call `send` at the same time. Only one thread at a time can call `receive`.
     """

@@ -112,7 +112,7 @@ def _reported_activity(control: ControlChannel, describe: Callable[[], str]) -> 
 
     Args:
       control: the connection to the supervisor.
-      describe: returns the present activity, such as "loading resnet".
+      describe: returns the current activity, such as "loading resnet".
     """
     is_over = threading.Event()
 

@@ -35,8 +35,7 @@ def run_frontend(
     Args:
       connection: the connection to the supervisor.
       supervisor_pid: the process ID of the supervisor.
-      settings: the settings of this process: those of the server, but with the limits divided by
-        the number of frontend processes.
+      settings: the settings of this process, from `frontend_settings`.
       index: the number of this process among the frontend processes, from 0.
     """
     process_setup.set_up_process(f"tpuserve-front{index}", supervisor_pid)
@@ -118,7 +117,8 @@ def _follow_supervisor(
                 loop_client.connect(message.connection)
                 continue
             client.connect(message.connection)
-            # Otherwise a readiness check could fail after the server has reported that it is ready.
+            # Wait for the state of the models. Otherwise a readiness check could fail after the
+            # server has reported that it is ready.
             client.wait_for_state()
             if is_first:
                 frontends.start_grpc()

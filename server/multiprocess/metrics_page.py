@@ -25,7 +25,10 @@ _PROCESS_TYPES = ("gauge", family.EVENTS)
 
 
 class ServerMetrics(Metrics):
-    """The metrics of a frontend process; `collect` returns those of all processes, added up."""
+    """The metrics of a frontend process.
+
+    `collect` returns the metrics of all processes of the server, added up.
+    """
 
     def __init__(self, ask: Callable[[int], None]) -> None:
         """Create the metrics.
@@ -56,8 +59,8 @@ class ServerMetrics(Metrics):
         """Return the value of a counter, added up over all processes.
 
         A counter has one series for each combination of label values. If there are several series,
-        the value is that of the first series in sorted order. The value is None if no counter has
-        this name.
+        the result is the value of the first series in sorted order. The result is None if no
+        counter has this name.
         """
         for metric in self.collect():
             if metric.name == name and metric.metric_type == "counter":

@@ -1,4 +1,4 @@
-"""A slot for one process of a server: when the process ends, a new one is started."""
+"""A slot for one process of a server: when the process ends, a new process is started."""
 
 import time
 from collections.abc import Callable
@@ -24,10 +24,10 @@ class Place:
       arguments: the arguments of the main function after the first two, which `SupervisedProcess`
         adds.
       process: the running process; None while no process runs in this slot.
-      is_ready: whether the process has started, so that it can be connected to others.
+      is_ready: whether the process has started, so that it can be connected to other processes.
       is_connected: for a frontend process, whether it is connected to an engine process.
       restart_at: the time at which to start the next process, by the clock `time.monotonic`; None
-        while a process runs.
+        if no start is planned, for example while a process runs.
     """
 
     name: str

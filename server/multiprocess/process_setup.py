@@ -21,8 +21,8 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
     """Prepare a process that the supervisor has started.
 
     The process ignores SIGINT and SIGTERM: Ctrl-C and some process managers send these signals to
-    all processes of a server, but the supervisor stops the processes in order. On Linux, the
-    operating system kills the process when the supervisor dies.
+    all processes of a server, but the supervisor must stop the frontend processes before the engine
+    process. On Linux, the operating system kills the process when the supervisor dies.
 
     Args:
       name: the name that tools such as ps and top show; at most 15 characters.

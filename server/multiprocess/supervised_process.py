@@ -76,7 +76,7 @@ class SupervisedProcess:
         return self._process.exitcode is not None
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL."""
+        """Kill the process with SIGKILL, and wait until it has ended."""
         self._process.kill()
         self._process.join()
 

@@ -1,4 +1,4 @@
-"""The supervisor: starts the processes of a server, connects them, and replaces failed ones."""
+"""The supervisor: starts and connects the processes of a server, and replaces failed processes."""
 
 import logging
 import signal
@@ -26,8 +26,8 @@ from tpuserve.errors import TpuserveError, Unavailable
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# The time, in seconds, in which a process must exit after it has reported that it has stopped.
-# After that it is killed.
+# The time, in seconds, in which the frontend processes must stop after the end of the grace period,
+# and the engine process after the frontend processes. A process that still runs is then killed.
 _EXIT_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,8 @@ class Supervisor:
           settings: the settings of the server, including those of the platform config file.
           load: loads the model in a version's directory; None for the loader of SavedModels. The
             function must be picklable, because it is sent to the engine process.
-          on_failure: called with the reason, in any thread, if the server fails and must stop.
+          on_failure: not called: the supervisor starts a failed process again. The argument exists
+            because `Server` has it.
           platform: the batching and warm-up settings of the platform config file; None if there is
             no such file.
         """
@@ -89,8 +90,10 @@ class Supervisor:
         Raises:
           PortInUse: another process listens on a port.
           InvalidSetting: the server cannot listen on a port or a socket.
-          TpuserveError: a file that is named in the settings cannot be used, or the engine process
-            cannot load the models. The error is the one that the engine process has raised.
+          Unavailable: a process has ended without reporting an error.
+          TpuserveError: a file that is named in the settings cannot be used, or a process has
+            reported an error, for example because no model can be loaded. The error of the process
+            is then raised here.
         """
         settings = self._settings
         # Check the configuration files here, because the processes would report an invalid file
@@ -116,8 +119,8 @@ class Supervisor:
         """Stop the frontend processes when their requests in flight are answered, then the engine.
 
         Returns:
-          True if all processes have stopped in order; False if a request was still in flight at the
-          end of the grace period, or a load was in progress.
+          True if all processes have reported an orderly stop. False if a request was still in
+          flight at the end of the grace period, or a load was in progress.
         """
         self._reserved.close()
         if self._thread.is_alive():

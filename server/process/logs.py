@@ -58,7 +58,7 @@ def _hold_lock(stream: TextIO) -> Iterator[None]:
     The operating system releases the lock if the process ends.
     """
     is_locked = False
-    # The stream has no file, or its file cannot be locked: write without the lock.
+    # If the stream has no file, or its file cannot be locked, write without the lock.
     with contextlib.suppress(OSError, ValueError):
         fcntl.lockf(stream, fcntl.LOCK_EX)
         is_locked = True
@@ -72,7 +72,8 @@ def _hold_lock(stream: TextIO) -> Iterator[None]:
 def configure_logging(*, is_shared: bool = False) -> None:
     """Send the lines of every logger to stderr, with the time. Access log lines are JSON only.
 
-    Only warnings and errors of uvicorn and TensorFlow, and errors of OpenTelemetry, are shown.
+    Of uvicorn and TensorFlow, only warnings and errors are shown; of the logger
+    "opentelemetry.trace", only errors.
 
     Args:
       is_shared: whether other processes of this server write to the same stderr.

@@ -29,6 +29,7 @@ _TRIM_THRESHOLD_BYTES = 256 << 20
 _MODEL_THRESHOLD_BYTES = 1 << 20
 
 _lock = threading.Lock()
+# The number of `with large_tensor_allocation()` bodies that run now: loads and unloads of models.
 _num_active_moves = 0
 
 

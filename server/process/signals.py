@@ -17,8 +17,8 @@ class StopSignals:
 
     The signals are SIGTERM and SIGINT (Ctrl-C). Before `mark_serving`, there are no requests to
     answer, so a signal exits the process immediately with status 0. After `mark_serving`, the first
-    signal makes `wait` return, so that the server can stop in order, and a second signal exits the
-    process immediately.
+    signal makes `wait` return, so that the server can answer its requests before it stops. A second
+    signal exits the process immediately.
     """
 
     def __init__(self) -> None:

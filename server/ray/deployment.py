@@ -45,7 +45,7 @@ def deployment(
 
     Raises:
       InvalidSetting: a flag or an option is invalid, or has no effect in a replica.
-      BasePathNotFound: the base path is a URI of a storage that cannot be read.
+      BasePathNotFound: the base path is a URI of a file system that the server cannot read.
     """
     if model_base_path is not None:
         flags["model_base_path"] = absolute_path_or_uri(model_base_path)

@@ -41,7 +41,7 @@ class Replica:
     """Answers TensorFlow Serving's gRPC calls, which Ray's proxies forward to the replicas.
 
     The methods with capital letters have the names of the gRPC methods. Each takes the request
-    message and Ray's gRPC context of the call, and returns the response message.
+    message and Ray's gRPC context of the call, and returns the serialised response.
     """
 
     def __init__(self, flags: Mapping[str, Any], threads: int) -> None:
@@ -127,6 +127,9 @@ class Replica:
           method: the name of the method, such as "Predict".
           request: the request message.
           grpc_context: Ray's gRPC context of the call.
+
+        Raises:
+          TpuserveError: the request cannot be answered.
         """
         call = CallContext()
         call.timeout_ms = self._timeout_ms

@@ -15,6 +15,8 @@ _SECTIONS = ("Models", "Loading", "Batching", "TensorFlow")
 # The flags in `_SECTIONS` that have no effect in a replica: a replica does not read the platform
 # config file.
 _WITHOUT_EFFECT = frozenset(("platform_config_file",))
+# The flags outside of `_SECTIONS` that have an effect in a replica: they concern the requests that
+# a replica answers, and not the connections of clients.
 _OF_OTHER_SECTIONS = frozenset(
     (
         *("enable_serialization_as_tensor_content", "enable_signature_method_name_check"),
@@ -36,6 +38,8 @@ _OPTIONS = {
     "max_requests_in_flight": "max_ongoing_requests",
     "shutdown_grace_seconds": "graceful_shutdown_timeout_s",
 }
+# Type of a flag (`Flag.value_type`) → the Python types of valid values, and the words for these
+# values in the text of an error.
 _TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "bool": (bool, "true or false"),
     "int": (int, "a whole number"),
@@ -52,7 +56,7 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
 
     Raises:
       InvalidSetting: a flag does not exist, has no effect in a replica, or has an invalid value.
-      BasePathNotFound: the base path is a URI of a storage that cannot be read.
+      BasePathNotFound: the base path is a URI of a file system that the server cannot read.
     """
     unknown = sorted(set(values) - set(FLAGS))
     if unknown:

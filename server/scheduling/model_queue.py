@@ -94,7 +94,8 @@ class ModelQueue:
     def begin_run(self, ticket: Ticket, now: float) -> None:
         """Record that a request begins to run, and add its expected run time to `virtual_time`.
 
-        `now` is the time in seconds of the queues' clock.
+        A request that only waits (`RunLimits.only_waits`) adds no time. `now` is the time in
+        seconds of the queues' clock.
         """
         ticket.started = now
         self.running += 1
@@ -108,7 +109,7 @@ class ModelQueue:
     def end_run(self, ticket: Ticket, now: float) -> None:
         """Record that a request has run, and correct `virtual_time`.
 
-        `virtual_time` then contains the real run time of the request and not the expected one.
+        `virtual_time` then contains the real run time of the request, not the expected run time.
         `now` is the time in seconds of the queues' clock.
         """
         self.running -= 1

@@ -56,9 +56,9 @@ class RequestQueues:
         self._queues = {_OTHERS: ModelQueue(_OTHERS, RunLimits(max_concurrent_runs=sys.maxsize))}
         # The queues in which at least one request waits. The dictionary is used as an ordered set.
         self._backlog: dict[ModelQueue, None] = {}
-        # The virtual time of the model whose request began to run last. When an idle model gets its
-        # next request, its virtual time is raised to this value. Otherwise it would have the least
-        # virtual time for long, and only its requests would run.
+        # The highest virtual time at which a request of any model has begun to run. When an idle
+        # model gets its next request, its virtual time is raised to this value. Otherwise the model
+        # would have the least virtual time for long, and only its requests would run.
         self._virtual_time = 0.0
         self._last_number = 0
         # The threads of requests acquire `_lock` itself, and not the condition that wraps `_lock`:

@@ -44,7 +44,8 @@ class LimitTable:
         """Create a table without models.
 
         Args:
-          defaults: the limits for models whose configuration does not set them; None for no limits.
+          defaults: the limits for models whose configuration does not set them; None for
+            `DEFAULT_CONCURRENT_RUNS` and no limits of the waiting requests.
           max_waiting_for_batch: the value of `RunLimits.max_concurrent_runs` for a model whose
             requests are batched. It can be high, because most requests need no thread while they
             wait for their batch.

@@ -13,7 +13,8 @@ def directory_fingerprint(directory: Path) -> Fingerprint:
     A directory that does not exist has an empty fingerprint.
 
     Returns:
-      A sorted tuple of (path, size in bytes, modification time in nanoseconds), one per file.
+      A sorted tuple of (path, size in bytes, modification time in nanoseconds), one per file. Size
+      and time are -1 if the system has no status of the file, for example for a broken link.
     """
     entries = []
     for parent, _, names in os.walk(directory):
@@ -22,7 +23,7 @@ def directory_fingerprint(directory: Path) -> Fingerprint:
             try:
                 status = os.stat(path)
             except OSError:
-                # Skip a broken link, and a file that was removed after it was listed.
+                # The file is a broken link, or was removed after it was listed.
                 entries.append((path, -1, -1))
             else:
                 entries.append((path, status.st_size, status.st_mtime_ns))

@@ -45,7 +45,7 @@ class Pending(Generic[Result]):
         self._completion.add_done_callback(callback)
 
     def then(self, finish: Callable[[], "NewResult"]) -> "Pending[NewResult]":
-        """Return a Pending that waits for the same work, and whose result is that of `finish`."""
+        """Return a Pending that waits for the same work, and whose result `finish` computes."""
         return Pending(self._completion, finish)
 
 

@@ -112,7 +112,8 @@ def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
 def _bits_of_types(schema: Any) -> dict[int, int]:
     """Return a mapping: number of a TensorType → bits of an element, such as 32 for FLOAT32.
 
-    The bits are read from the names of the types in `schema`.
+    The bits are read from the names of the types in `schema`. A type without a number in its name,
+    such as BOOL, is left out.
     """
     bits = {}
     for name, number in vars(schema.TensorType).items():

@@ -153,7 +153,7 @@ def load_tflite_model(
 ) -> TfLiteModel:
     """Load a TensorFlow Lite model from a .tflite file.
 
-    The signatures are those in the file's metadata. A file without signatures gets one,
+    The signatures are those in the file's metadata. A file without signatures gets the signature
     "serving_default", whose aliases are the names of the tensors.
 
     Args:

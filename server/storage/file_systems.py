@@ -49,8 +49,8 @@ _CREDENTIAL_ERRORS = {
 # because the server logs an error again only if its message has changed.
 _REQUEST_DETAILS = re.compile(r"\s*\(Request ID: [^)]*\)|\s*RequestId:.*", re.DOTALL)
 _CONNECT_SECONDS = 10
-# The longest time, in seconds, for which a web server may send nothing. After that the request
-# fails.
+# The longest time, in seconds, for which S3 or a web server may send nothing. After that the
+# request fails.
 _READ_SECONDS = 60
 
 
@@ -99,8 +99,8 @@ def open_file_system(uri: str) -> Any:
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         if os.environ.get(_GOOGLE_FILE):
             # Use only the credentials in the file that GOOGLE_APPLICATION_CREDENTIALS names. By
-            # default, gcsfs tries other credentials after these, and at last none, and its error
-            # is then not about this file.
+            # default, gcsfs tries other credentials after these, and finally anonymous access. Its
+            # error is then not about this file.
             options["token"] = "google_default"
     elif scheme == "hf":
         # Create a new file system object for each call. An object from fsspec's cache of file

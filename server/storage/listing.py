@@ -20,7 +20,7 @@ from tpuserve.errors import (
 )
 
 INDEX_FILE = "SHA256SUMS"
-"""The file that replaces the listing pages of a web server, as sha256sum writes it."""
+"""The name of a file in sha256sum's format, which replaces the listing pages of a web server."""
 
 _INDEX_LINE = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>\S.*)")
 _WEB_SCHEMES = ("http", "https")
@@ -33,7 +33,8 @@ _LINK = re.compile(r"""\shref=["']([^"'<>]{1,2048})["']""", re.IGNORECASE)
 # be listed endlessly.
 _MAX_ENTRIES, _MAX_DEPTH = 10_000, 32
 # The time limit of all listings of a `RemoteDirectory` together, in seconds. It is needed in
-# addition to the limit for each wait, because a server could send a byte now and then for ever.
+# addition to the limit for each wait: a server that sends single bytes with short pauses never
+# exceeds that limit.
 _MAX_SECONDS = 600.0
 # The keys under which the fsspec file systems store a text that changes with the content of a file,
 # such as an ETag. The first key that a file has is used.
@@ -64,6 +65,8 @@ class RemoteDirectory:
 
         Raises:
           ExtraNotInstalled: a Python package for this kind of storage is not installed.
+          TpuserveError: the file system cannot be opened; the errors are those of
+            `open_file_system`.
         """
         self._max_seconds = max_seconds
         self._end = time.monotonic() + max_seconds
@@ -84,6 +87,8 @@ class RemoteDirectory:
         """Return two sorted lists: the names of the directories and of the files in the base path.
 
         Raises:
+          InvalidConfig: a line of the file SHA256SUMS in the base path is not valid.
+          UnsafePath: a path in SHA256SUMS points outside of the base path.
           TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         index = self._index()
@@ -106,6 +111,7 @@ class RemoteDirectory:
           VersionNotFound: the version has no files.
           UnsafePath: the path of a file points outside of the version's directory.
           ModelTooLarge: a web server lists too many files, or directories that are nested too deep.
+          InvalidConfig: a line of the file SHA256SUMS in the base path is not valid.
           TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         uri = f"{self._uri}/{name}" if name else self._uri
@@ -195,7 +201,7 @@ class RemoteDirectory:
         remaining = self._end - time.monotonic()
         if remaining > 0:
             if not self._file_system.async_impl:
-                # The file system is that of huggingface_hub. Call its method without a time limit,
+                # This is the file system of huggingface_hub. Call its method without a time limit,
                 # because huggingface_hub has its own time limits.
                 return getattr(self._file_system, method)(*args, **kwargs)
             coroutine = getattr(self._file_system, f"_{method}")

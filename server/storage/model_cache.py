@@ -13,9 +13,9 @@ from pathlib import Path
 from server.storage.download import format_megabytes
 from tpuserve.errors import Cancelled, ModelCacheFull, StorageUnavailable
 
-# The name of the lock file in each entry of the cache. The file contains the size of the entry in
-# bytes, and its modification time is the time of the entry's last use. Processes that use the entry
-# hold a shared lock on the file.
+# The name of the lock file of the whole cache, and of the lock file in each entry. The lock file of
+# an entry contains the size of the entry in bytes, and its modification time is the time of the
+# entry's last use. Servers that use the entry hold a shared lock on the file.
 _LOCK_FILE = "lock"
 _PARTIAL_SUFFIX = ".partial"
 _WAIT_SECONDS = 0.2
@@ -43,8 +43,8 @@ class ModelCache:
 
     An entry is a directory that holds the version's directory and a lock file. A version is
     downloaded to an entry with a temporary name, which is renamed when the download is complete. A
-    process that adds or removes entries holds the lock of the whole cache, so that several servers
-    can share it.
+    thread that adds or removes entries holds the lock of the whole cache. The lock also applies to
+    other processes, so that several servers can share the cache.
     """
 
     def __init__(self, root: Path, max_bytes: int) -> None:
@@ -80,17 +80,19 @@ class ModelCache:
     ) -> Lease:
         """Return a lease on a version, after downloading it if the cache does not have it.
 
-        If another process is already downloading the version, the method waits for this download.
+        If another thread or process is already downloading the version, the method waits for this
+        download.
 
         Args:
           directory: the version's directory, from `directory_of`.
           size: the size of the version in bytes.
           download: writes the version to a directory, which it creates.
-          is_cancelled: returns whether to stop waiting for the other process.
+          is_cancelled: returns whether to stop waiting for another download of the version.
 
         Raises:
           Cancelled: `is_cancelled` returned True.
           ModelCacheFull: the version does not fit, even if all unused entries were removed.
+          StorageUnavailable: the cache directory cannot be written.
           TpuserveError: the download has failed; its files are removed.
         """
         entry = directory.parent
@@ -119,9 +121,9 @@ class ModelCache:
             _write_size(partial, _size_of(partial / directory.name))
             with self._hold_lock():
                 os.rename(partial, entry)
-                # Changing the exclusive lock to a shared one can release the lock for a moment. No
-                # other process can acquire it then, because this would need the lock of the whole
-                # cache, which this process holds.
+                # Changing the exclusive lock to a shared lock can release the lock for a moment.
+                # Nothing else can acquire it then, because this would need the lock of the whole
+                # cache, which this thread holds.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
         except BaseException:
             with self._hold_lock():
@@ -178,7 +180,13 @@ class ModelCache:
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
-        """Hold the lock of the whole cache while a `with` body runs; other processes wait."""
+        """Hold the lock of the whole cache while a `with` body runs.
+
+        Other threads and processes wait for the lock.
+
+        Raises:
+          StorageUnavailable: the cache directory cannot be written.
+        """
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._root / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
@@ -201,7 +209,7 @@ def _try_lock(entry: Path, mode: int) -> int | None:
 
     Returns:
       The file descriptor that holds the lock; None if the entry does not exist, or if another
-      process holds a conflicting lock.
+      descriptor, of this or another process, holds a conflicting lock.
     """
     try:
         descriptor = os.open(entry / _LOCK_FILE, os.O_RDWR)

@@ -79,7 +79,10 @@ class RemoteModels:
             del self._sources[directory]
 
     def is_remote(self, directory: Path) -> bool:
-        """Return whether `find_directories` returned a directory and keeps its file listing."""
+        """Return whether a directory is from `find_directories` and its file listing is still kept.
+
+        `fetch` needs the file listing.
+        """
         with self._lock:
             return directory in self._sources
 
@@ -91,6 +94,7 @@ class RemoteModels:
           is_cancelled: returns whether to stop the download.
 
         Raises:
+          KeyError: the file listing of the directory is not kept, so `is_remote` returns False.
           TpuserveError: the version cannot be downloaded; its files are removed from the cache.
         """
         with self._lock:

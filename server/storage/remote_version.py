@@ -36,7 +36,8 @@ class RemoteFile:
       checksum: the checksum of the content; None if the listing does not have it.
 
     Raises:
-      UnsafePath: the path points outside of the version's directory.
+      UnsafePath: the path points outside of the version's directory, is empty, or contains a null
+        character.
     """
 
     path: str

@@ -134,6 +134,8 @@ def decode_infer_request(document: Json) -> InferRequest:
       InvalidJson: the JSON is not a valid infer request.
       InvalidTensor: the values of an input do not have the declared datatype and shape.
       InvalidInputNames: two inputs have the same name.
+      InvalidInput: an output is requested twice or as a classification, or a tensor is in shared
+        memory.
     """
     if type(document) is not dict:
         raise InvalidJson("the request is no JSON object. Send an object with 'inputs'.")
@@ -275,7 +277,7 @@ def _member(
       key: The key of the member.
       kind: The Python type that the member must have.
       default: The result if the member is missing; None if the member is required.
-      subject: What the object is, such as "the request", for the text of an error.
+      subject: A description of the object, such as "the request", for the text of an error.
 
     Raises:
       InvalidJson: the member has another type, or is missing and `default` is None.

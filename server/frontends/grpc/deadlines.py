@@ -2,7 +2,7 @@
 
 import grpc
 
-# A call with more time left than this counts as one without a deadline, because grpcio reports a
+# A call with more time left than this counts as a call without a deadline, because grpcio reports a
 # deadline in the far future if the client has set none.
 _NO_DEADLINE_SECONDS = 10 * 365 * 24 * 3600
 

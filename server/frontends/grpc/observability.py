@@ -62,7 +62,7 @@ class CallObserver:
             "/tensorflow.serving.PredictionService/Predict".
           call: the state of the call: its model, version, times and error.
           status: the name of the gRPC status code with which the call ended, such as "OK".
-          context: grpcio's context of the call, which knows the address of the client.
+          context: grpcio's context of the call, which has its metadata and the client's address.
           runs_model: whether calls of the method run a model.
           bytes_in: the size of the request message in bytes.
           bytes_out: the size of the response message in bytes.

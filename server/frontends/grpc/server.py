@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
 
 # The number of threads for tasks that are rare and can take long: reloads of the configuration,
-# recordings of profiles, and messages about status changes to clients that watch the health.
+# loads and unloads of models, recordings of profiles, and messages about status changes to clients
+# that watch the health.
 _ADMIN_THREADS = 8
 # How many seconds `stop` waits before it stops the grpc.Server. During this time the errors for
 # rejected calls are held back, so that their clients do not send the next call at the moment of the
@@ -166,7 +167,7 @@ class GrpcServer:
     def drain(self) -> None:
         """Report in health checks that the server is about to stop, and end open streams.
 
-        The streams are those of health checks (the method Watch) and of server reflection.
+        Health checks (the method Watch) and server reflection use such streams.
         """
         for service in self._services:
             service.drain()

@@ -47,7 +47,7 @@ def build_rest_app(
 
     Args:
       dataplane: Finds the model of a request and runs the model.
-      settings: The settings of the server. None means the defaults of the flags.
+      settings: The settings of the server. None means the defaults of `RestConfig`.
       metrics: The registry in which requests are counted, which is served at /metrics and at
         `monitoring_path`. None means no metrics.
       keys: The accepted API keys. None disables authentication.

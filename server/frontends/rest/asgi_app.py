@@ -32,7 +32,7 @@ from tpuserve.errors import ServerStarting, Unauthenticated
 
 HEALTH, READINESS = "/healthz", "/readyz"
 METRICS = "/metrics"
-"""The path of the metrics that Prometheus expects; always served."""
+"""The path at which Prometheus expects the metrics. A second path can be configured."""
 _CORS_HEADERS = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET"),

@@ -28,8 +28,8 @@ HTTP_STATUS: dict[Code, int] = {
     Code.DATA_LOSS: 500,
     Code.UNAUTHENTICATED: 401,
 }
-# Error class → HTTP status, for errors whose HTTP status differs from that of their canonical
-# status code.
+# Error class → HTTP status, for errors that do not get the HTTP status of their canonical status
+# code.
 _SPECIAL_STATUS: dict[type[TpuserveError], int] = {
     RequestTooLarge: 413,
     MemoryBudgetExceeded: 503,

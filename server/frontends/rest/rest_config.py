@@ -8,7 +8,10 @@ from server.config.settings import Settings
 
 @dataclass(frozen=True)
 class RestConfig:
-    """The settings of the REST frontend. The defaults are those of the command-line flags.
+    """The settings of the REST frontend.
+
+    The defaults are the same as for the command-line flags, except for `enable_console`, whose flag
+    is on by default.
 
     Attributes:
       max_request_bytes: The largest size of a request body in bytes, both as received and after
@@ -45,7 +48,7 @@ class RestConfig:
 
     @classmethod
     def from_settings(cls, settings: Settings | None) -> "RestConfig":
-        """Return the settings of the REST frontend, taken from those of a server.
+        """Return the settings of the REST frontend, taken from all settings of a server.
 
         If `settings` is None, the result has the defaults.
         """

@@ -73,9 +73,10 @@ class CallAdmission:
           peer_name: the name of the client, from `peers.peer_name`.
 
         Raises:
-          Unavailable: the server is draining.
+          ShuttingDown: the server is draining.
           TooManyRequests: there are too many calls in flight, or too many of this client.
-          RequestTooLarge, MemoryBudgetExceeded: the message exceeds the memory budget.
+          RequestTooLarge: the message alone is larger than the memory budget.
+          MemoryBudgetExceeded: all requests together would need more memory than the budget has.
         """
         memory = self._budget.reserve(len(message))
         try:

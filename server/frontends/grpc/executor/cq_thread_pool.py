@@ -1,8 +1,8 @@
 """The executor whose threads poll grpcio's completion queue themselves.
 
 With its public API, grpcio polls for events in one thread, and hands each call to another thread
-twice: when the call begins, and when its message has arrived. On CPython, to hand a call to another
-thread costs as much as to answer a small call. Here, several threads poll, and the thread that gets
+twice: when the call begins, and when its message has arrived. On CPython, handing a call to another
+thread costs as much as answering a small call. Here, several threads poll, and the thread that gets
 the event of a message also answers the call, as in the servers of gRPC for C++. docs/performance.md
 has the measured gain.
 
@@ -69,9 +69,9 @@ class CompletionQueueThreadPool(CallExecutor):
         self._running = 0
         self._single_poller = SinglePollerMode()
         self._resuming_thread = ResumingThread()
-        # When a REST request ends, a queued gRPC call may run, but not in the thread of the REST
-        # request. The threads of this pool run such calls. The pool can be large, because the
-        # queues of the models limit how many calls run.
+        # The end of a REST request can allow a queued gRPC call to run. The call then runs in a
+        # thread of this pool, because it must not run in the thread of the REST request. The pool
+        # can be large, because the queues of the models limit how many calls run.
         self._other_threads = futures.ThreadPoolExecutor(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
 
@@ -258,7 +258,11 @@ class CompletionQueueThreadPool(CallExecutor):
 
     @property
     def size(self) -> int:
-        """The number of threads: one more than the highest number of simultaneous calls so far."""
+        """The number of polling threads.
+
+        At first there are two threads. Later there is one thread more than the highest number of
+        simultaneous calls so far, if that is more than two.
+        """
         return len(self._threads)
 
     def _run_or_queue(
@@ -390,7 +394,7 @@ class CompletionQueueThreadPool(CallExecutor):
 
 
 class _ReceivedMessage:
-    """The request message of a call, and what the executor knows of the call.
+    """The request message of a call, and the data that the executor keeps about the call.
 
     The handler gets the object as its iterator over messages, which has one element, or none if the
     client has sent no message.

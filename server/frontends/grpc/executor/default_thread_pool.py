@@ -23,7 +23,7 @@ from server.scheduling.ticket import RunPool, Ticket
 from tpuserve.errors import Cancelled, TpuserveError
 
 # After a thread has waited for this number of seconds for the first message of its call, the pool
-# adds another thread, which runs other calls meanwhile.
+# adds another thread if other calls are queued.
 _SLOW_MESSAGE_SECONDS = 0.1
 # The number of threads for methods registered with `is_quick`. Few threads suffice, because such a
 # method takes long only if its request message is late.

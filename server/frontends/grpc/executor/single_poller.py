@@ -1,7 +1,7 @@
 """Single-poller mode: while calls are short, only one thread polls the completion queue.
 
 On CPython, threads that poll at the same time hand the global interpreter lock (GIL) to each other
-at each call. That costs more than to answer a small call. But when a call waits or computes for
+at each call. That costs more than answering a small call. But when a call waits or computes for
 long, the other threads must poll again, so that other calls are answered meanwhile.
 """
 
@@ -89,8 +89,8 @@ class SinglePollerMode:
     def end_event(self, began: float) -> None:
         """Report that the current thread has handled an event.
 
-        The event was quick or slow depending on the time since `began`. Single-poller mode may
-        begin or end because of this event.
+        The event counts as slow if `mark_call_run` was called for it and more than 0.3 ms have
+        passed since `began`. Single-poller mode may begin or end because of this event.
 
         Args:
           began: the time that `begin_event` returned.

@@ -16,8 +16,8 @@ from server.frontends.grpc.executor.received_bytes import received_bytes_by_addr
 MESSAGE_TIMEOUT_SECONDS = 10.0
 """How long a call may wait for its message on a connection below `_MIN_BYTES_PER_SECOND`.
 
-A client on a slow line may send a large message for any time, but cannot keep a call open with a
-byte now and then.
+A client on a slow line can take any time to send a large message. But a client cannot keep a call
+open by sending only a byte now and then.
 """
 
 MAX_WAITING_CALLS = 8000
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 class CancellableCall(Protocol):
     """The interface of a call that has begun: the methods that this module needs.
 
-    A grpc.ServicerContext has these methods, and so has grpcio's private object for a call.
+    Both a grpc.ServicerContext and grpcio's private object for a call have these methods.
     """
 
     def cancel(self) -> object:
@@ -89,8 +89,8 @@ class _Wait(NamedTuple):
 class StalledCallReaper:
     """Tracks the calls whose first message has not arrived, and cancels calls beyond the limits.
 
-    When too many calls wait, the oldest ones are cancelled, because the message of an honest client
-    arrives soon after its call has begun.
+    When too many calls wait, the oldest calls are cancelled, because a client normally sends the
+    message soon after its call has begun.
     """
 
     def __init__(self, limits: StalledCallLimits) -> None:
@@ -123,7 +123,7 @@ class StalledCallReaper:
     def track(self, call: CancellableCall) -> str:
         """Add a call whose first message has not arrived.
 
-        If there are too many such calls, the oldest ones are cancelled.
+        If there are too many such calls, the oldest calls are cancelled.
 
         Returns:
           The name under which the calls of the client are counted, from `peers.peer_name`.

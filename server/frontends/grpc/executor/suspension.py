@@ -42,7 +42,7 @@ class ResumingThread:
 
     One thread suffices, because such a handler does not wait, and only serialises the response. The
     thread takes the calls of the models in turn, so that the many responses of a large batch of one
-    model do not delay those of other models.
+    model do not delay the responses of other models.
     """
 
     def __init__(self) -> None:

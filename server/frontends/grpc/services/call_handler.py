@@ -131,9 +131,9 @@ def build_unary_handler(
 ) -> grpc.RpcMethodHandler:
     """Build grpcio's handler of a unary method.
 
-    The method is declared to grpcio as one with a stream of requests. The wire format is the same,
-    but grpcio then creates the ServicerContext before the request message has arrived. The executor
-    needs the context to cancel a call whose message is late.
+    The method is declared to grpcio as a method with a stream of requests. The wire format is the
+    same, but grpcio then creates the ServicerContext before the request message has arrived. The
+    executor needs the context to cancel a call whose message is late.
 
     Args:
       name: the full name of the method, such as "/tensorflow.serving.PredictionService/Predict".
@@ -175,7 +175,7 @@ class _UnaryHandler:
         """Answer a call, or end it with the code and the message of an error.
 
         Args:
-          messages: the iterator over the messages of the call, of which there is one.
+          messages: the iterator over the messages of the call. A call has one message.
           context: grpcio's context of the call.
 
         Returns:
@@ -232,7 +232,7 @@ class _UnaryHandler:
         """Receive the request message of a call, and return the serialised response.
 
         Args:
-          messages: the iterator over the messages of the call, of which there is one.
+          messages: the iterator over the messages of the call. A call has one message.
           context: grpcio's context of the call.
           running: the variables of the call, which this method sets.
 

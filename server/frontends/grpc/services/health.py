@@ -59,7 +59,7 @@ class HealthService(GrpcService):
         return settings.enable_grpc_healthcheck_service
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """Return the one handler of the methods Check, List and Watch."""
+        """Return a single handler, for the methods Check, List and Watch."""
         executor = self._context.executor
 
         def watch(

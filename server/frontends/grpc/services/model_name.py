@@ -30,8 +30,8 @@ _VARINT = 0
 def read_model_name(raw: bytes) -> str:
     """Return the model's name in a serialised request with the field `model_spec`.
 
-    The function suits all requests whose field 1 is `model_spec`: all of TensorFlow Serving's
-    except MultiInferenceRequest.
+    The function suits all requests whose field 1 is `model_spec`, such as PredictRequest and
+    ClassificationRequest, but not MultiInferenceRequest.
 
     Returns:
       The name; "" if the request names no model, or is no valid message.

@@ -32,15 +32,16 @@ class GetModelStatus:
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Return the states of versions of a model, as a serialised GetModelStatusResponse.
 
-        The response has the requested version, or else all versions, newest first. A version label
-        in the request is ignored, as in TensorFlow Serving.
+        If the request names a version, the response has only this version; otherwise it has all
+        versions, newest first. A version label in the request is ignored, as in TensorFlow Serving.
 
         Args:
           raw: the serialised GetModelStatusRequest.
           call: the state of the call.
 
         Raises:
-          InvalidInput: the request has no `model_spec`, or the `model_spec` has no name.
+          InvalidInput: the request cannot be parsed or has no `model_spec`, or the `model_spec` has
+            no name.
           ModelNotFound: the server has no such model or version.
         """
         message = parse_message(get_model_status_pb2.GetModelStatusRequest, raw)
@@ -67,8 +68,8 @@ class GetModelMetadata:
           call: the state of the call.
 
         Raises:
-          InvalidInput: the request has no `model_spec`, the `model_spec` has no name, or a metadata
-            field is not "signature_def".
+          InvalidInput: the request cannot be parsed or has no `model_spec`, the `model_spec` has no
+            name, or a metadata field is not "signature_def".
           ModelNotFound: the server has no such model or version.
         """
         message = parse_message(get_model_metadata_pb2.GetModelMetadataRequest, raw)

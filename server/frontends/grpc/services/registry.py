@@ -19,4 +19,4 @@ SERVICE_TYPES: tuple[type[GrpcService], ...] = (
     HealthService,
     ReflectionService,
 )
-"""The classes of the services, those that the settings can disable included."""
+"""The classes of all services, including the services that the settings can disable."""

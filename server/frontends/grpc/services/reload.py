@@ -32,7 +32,7 @@ class HandleReloadConfigRequest:
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Apply a configuration, and return a serialised ReloadConfigResponse.
 
-        The response says by how much each counter that the request names in `metric_names` grew.
+        The response has the increase of each counter that the request names in `metric_names`.
         The field `status` of the response is always OK, because a call that fails has no response
         message.
 

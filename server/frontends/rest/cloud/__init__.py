@@ -1,1 +1,1 @@
-"""The paths that cloud services prescribe: those of Vertex AI and SageMaker."""
+"""Answers requests at the paths that the cloud services Vertex AI and SageMaker prescribe."""

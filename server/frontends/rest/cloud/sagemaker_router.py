@@ -140,7 +140,8 @@ class SageMakerRouter:
             )
         if not url.startswith("/") or not url.isprintable():
             # Accept only local paths, so that clients cannot make the server connect to a host of
-            # their choice; and only printable ones, so that clients cannot add lines to the log.
+            # their choice. Accept only printable paths, so that clients cannot add lines to the
+            # log.
             raise InvalidInput(
                 f"the url is {url[:_MAX_NAME]!r}. Send the absolute path of a directory on the "
                 f"server, such as /opt/ml/models/1f3a/model."

@@ -1,4 +1,4 @@
-"""Answers the requests for the console, and those for the JSON index at the root path."""
+"""Answers the requests for the console, and for the JSON index at the root path."""
 
 import json
 from collections.abc import Callable

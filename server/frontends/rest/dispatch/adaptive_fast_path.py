@@ -18,7 +18,8 @@ class AdaptiveFastPath:
 
     The handler parses a small request in the event loop. While the request waits for its batch, no
     thread waits. A request that need not wait for a batch runs the model at once: in the event loop
-    if the last requests of the route were quick, and otherwise in a thread.
+    if its body has at most `MAX_INLINE_BYTES` and the last requests of the route were quick, and
+    otherwise in a thread.
     """
 
     def __init__(self, handler: SyncHandler, tracker: LatencyTracker) -> None:

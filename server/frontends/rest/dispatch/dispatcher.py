@@ -104,8 +104,8 @@ class Dispatcher:
         """Return a function that answers POST requests to a URL directly in the event loop.
 
         Returns:
-          The function. None if requests to the URL may take long, so that they must run in a
-          thread.
+          The function. None if a POST request to the URL runs no model, or if requests to the URL
+          may take long, so that they must run in a thread.
         """
         fast_path = self._fast_paths.get(url)
         if fast_path is None:
@@ -224,7 +224,7 @@ class Dispatcher:
     async def _admit(
         self, receive: Receive, headers: Headers, peer: str
     ) -> tuple[list[bytes], bool, MemoryReservation]:
-        """Read the body of a request, and count the request as one in flight.
+        """Read the body of a request, and count the request as in flight.
 
         Args:
           receive: The ASGI function that returns the parts of the request body.

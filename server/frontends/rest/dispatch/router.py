@@ -45,7 +45,7 @@ class Router(Protocol):
     """The handler of all paths of one REST API, for example of TensorFlow Serving's API below /v1/.
 
     The requests of all routers pass the same admission control, checks of API keys, decompression,
-    time limits, access log and metrics, so that a router need not care about them.
+    time limits, access log and metrics, so that a router does not implement these.
     """
 
     @property

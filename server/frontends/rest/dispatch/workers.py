@@ -99,7 +99,8 @@ class Workers:
           size: The size of the request in bytes. Only small requests run in the event loop.
           tracker: The latencies of the last requests of the same route, which tell whether the
             request is probably quick. The latency of a small request is added.
-          on_dropped: Called if `work` is never run, to release what the request holds.
+          on_dropped: Called if `work` is never run, to release the memory of the request and to
+            count the request as no longer in flight.
           cancellation: When it is set, a request that still waits leaves its queue. None means that
             the request cannot be cancelled.
           on_submitted: Called when the request was given to a thread or to the queue. It is not
@@ -153,7 +154,8 @@ class Workers:
 
         Args:
           work: The function.
-          on_dropped: Called if `work` is never run, to release what the request holds.
+          on_dropped: Called if `work` is never run, to release the memory of the request and to
+            count the request as no longer in flight.
 
         Raises:
           DeadlineExceeded: The function has no result within the time limit. If it has begun, it
@@ -263,8 +265,9 @@ def _set_result(future: "asyncio.Future[Any]", result: Any, error: BaseException
 
 
 def _discard(pending: Pending[Response]) -> None:
-    # Call `finish` of the unneeded response, because only `finish` releases what the request holds,
-    # such as its memory. Ignore its error, because the client has received another answer already.
+    # Call `finish` of the unneeded response, because only `finish` releases the memory of the
+    # request and counts the request as no longer in flight. Ignore the error of `finish`, because
+    # the client has received another answer already.
     with suppress(Exception):
         pending.finish().release()
 

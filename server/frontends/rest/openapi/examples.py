@@ -211,7 +211,7 @@ def _find_array(sample: SampleRequest | None, alias: str) -> Array | None:
 def _find_shape(spec: TensorSpec, sample: SampleRequest | None, alias: str) -> list[int]:
     """Return the shape of an input in a sample.
 
-    Without a sample, the shape is that of the signature, with 1 for each dimension of unknown size.
+    Without a sample, return the shape in the signature, with 1 for each dimension of unknown size.
     """
     if sample is not None and alias in sample.inputs:
         return list(sample.inputs[alias].shape)

@@ -11,8 +11,8 @@ function showError(message) {
   document.getElementById("refusal").textContent = message;
 }
 
-// Parses the document. The format of a 64-bit integer's schema stands for its bounds, and an example
-// with such integers is the text that is sent.
+// Parses the document. JavaScript cannot hold integers beyond 53 bits, so bounds of this size are
+// removed from the schemas, and an example with such integers becomes the JSON text of the example.
 function parseDocument(text) {
   const marked = text.replace(TOKENS, (token) => token[0] === '"' ? token : `"${MARK}${token}"`);
   return JSON.parse(marked, (key, value) => {

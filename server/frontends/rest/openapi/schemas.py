@@ -20,6 +20,8 @@ _VALUE: Json = {"anyOf": [{"type": "number"}, {"type": "boolean"}, *_STRING["any
 # For a larger tensor, it sets only a maximum length: Swagger UI generates an example with all
 # required elements, and for an image of 224 x 224 x 3 this would block the browser for minutes.
 _MAX_REQUIRED_ELEMENTS = 4096
+# Dtype of a tensor → size in bits of the signed integers that the server accepts in JSON. As in
+# TensorFlow Serving, an integer for int8, int16 or uint8 may have 32 bits, and loses its high bits.
 _BITS = {"int8": 32, "int16": 32, "int32": 32, "uint8": 32, "int64": 64}
 
 EXAMPLE: Json = {

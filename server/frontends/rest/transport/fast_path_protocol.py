@@ -24,8 +24,8 @@ class _WaitingRequest:
     """A request that is answered without uvicorn, and whose response is not complete yet.
 
     uvicorn's protocol stores a RequestResponseCycle for the current request. An object of this
-    class is stored in its place, and so has all attributes that uvicorn's protocol reads from a
-    RequestResponseCycle.
+    class is stored in its place. So this class has all attributes that uvicorn's protocol reads
+    from a RequestResponseCycle.
     """
 
     __slots__ = ("disconnected", "keep_alive", "message_event", "response", "response_complete")

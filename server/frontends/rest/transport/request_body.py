@@ -48,7 +48,8 @@ class RequestBodyReader:
           because joining copies the body.
 
         Raises:
-          RequestTooLarge: The body is larger than `max_bytes`. The remaining bytes are not read.
+          RequestTooLarge: The body is larger than `max_bytes` or than the memory budget. The
+            remaining bytes are not read.
           MemoryBudgetExceeded: All requests together need more memory than the budget has.
           Cancelled: The client has disconnected.
         """
@@ -85,6 +86,7 @@ def join_chunks(chunks: Sequence[bytes], reservation: MemoryReservation) -> byte
         call as before.
 
     Raises:
+      RequestTooLarge: The chunks and the copy together are larger than the memory budget.
       MemoryBudgetExceeded: All requests together need more memory than the budget has.
     """
     if len(chunks) == 1:

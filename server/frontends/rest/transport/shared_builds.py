@@ -41,7 +41,7 @@ class SharedBuilds(Generic[Document]):
         before this call is not used, because its document may be outdated.
 
         Args:
-          key: Identifies the document among those of this object.
+          key: Identifies the document among all documents of this object.
           build: Builds the document. It is called in a thread, and its exceptions are raised here.
         """
         waiting = self._waiting.get(key)

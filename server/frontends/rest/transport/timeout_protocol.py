@@ -151,8 +151,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
 
     def _may_read_next_request(self) -> bool:
         # In uvicorn, `cycle` is the latest request, and `pipeline` is the queue of the requests
-        # that follow the one being answered. If the queue is empty, `cycle` is the request being
-        # answered.
+        # that follow the request being answered. If the queue is empty, `cycle` is the request
+        # being answered.
         cycle = self.cycle
         if self.pipeline:
             return False

@@ -21,7 +21,7 @@ from tpuserve.errors import InvalidInput
 from tpuserve.saved_model.signature import Signature
 
 JSON_SIZE_HEADER = b"inference-header-content-length"
-"""The header with the size of the JSON in bytes, where binary data follow the JSON."""
+"""The header that has the size of the JSON in bytes if binary data follow the JSON."""
 
 
 class InferResult(NamedTuple):

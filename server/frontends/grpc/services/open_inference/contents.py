@@ -51,8 +51,8 @@ def read_contents(
         an error to refuse the request.
 
     Raises:
-      InvalidTensor: the message has no field for the datatype, the number of elements in the field
-        is not that of the shape, or an element is out of the range of the datatype.
+      InvalidTensor: the shape is invalid, the message has no field for the datatype, the field has
+        more or fewer elements than the shape, or an element is out of the range of the datatype.
     """
     count = check_shape(name, shape)
     field = _FIELDS.get(datatype.name)

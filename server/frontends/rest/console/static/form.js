@@ -1,4 +1,5 @@
-// The fields of a signature's inputs. Each field has its element, and `read`, which returns JSON.
+// Creates the form fields for the inputs of a signature. Each field has its HTML element, and an
+// asynchronous function `read`, which returns the value of the input as JSON text.
 
 import {SCALES, draw, readBytes, readPixels} from "/console/static/picture.js";
 import {create} from "/console/static/render.js";

@@ -2,7 +2,7 @@
 
 import {base64} from "/console/static/tensors.js";
 
-// The longest side of a picture whose size the model leaves open.
+// The longest side, in pixels, of a picture whose size the model leaves open.
 const LONGEST_SIDE = 512;
 export const SCALES = {
   "0 to 1": (value) => value / 255,
@@ -10,7 +10,8 @@ export const SCALES = {
   "0 to 255": (value) => value,
 };
 
-// Draws a picture file on a canvas in the size that a model asks for. Throws for other files.
+// Draws a picture file on a canvas in the size that a model asks for. Throws an error if the file
+// is not a picture.
 export async function draw(name, file, picture, canvas) {
   let bitmap;
   try {
@@ -50,7 +51,7 @@ export function readPixels(canvas, picture, isFloat, scaleName) {
   return `[${rows.join(",")}]`;
 }
 
-// Returns the bytes of a file as a JSON string element.
+// Returns the bytes of a file as JSON text: {"b64": "..."}, which stands for a string of a tensor.
 export async function readBytes(file) {
   return JSON.stringify({b64: base64(new Uint8Array(await file.arrayBuffer()))});
 }

@@ -38,7 +38,8 @@ export class History {
     return interpolate(counts, now.latency_bounds_us, quantile) / 1000 || null;
   }
 
-  // Returns the requests per second between each two polls, with their times.
+  // Returns, for each poll except the first, its age in seconds, and the requests per second since
+  // the previous poll.
   series() {
     return this.#polls.slice(1).map((poll, index) => {
       const before = this.#polls[index];

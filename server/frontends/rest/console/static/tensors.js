@@ -1,11 +1,12 @@
-// Values of tensors as JSON text, which keeps all digits of 64-bit integers, and tf.Examples.
+// Writes values of tensors as JSON text and as serialized tf.Examples. The JSON text keeps all
+// digits of 64-bit integers.
 
 // Returns JSON text of a shape in which each element is the same text.
 export function fill(shape, element) {
   return shape.reduceRight((text, size) => `[${Array(size).fill(text).join(",")}]`, element);
 }
 
-// Checks that a text is JSON. Throws an error that names the field.
+// Returns the value of a JSON text. Throws an error that names the field if the text is not JSON.
 export function checkJson(name, text) {
   try {
     return JSON.parse(text);

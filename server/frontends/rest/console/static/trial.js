@@ -4,7 +4,8 @@ import {createFields} from "/console/static/form.js";
 import {byId, create, setText} from "/console/static/render.js";
 import {errorMessage, getJson, hasKey, send} from "/console/static/server.js";
 
-// Longer texts are cut: a browser takes seconds to show them.
+// The largest numbers of characters to show, because a browser takes seconds to show a long text. A
+// longer answer is cut, and a longer command is not shown.
 const LONGEST_ANSWER = 100_000;
 const LONGEST_COMMAND = 4_000;
 
