@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -268,6 +268,39 @@ class HostCallHook(SummaryWritersHook):
     def before_run(self, run_context: Any) -> Any:
         """Let the next training loop fetch the results of the host_call's function."""
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
+
+
+class EvaluationDue(Protocol):
+    """Tells whether an evaluation is due.
+
+    Attributes:
+      is_evaluation_due: whether training is to stop for an evaluation.
+    """
+
+    is_evaluation_due: bool
+
+
+class StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
+    """Stops training when an evaluation is due; training resumes after the evaluation.
+
+    Training calls this hook after all hooks of the user and of model_fn, so that the hook can
+    detect whether one of them ends training.
+
+    Attributes:
+      was_stop_requested: whether another hook has requested to end training, so that training must
+        not resume.
+    """
+
+    def __init__(self, evaluation: EvaluationDue) -> None:
+        """Store the object that tells whether an evaluation is due."""
+        self.was_stop_requested = False
+        self._evaluation = evaluation
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Record whether another hook ends training, and stop if an evaluation is due."""
+        self.was_stop_requested = self.was_stop_requested or run_context.stop_requested
+        if self._evaluation.is_evaluation_due:
+            run_context.request_stop()
 
 
 class StopAfterRunsHook(tf.compat.v1.train.SessionRunHook):

@@ -21,7 +21,12 @@ from trainer.execution.iterations_per_loop import UNBOUNDED, IterationPlan
 from trainer.hooks import progress, summaries
 from trainer.hooks.profiling import ProfileStepsHook
 from trainer.hooks.step_trial import MIN_TRIAL_RUNS, CompiledStepHook
-from trainer.hooks.training_hooks import NanLossHook, StepLimitHook, StepRangeHook
+from trainer.hooks.training_hooks import (
+    NanLossHook,
+    StepLimitHook,
+    StepRangeHook,
+    StopForEvaluationHook,
+)
 from trainer.hosts.group import current_group
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import ModeKeys
@@ -129,13 +134,13 @@ def train(
 def _run_loops(
     session: Any, loop: train_loop.TrainLoop, start: StepRangeHook, hooks: Sequence[Any]
 ) -> None:
-    """Run the train_op, which makes several steps, until the session stops or all steps are done.
+    """Run the train_op, which makes one or more steps, until the session stops or no step is left.
 
     Args:
       session: the MonitoredSession.
       loop: has the train_op.
       start: determines the last step.
-      hooks: the hooks of the session. If one is a CompiledStepHook, it decides whether training
+      hooks: the hooks of the session. A CompiledStepHook among them decides whether training
         continues after an error.
     """
     compiled_step_hooks = [hook for hook in hooks if isinstance(hook, CompiledStepHook)]
@@ -204,13 +209,16 @@ def _training_hooks(
         progress_hook,
     ]
     if config.is_chief:
-        # Place the NanLossHook before the hooks that save checkpoints, so that training stops at a
-        # NaN loss before a checkpoint is saved.
+        # Place these hooks after the NanLossHook, so that training stops at a NaN loss before a
+        # checkpoint is saved.
         all_hooks += [
             *checkpoint_hooks,
             *chief_hooks,
             *_summary_hooks(program, loop, scaffold, start),
         ]
+    # Place a StopForEvaluationHook after the hooks of model_fn, although it is among the user's
+    # hooks.
+    model_and_user_hooks.sort(key=lambda hook: isinstance(hook, StopForEvaluationHook))
     return [*all_hooks, *model_and_user_hooks]
 
 
@@ -283,8 +291,8 @@ def _checkpoint_hooks(
     Args:
       program: the user's model_fn and its settings.
       scaffold: the tf.compat.v1.train.Scaffold with the saver.
-      others: the hooks of the user and of model_fn. If one of them is a CheckpointSaverHook, it
-        calls the saving_listeners.
+      others: the hooks of the user and of model_fn. The first CheckpointSaverHook among them, if
+        any, calls the saving_listeners.
       saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
 
     Raises:

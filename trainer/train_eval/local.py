@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.execution import graceful_shutdown
+from trainer.hooks.training_hooks import StopForEvaluationHook
 from trainer.hosts.group import current_group
 from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 from trainer.train_eval.specs import TrainSpec
@@ -61,7 +62,7 @@ def evaluate_between_trainings(
     """
     while True:
         listener = _EvaluationDueListener(evaluators, train_spec.max_steps)
-        hook = _StopForEvaluationHook(listener)
+        hook = StopForEvaluationHook(listener)
         _train(estimator, train_spec, [hook], [listener])
         # Let host 0 decide for all hosts whether an evaluation is due. The CheckpointSaverListener
         # that finds this out is called only on host 0, which saves the checkpoints.
@@ -83,8 +84,8 @@ def _train(
     Args:
       estimator: the estimator to train.
       train_spec: the settings of training.
-      hooks: SessionRunHooks to run after those of train_spec.
-      listeners: CheckpointSaverListeners to call after those of train_spec.
+      hooks: SessionRunHooks to run after the hooks of train_spec.
+      listeners: CheckpointSaverListeners to call after the listeners of train_spec.
     """
     estimator.train(
         train_spec.input_fn,
@@ -195,25 +196,3 @@ class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
         if is_first or is_last or not any(evaluator.is_due() for evaluator in self._evaluators):
             return
         self.is_evaluation_due = True
-
-
-class _StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
-    """Stops training when an evaluation is due; training resumes after the evaluation.
-
-    The hook runs after all other hooks, so that it can detect whether another hook ends training.
-
-    Attributes:
-      was_stop_requested: whether another hook has requested to end training, so that training must
-        not resume.
-    """
-
-    def __init__(self, listener: _EvaluationDueListener) -> None:
-        self.was_stop_requested = False
-        self._listener = listener
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        # Record whether another hook has requested the end of training. This hook runs last, so
-        # all other hooks have made their request by now, even those that act on new checkpoints.
-        self.was_stop_requested = self.was_stop_requested or run_context.stop_requested
-        if self._listener.is_evaluation_due:
-            run_context.request_stop()

@@ -118,6 +118,30 @@ def test_training_that_ends_early_ends_with_one_final_export(run: Any, tmp_path:
     assert final.calls == latest.calls == [(1, True)]
 
 
+@pytest.mark.parametrize("run", RUNNERS)
+def test_hook_of_model_fn_ends_training_at_a_step_that_is_evaluated(
+    run: Any, tmp_path: Path
+) -> None:
+    class StopOnceHook(tf.compat.v1.train.SessionRunHook):
+        has_stopped = False
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            if not self.has_stopped and programs.variable(tmp_path, "global_step") == 2:
+                self.has_stopped = True
+                run_context.request_stop()
+
+    hook = StopOnceHook()
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        return spec._replace(training_hooks=[hook])
+
+    chief = estimator(tmp_path, model_fn=model_fn)
+    evaluator = CheckpointEvaluator(chief, eval_spec(), 8)
+    run(chief, TrainSpec(programs.ones(), max_steps=8), [evaluator])
+    assert evaluated_steps(tmp_path / "eval") == [2]
+
+
 def test_the_end_of_the_input_is_final(tmp_path: Path) -> None:
     exports, waits = Recorder("exports", result=b"there"), Recorder("waits")
     metrics, exported = train_and_evaluate(  # type: ignore[misc]
