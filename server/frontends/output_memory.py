@@ -11,13 +11,13 @@ from server.codec.requests import count_bytes
 from server.servables.servable import Array
 
 # If all outputs of a response together have fewer bytes than this, they reserve no memory, because
-# counting would slow small responses down. A string counts as 8 bytes here, whatever its length.
+# a reservation would slow small responses down.
 _UNCOUNTED_BYTES = 64 << 10
 # The smallest response body, in bytes, whose memory is reserved until the body is sent.
 _MIN_COUNTED_BYTES = 64 << 10
 # The number of bytes to reserve for a number as JSON text with its separator, such as
-# "-1.1754944e-38, ".
-_JSON_BYTES_PER_NUMBER = 24
+# "-2.2250738585072014e-308, ".
+_JSON_BYTES_PER_NUMBER = 26
 # The largest size of an integer in a protobuf message, in bytes; negative integers have this size.
 _VARINT_BYTES = 10
 
@@ -32,13 +32,14 @@ def reserve_for_message(outputs: Mapping[str, Array], reserve: Callable[[int], o
       outputs: alias in the signature → array of any shape and dtype.
       reserve: reserves a number of bytes; raises an error if the memory budget does not have them.
     """
-    if sum(array.nbytes for array in outputs.values()) < _UNCOUNTED_BYTES:
+    outputs_bytes = count_bytes(outputs)
+    if outputs_bytes < _UNCOUNTED_BYTES:
         return
     parts = sum(
         array.size * _VARINT_BYTES if array.dtype.kind in "iu" else count_bytes({"": array})
         for array in outputs.values()
     )
-    reserve(count_bytes(outputs) + 2 * parts)
+    reserve(outputs_bytes + 2 * parts)
 
 
 def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], object]) -> None:
@@ -50,7 +51,8 @@ def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], obje
       outputs: alias in the signature → array of any shape and dtype.
       reserve: reserves a number of bytes; raises an error if the memory budget does not have them.
     """
-    if sum(array.nbytes for array in outputs.values()) < _UNCOUNTED_BYTES:
+    outputs_bytes = count_bytes(outputs)
+    if outputs_bytes < _UNCOUNTED_BYTES:
         return
     text = sum(
         # Reserve six bytes for each byte of a string: JSON escapes a control character with six
@@ -60,7 +62,7 @@ def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], obje
         else array.size * _JSON_BYTES_PER_NUMBER
         for array in outputs.values()
     )
-    reserve(count_bytes(outputs) + text)
+    reserve(outputs_bytes + text)
 
 
 def reserve_for_body(body: JsonText, budget: MemoryBudget) -> MemoryReservation | None:

@@ -1,6 +1,7 @@
 """The REST API answers as TensorFlow Serving's does."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -206,15 +207,27 @@ def _return(outputs: dict[str, Array], name: str, inputs: object) -> dict[str, A
     return outputs
 
 
+@pytest.mark.parametrize(
+    "make_output",
+    [
+        # A number takes four bytes as float32, and 26 bytes are reserved for its text.
+        lambda size: np.zeros(size, np.float32),
+        # Six bytes are reserved for the text of each byte of a string.
+        lambda size: np.array([b"a" * (4 * size)], object),
+    ],
+    ids=["numbers", "one string"],
+)
 def test_outputs_and_their_text_count_in_the_memory_budget(
-    dataplane: DataPlane, loader: FakeLoader, monkeypatch: pytest.MonkeyPatch
+    make_output: Callable[[int], Array],
+    dataplane: DataPlane,
+    loader: FakeLoader,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     budget = MemoryBudget(16 << 20)
     client = Client(build_rest_app(dataplane, memory_budget=budget))
     model = loader.models[3]
-    # A number takes four bytes as float32, and 24 bytes are reserved for its text.
-    for count, status in ((1 << 19, 200), (1 << 20, 413), (1 << 19, 200)):
-        outputs = {"y": np.zeros(count, np.float32)}
+    for size, status in ((1 << 19, 200), (1 << 20, 413), (1 << 19, 200)):
+        outputs = {"y": make_output(size)}
         monkeypatch.setattr(model, "_run", partial(_return, outputs))
         reply = client.post(PREDICT, '{"inputs": 2}')
         assert reply.status_code == status

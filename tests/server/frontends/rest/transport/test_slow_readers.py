@@ -82,10 +82,10 @@ def test_response_counts_until_its_client_has_read_it_or_left(
         return await dispatch(self, path, *args)
 
     monkeypatch.setattr(Dispatcher, "dispatch", recording_dispatch)
-    # Enough memory for the outputs of one request while they are encoded, which take 24 bytes for
+    # Enough memory for the outputs of one request while they are encoded, which take 26 bytes for
     # each number, and for the text of another response. Not enough for a second request while a
     # text is unread.
-    budget = MemoryBudget(OUTPUTS["y"].size * 28 + MIN_TEXT_BYTES // 2)
+    budget = MemoryBudget(OUTPUTS["y"].size * 30 + MIN_TEXT_BYTES // 2)
     settings = Settings(Path("/models/half"))
     address = serve(build_rest_app(dataplane, settings, memory_budget=budget))
     for _ in range(20):
