@@ -6,6 +6,7 @@ commands as entry points of the group "tpuserve.commands".
 
 import difflib
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -123,6 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
       arguments: The command line arguments without the program's name; None for `sys.argv[1:]`.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    # Ignore a --debug after the command's name, such as an argument of a program that the command
+    # runs.
+    debug = "--debug" in itertools.takewhile(lambda argument: argument[:1] == "-", arguments)
     try:
         status = cli.main(list(arguments), prog_name="tpuserve", standalone_mode=False)
     except click.UsageError as error:
@@ -131,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         _exit_with_error("interrupted", EXIT_INTERRUPTED)
     except (TpuserveError, click.ClickException) as error:
-        if "--debug" in arguments:
+        if debug:
             raise
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         _exit_with_error(text, EXIT_FAILED)
@@ -141,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except OSError as error:
-        if "--debug" in arguments:
+        if debug:
             raise
         _exit_with_error(f"{error}. Check the file or directory.", EXIT_FAILED)
     sys.exit(status if isinstance(status, int) else 0)

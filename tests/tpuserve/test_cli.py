@@ -82,6 +82,15 @@ def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
         cli.main(["--debug", "inspect", str(tmp_path / "gone")])
 
 
+def test_debug_flag_of_a_program_shows_no_traceback_of_tpuserve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = str(tmp_path / "gone.py")
+    assert run_cli("run", program, "--debug") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Error: {program} does not exist")
+
+
 def test_help_lists_each_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli("--help") == 0
     text = capsys.readouterr().out
