@@ -92,8 +92,10 @@ def _count_reduced_bytes(module: bytes) -> int:
     ):
         for operand in operation.operands:
             tensor = ir.RankedTensorType(operand.type)
-            bits = int(re.sub(r"\D", "", str(tensor.element_type)))
-            total += math.prod(tensor.shape) * math.ceil(bits / 8)
+            element, parts = tensor.element_type, 1
+            if isinstance(element, ir.ComplexType):
+                element, parts = element.element_type, 2
+            total += math.prod(tensor.shape) * parts * math.ceil(element.width / 8)
     return total
 
 
