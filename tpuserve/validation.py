@@ -60,7 +60,8 @@ def round_up_steps(name: str, value: Any) -> Any:
       InvalidType: the value is not a finite number.
       InvalidSetting: the value is not positive.
     """
-    if isinstance(value, float) and math.isfinite(value):
+    is_fraction = isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral)
+    if is_fraction and math.isfinite(value):
         value = math.ceil(value)
     check_integer(name, value, least=1, optional=True)
     return value

@@ -1,5 +1,6 @@
 """Numbers from users: whole numbers, steps, fractions and sizes."""
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,10 @@ def test_without_a_minimum_negative_numbers_are_accepted() -> None:
     validation.check_integer("seed", -3)
 
 
-@pytest.mark.parametrize(("value", "steps"), [(3, 3), (2.1, 3), (2.0, 2), (np.float64(0.2), 1)])
+@pytest.mark.parametrize(
+    ("value", "steps"),
+    [(3, 3), (2.1, 3), (2.0, 2), (np.float64(0.2), 1), (np.float32(2.5), 3), (Fraction(7, 2), 4)],
+)
 def test_steps_are_rounded_up(value: Any, steps: int) -> None:
     assert validation.round_up_steps("steps", value) == steps
 
