@@ -160,7 +160,7 @@ def run(
         )
     server: Server | Supervisor
     if settings.frontend_processes:
-        server = Supervisor(settings, load, on_failure, platform)
+        server = Supervisor(settings, load, platform)
     else:
         server = Server(settings, load, on_failure, platform)
     is_closed = False

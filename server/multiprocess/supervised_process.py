@@ -70,11 +70,6 @@ class SupervisedProcess:
         """Send a message to the process; the arguments are those of `ControlChannel.send`."""
         self._control.send(name, value, connection)
 
-    def wait(self, timeout_seconds: float) -> bool:
-        """Wait until the process has ended, for a limited time; return whether it has ended."""
-        self._process.join(timeout_seconds)
-        return self._process.exitcode is not None
-
     def kill(self) -> None:
         """Kill the process with SIGKILL, and wait until it has ended."""
         self._process.kill()

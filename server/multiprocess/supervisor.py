@@ -45,7 +45,6 @@ class Supervisor:
         self,
         settings: Settings,
         load: Load | None,
-        on_failure: Callable[[str], None],
         platform: "PlatformConfig | None" = None,
     ) -> None:
         """Create a server that does not listen yet.
@@ -54,13 +53,10 @@ class Supervisor:
           settings: the settings of the server, including those of the platform config file.
           load: loads the model in a version's directory; None for the loader of SavedModels. The
             function must be picklable, because it is sent to the engine process.
-          on_failure: not called: the supervisor starts a failed process again. The argument exists
-            because `Server` has it.
           platform: the batching and warm-up settings of the platform config file; None if there is
             no such file.
         """
         self._settings = settings
-        self._on_failure = on_failure
         self._events: SimpleQueue[tuple[SupervisedProcess, ControlMessage | None] | None] = (
             SimpleQueue()
         )
