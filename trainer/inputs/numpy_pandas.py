@@ -91,8 +91,8 @@ def pandas_input_fn(
       [batch, ...] of the next batch. With eager execution the function returns a tf.data.Dataset.
 
     Raises:
-      InvalidSetting: shuffle is missing, x has no columns, x has a column named target_column, x
-        and y have different indices, or a number is too small.
+      InvalidSetting: shuffle is missing, x has no columns or no rows, x has a column named
+        target_column, x and y have different indices, or a number is too small.
       InvalidType: x is not a DataFrame, y is neither a Series nor a DataFrame, TensorFlow has no
         dtype for a column, or a column of strings has missing values.
     """
@@ -122,6 +122,7 @@ def pandas_input_fn(
                 f"Index for x and y are mismatched: {_format_index(x.index)} and "
                 f"{_format_index(y.index)}. Give both the same rows in the same order."
             )
+    _check_lengths(features, labels)
     return _make_input_fn(features, labels, batch_size, num_epochs, bool(shuffle))
 
 

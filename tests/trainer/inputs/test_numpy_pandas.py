@@ -184,6 +184,11 @@ def test_a_table_without_labels_gives_features_alone() -> None:
     assert sorted(results) == ["a", "name"]
 
 
+def test_table_without_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no rows to give: x\['a'\] has 0"):
+        pandas_input_fn(table()[:0], shuffle=True)
+
+
 def test_rows_of_labels_must_be_those_of_the_table() -> None:
     with pytest.raises(ValueError, match="Index for x and y are mismatched: 5 rows from 100"):
         pandas_input_fn(table(), pandas.Series(Y), shuffle=False)
