@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from tpuserve.errors import InvalidSetting, InvalidType
@@ -75,7 +75,8 @@ def to_tpu_estimator(
 
     Raises:
       InvalidType: estimator is not an Estimator, or is a TPUEstimator other than a
-        KerasTPUEstimator that runs on the CPU.
+        KerasTPUEstimator that runs on the CPU; or the estimator's params are neither a mapping nor
+        an HParams.
       InvalidSetting: there is no batch size, or TPUEstimator refuses an argument.
     """
     if isinstance(estimator, TPUEstimator):
@@ -90,7 +91,7 @@ def to_tpu_estimator(
     if not isinstance(estimator, Estimator):
         raise InvalidType(f"estimator is {estimator!r}. Give a trainer.Estimator.")
     program = estimator._program
-    params = hyperparameters.with_hyperparameters(program.params, {})
+    params = hyperparameters.copy_hyperparameters(program.params, takes_items=True)
     batch_size_of_params = _pop_batch_size(params)
     if train_batch_size is None:
         train_batch_size = batch_size_of_params
@@ -179,7 +180,7 @@ def _pop_batch_size(params: Any) -> int | None:
     if BATCH_SIZE not in params:
         return None
     size = int(hyperparameters.get_hyperparameter(params, BATCH_SIZE))
-    if isinstance(params, dict):
+    if isinstance(params, MutableMapping):
         del params[BATCH_SIZE]
     else:
         params.del_hparam(BATCH_SIZE)

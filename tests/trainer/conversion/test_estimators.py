@@ -1,6 +1,8 @@
+from collections import UserDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -296,6 +298,18 @@ def test_other_things_than_a_plain_estimator_are_refused(what: str, tmp_path: Pa
     estimator: Any = convert_estimator(tmp_path) if what == "a TPUEstimator" else model_fn
     with pytest.raises(InvalidType):
         trainer.to_tpu_estimator(estimator, 8)
+
+
+def test_batch_size_of_any_mutable_mapping_is_taken(tmp_path: Path) -> None:
+    params = UserDict(rate=0.5, batch_size=8)
+    before = trainer.Estimator(model_fn, str(tmp_path), params=params)
+    assert trainer.to_tpu_estimator(before).params == {"rate": 0.5}
+
+
+def test_params_without_items_are_refused(tmp_path: Path) -> None:
+    before = trainer.Estimator(model_fn, str(tmp_path), params=SimpleNamespace(rate=0.5))
+    with pytest.raises(InvalidType, match="Give a dict of hyperparameters"):
+        trainer.to_tpu_estimator(before, train_batch_size=8)
 
 
 def test_a_batch_size_must_be_known(tmp_path: Path) -> None:
