@@ -33,17 +33,20 @@ SlurmClusterResolver = _tf_resolvers.SlurmClusterResolver
 TFConfigClusterResolver = _tf_resolvers.TFConfigClusterResolver
 UnionClusterResolver = _tf_resolvers.UnionResolver
 
-# If the program names no TPU, TensorFlow's resolver reads a TPU's name or address from these
-# environment variables. Therefore a resolver without a name means this machine only if none of the
-# variables is set.
-_NAMING_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG")
+# If the program names no TPU, these environment variables can contain its name or addresses; the
+# first one that is set counts. Source: tensorflow/python/tpu/client/client.py.
+_NAMING_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
+# An environment variable with JSON that contains the TPU's name. TensorFlow's resolver reads this
+# variable if the program and _NAMING_VARIABLES name no TPU.
+_CONFIG_VARIABLE = "TPU_CONFIG"
 
 
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """Finds the workers of the TPU that a program names; without a name, selects this machine.
 
-    Programs create the resolver whether or not they use a TPU. Therefore no name, "" and "local"
-    all select this machine. The resolver's master() then returns "", and its ClusterSpec is empty.
+    Programs create the resolver whether or not they use a TPU. Therefore the name "local" selects
+    this machine. So does no name, or "", unless an environment variable of Google Cloud names a
+    TPU. If this machine is selected, master() returns "", and the ClusterSpec is empty.
     TPUEstimator finds out whether this machine has a TPU, real or emulated.
     """
 
@@ -51,8 +54,9 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         """Resolve the name of a TPU.
 
         Args:
-          tpu: the TPU's name, its grpc:// address, or a list with one of these. None, "" and
-            "local" mean this machine, unless an environment variable of Google Cloud names a TPU.
+          tpu: the TPU's name, its grpc:// address, or a list with one of these. None and ""
+            mean the TPU that an environment variable of Google Cloud names, or else this machine.
+            "local" always means this machine.
           zone: the Google Cloud zone in which to look up the name.
           project: the Google Cloud project in which to look up the name.
           more: further keyword arguments for the constructor of the base class,
@@ -62,8 +66,11 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
           TpuNotFound: the name cannot be resolved.
         """
         self._tpu_name = _single_name(tpu)
-        name = self._tpu_name or None
-        if name is None and not any(os.environ.get(variable) for variable in _NAMING_VARIABLES):
+        # Read the variables here and not in TensorFlow's resolver, which would ask the Google Cloud
+        # API for a TPU with the name "local" or "" in a variable.
+        names = (self._tpu_name, *map(os.environ.get, _NAMING_VARIABLES))
+        name = next(filter(None, names), None)
+        if name is None and not os.environ.get(_CONFIG_VARIABLE):
             name = "local"
         if name == "local":
             logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)

@@ -26,6 +26,27 @@ def test_no_name_is_this_machine(tpu: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(resolver, tf.distribute.cluster_resolver.TPUClusterResolver)
 
 
+@pytest.mark.parametrize(
+    ("variables", "master"),
+    [
+        ({"TPU_NAME": "local"}, ""),
+        ({"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "", "TPU_NAME": "grpc://10.0.0.2:8470"}, "10.0.0.2"),
+        (
+            {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://10.0.0.3:8470", "TPU_NAME": "local"},
+            "10.0.0.3",
+        ),
+    ],
+)
+def test_variables_name_the_tpu_of_a_program_that_names_none(
+    variables: dict[str, str], master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert TPUClusterResolver().master() == (f"grpc://{master}:8470" if master else "")
+
+
 def test_this_machine_needs_no_coordinator() -> None:
     resolver = TPUClusterResolver("local", coordinator_name="coordinator")
     assert (resolver.master(), resolver.cluster_spec().as_dict()) == ("", {})
