@@ -31,7 +31,7 @@ __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Return the object with a public name, and import its module if that is necessary."""
+    """Return the public object with this name; import the object's module first if necessary."""
     if name not in _MODULES:
         raise AttributeError(f"module 'trainer' has no attribute {name!r}")
     if _MODULES[name] == __name__:

@@ -2,8 +2,8 @@
 
 No other module of trainer imports from `tensorflow.python`, except `trainer.compat.contrib`, which
 re-exports old names. A new TensorFlow version may change its private names without notice, so one
-module holds all of these names. The first use of a missing name raises an error, whose text has the
-installed version. `check_tensorflow_internals` checks all names; only tests call it, because it
+module holds all of these names. The first use of a missing name raises an error, whose text names
+the installed version. `check_tensorflow_internals` checks all names; only tests call it, because it
 creates objects.
 
 Importing this module does not import TensorFlow: a name is resolved at its first use.

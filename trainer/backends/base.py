@@ -27,9 +27,9 @@ class TrainGraph:
 
     Attributes:
       loop: the op that runs the training steps, and the tensors to read after the op has run.
-      spec: model_fn's EstimatorSpec. On a TPU, another EstimatorSpec with the same hooks and with
-        the scaffold of scaffold_fn, but with tensors outside the TPU computation, which a session
-        can fetch.
+      spec: model_fn's EstimatorSpec. On a TPU, a replacement with the same hooks, and with the
+        scaffold of scaffold_fn. A session can fetch the tensors of the replacement, because they
+        are outside the TPU computation.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 
@@ -45,9 +45,9 @@ class EvalGraph:
     Attributes:
       metrics: the ops of the metrics. The evaluation runs the op `metrics.update` until a hook or
         the end of the input stops the session.
-      spec: model_fn's EstimatorSpec. On a TPU, another EstimatorSpec with the same hooks and with
-        the scaffold of scaffold_fn, but with tensors outside the TPU computation, which a session
-        can fetch.
+      spec: model_fn's EstimatorSpec. On a TPU, a replacement with the same hooks, and with the
+        scaffold of scaffold_fn. A session can fetch the tensors of the replacement, because they
+        are outside the TPU computation.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
       batches_done: function that returns the number of batches evaluated so far; on a TPU, a
         smaller final batch is not counted. None if the backend does not count batches.
@@ -72,9 +72,9 @@ class PredictGraph:
     Attributes:
       read_batches: function that takes a session and yields each batch of predictions until the
         input ends.
-      spec: model_fn's EstimatorSpec. On a TPU, another EstimatorSpec with the same hooks and with
-        the scaffold of scaffold_fn, but with tensors outside the TPU computation, which a session
-        can fetch.
+      spec: model_fn's EstimatorSpec. On a TPU, a replacement with the same hooks, and with the
+        scaffold of scaffold_fn. A session can fetch the tensors of the replacement, because they
+        are outside the TPU computation.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 

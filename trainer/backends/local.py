@@ -65,7 +65,7 @@ def _build_model(
 
 
 class LocalBackend:
-    """Runs one mode on the CPU or a GPU of this machine or of the machine at a session target.
+    """Runs one mode on a CPU or GPU of this machine, or of the machine at a session target.
 
     See `trainer.backends.base.ExecutionBackend`.
     """
@@ -120,10 +120,10 @@ class LocalBackend:
         return TrainGraph(loop, model.spec, (*model.hooks, self._interrupt_hook))
 
     def _check_compile_step(self, compile_step: bool | str) -> bool | str:
-        """Return compile_step, or False if the step does not run on this process's CPU.
+        """Return compile_step; replace "auto" by False unless the step runs on this process's CPU.
 
-        XLA compiles a training step only for this CPU. If the step runs elsewhere, the value "auto"
-        becomes False, but True raises an error.
+        XLA compiles a training step only for this CPU. If the step runs elsewhere, True raises an
+        error.
 
         Raises:
           UncompilableStep: compile_step is True, and the step runs elsewhere because of the
@@ -230,9 +230,9 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     """Create the backend of a process that is a task of the cluster in TF_CONFIG.
 
     Returns:
-      The backend. None if the run is an evaluation or a prediction, and the config gives it a
-      session target other than the TensorFlow server of this task. The caller then creates a
-      backend for that target.
+      The backend. None for an evaluation or a prediction, if the config gives this run a session
+      target other than the TensorFlow server of this task. The caller then creates a backend for
+      that target.
 
     Raises:
       InvalidSetting: this process is to train as a worker, but the cluster has no parameter server

@@ -21,7 +21,10 @@ def config_proto(config: RunConfig) -> Any:
 
 
 def is_in_cluster(config: RunConfig) -> bool:
-    """Return whether this process is a task of TF_CONFIG's cluster, and config.cluster is None."""
+    """Return whether TF_CONFIG makes this process a task of a cluster.
+
+    The result is False if config.cluster, a cluster resolver, describes the cluster instead.
+    """
     return config.cluster is None and bool(config.task.jobs)
 
 
@@ -55,7 +58,7 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
 class _WrappingSessionCreator(tf.compat.v1.train.SessionCreator):
     """Creates a session by another SessionCreator, and lets a function wrap the session.
 
-    The function comes from a TPU runtime. The wrapper also runs TPU computations.
+    The function comes from a TPU runtime. The wrapped session can also run TPU computations.
     """
 
     def __init__(self, creator: Any, wrap_session: Callable[[Any], Any]) -> None:

@@ -153,7 +153,7 @@ def missing_variables(saver: Any, checkpoint: str) -> list[str]:
       checkpoint: the path of the checkpoint.
 
     Returns:
-      The names, as in checkpoints, sorted; empty if the saver can restore the checkpoint.
+      The variables' names in checkpoints, sorted; empty if the saver can restore the checkpoint.
     """
     saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     return sorted(saved_variable_names(saver) - set(saved))

@@ -167,7 +167,7 @@ def _send(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> None:
 
 @contextmanager
 def _forwarding_signals(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
-    """Send the signals that this process receives to other processes, inside a with block.
+    """Forward the signals of this process to other processes, inside a with block.
 
     Args:
       processes: the other processes; the list may grow inside the block.

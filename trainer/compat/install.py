@@ -39,10 +39,10 @@ class _Installation:
       uses_tf1: whether the program gets the names and the behaviour of TensorFlow 1.
       is_for_tpu: whether the program is written for TPUEstimator, so that a TPUClusterResolver
         without the name of a TPU means this machine.
-      proxy: the module that the program gets for `import tensorflow` if uses_tf1 is true. None if
-        the program gets TensorFlow itself, and before TensorFlow is imported.
-      package_proxy: the module that installed packages for TensorFlow 1 get for `import tensorflow`
-        if `proxy` is None. None as long as no such package is imported.
+      proxy: the module that the program gets for `import tensorflow` if uses_tf1 is true. None
+        until TensorFlow is imported, and if the program gets TensorFlow itself.
+      package_proxy: the module that a package which is written for TensorFlow 1 gets for `import
+        tensorflow` if `proxy` is None. None until such a package is imported.
     """
 
     uses_tf1: bool
@@ -69,7 +69,7 @@ class _Installation:
     def find_package_proxy(self) -> TensorFlow1Proxy:
         """Return the module that an installed package for TensorFlow 1 gets for TensorFlow.
 
-        If the program is for TensorFlow 1 too, it gets the same module.
+        If the program is for TensorFlow 1 too, the program gets the same module.
         """
         if self.proxy is not None:
             return self.proxy
@@ -93,8 +93,9 @@ def install(
 
     Does not import TensorFlow; the symbols are added when the program imports TensorFlow. If the
     program is written for TensorFlow 1, its modules get the symbols and the behaviour of TensorFlow
-    1. An installed package gets the symbols of TensorFlow 1 if the package is written for it. In
-    both cases a line on standard error says so. A second call in a process has no effect.
+    1. An installed package that is written for TensorFlow 1 gets the symbols of TensorFlow 1,
+    unless `tf1` is False. In both cases a line on standard error says so. A second call in a
+    process has no effect.
 
     Args:
       program: the program whose modules get the symbols.
@@ -195,8 +196,8 @@ def _decide_tf1(program: UserProgram, tf1: bool | None, tf1_option: str) -> bool
     Args:
       program: the user's program.
       tf1: the user's choice. None searches the program's source for names that TensorFlow 2 lacks.
-      tf1_option: the option or variable that the user has set, or, if `tf1` is None, how to prevent
-        TensorFlow 1; for the line on standard error.
+      tf1_option: text for the line on standard error: the option or variable that the user has set;
+        if `tf1` is None, how to prevent TensorFlow 1.
     """
     evidence = tf1_detection.find_tf1_evidence(program) if tf1 is None else None
     uses_tf1 = evidence is not None if tf1 is None else tf1

@@ -34,8 +34,8 @@ def model_to_estimator(
       keras_model: the compiled model; set either this argument or keras_model_path.
       keras_model_path: the path of a saved, compiled model.
       custom_objects: name → class or function that is needed to load the saved model.
-      model_dir: the directory for checkpoints and summaries. By default it is config.model_dir, or
-        a new temporary directory if that is not set either.
+      model_dir: the directory for checkpoints and summaries. The default is config.model_dir;
+        if that is not set, a new temporary directory.
       config: a RunConfig; by default one with the default settings.
       checkpoint_format: "saver" or "checkpoint". In tf.estimator it selects the format of the
         checkpoints; here it has no effect.

@@ -49,10 +49,11 @@ def run_program(
       arguments: the command-line arguments of the program, without the program's name.
       tf1: whether the program gets the names and the behaviour of TensorFlow 1; None decides by the
         program's source.
-      tf1_packages: names of installed packages that get the names of TensorFlow 1. Packages whose
-        source uses names that only TensorFlow 1 has get them in any case.
-      shows_tracebacks: whether to print the tracebacks of all errors, also of those about ops that
-        a TPU cannot run.
+      tf1_packages: names of installed packages that get the names of TensorFlow 1. A package
+        need not be listed if its source uses names that only TensorFlow 1 has, except if `tf1` is
+        False.
+      shows_tracebacks: whether to print a traceback even for an error about ops that a TPU cannot
+        run.
     """
     # Register the exit handler that kills this process after Ctrl-C. It must run last, so register
     # it before the program's handlers: exit handlers run in reverse order of registration.

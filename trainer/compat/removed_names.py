@@ -1,7 +1,7 @@
 """Names that programs for TensorFlow 1 use and that Python and NumPy have removed since.
 
-`supply_names` adds the names that have an exact replacement to their modules. For other names there
-are sentences that say what to use instead.
+If a name has an exact replacement, `supply_names` adds the name to its module. For other names,
+there are sentences that say what to use instead.
 """
 
 import base64
@@ -141,7 +141,7 @@ def supply_names() -> None:
 
 
 def supply_numpy_names(numpy: ModuleType) -> None:
-    """Add names that NumPy has removed to NumPy.
+    """Restore names that NumPy has removed.
 
     Args:
       numpy: the imported module numpy.

@@ -29,8 +29,8 @@ def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
         return copy.deepcopy(params)
     if _is_hparams(params) or isinstance(params, MutableMapping):
         # Copy without a conversion to dict, because model_fn and input_fn can rely on the type of
-        # params. For example, params can be a defaultdict, or a dict whose items are attributes
-        # too.
+        # params. For example, params can be a defaultdict, or a dict whose items can also be read
+        # as attributes.
         return copy.deepcopy(params)
     if not isinstance(params, Mapping):
         raise InvalidType(f"params is {params!r}. Give a dict of hyperparameters, or None.")

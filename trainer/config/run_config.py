@@ -55,8 +55,8 @@ class RunConfig:
       tpu_config: the settings of the training loop; None stands for `TPUConfig()`. A path is taken
         as model_dir, which is the first argument of tf.estimator.RunConfig.
       evaluation_master: the session target of evaluation; '' is this process. None takes
-        eval_session_master of TF_CONFIG or, if that is missing, the target of training. In two
-        cases None takes '' instead of the target of training. The first is an evaluator. The second
+        eval_session_master of TF_CONFIG. If that is missing, None takes the target of training,
+        except in two cases, in which it takes ''. The first case is an evaluator. The second case
         is a task of TF_CONFIG's cluster, if none of tpu_config, master and cluster is passed. The
         constructor replaces None by the chosen target.
       master: the session target of training; '' is this process. None takes the target of
@@ -195,7 +195,7 @@ class RunConfig:
 
     @property
     def service(self) -> Mapping[str, Any] | None:
-        """The dict "service" in TF_CONFIG, by which a platform describes itself, or None."""
+        """The dict "service" in TF_CONFIG, in which a platform describes itself, or None."""
         return self.task.service
 
     @property
@@ -213,7 +213,7 @@ class RunConfig:
         """Return the job name of the TPU workers in a mode; None if this process is the TPU worker.
 
         Args:
-          mode: one of `ModeKeys`; 'eval' uses evaluation_master, the other modes master.
+          mode: one of `ModeKeys`; 'eval' uses evaluation_master, and all other modes use master.
 
         Raises:
           InvalidSetting: the session's cluster has several jobs, and tpu_job_name is not set.

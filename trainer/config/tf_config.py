@@ -129,7 +129,7 @@ def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str
 
     Raises:
       InvalidSetting: several jobs of the cluster could be the TPU workers, or a job is named
-        "tpu_worker", which is the name for a cluster without job names.
+        "tpu_worker", a name that is reserved for clusters whose jobs have no names.
     """
     if master in ("", "local"):
         return None

@@ -48,8 +48,9 @@ def to_tpu_estimator(
       float64 or float16 are fed in 32 bits, and converted back for model_fn. An int64 or uint64
       that 32 bits cannot hold raises a tf.errors.InvalidArgumentError.
 
-    If the TPUEstimator runs on the CPU, it calls model_fn and input_fn as the Estimator does. Only
-    params has the additional keys "batch_size" and, for model_fn, "use_tpu".
+    If the TPUEstimator runs on the CPU, it calls model_fn and input_fn as the Estimator does. The
+    only difference is that params has the additional keys "batch_size" and, for model_fn,
+    "use_tpu".
 
     For an estimator that model_to_estimator has made from a Keras model, the result is the same as
     the result of `trainer.model_to_tpu_estimator`. Both estimators share the Keras model.
@@ -74,9 +75,8 @@ def to_tpu_estimator(
       A new TPUEstimator.
 
     Raises:
-      InvalidType: estimator is not an Estimator, or is a TPUEstimator other than a
-        KerasTPUEstimator that runs on the CPU; or the estimator's params are neither a mapping nor
-        an HParams.
+      InvalidType: estimator is not an Estimator; or it is a TPUEstimator, unless it is a
+        KerasTPUEstimator that runs on the CPU; or its params are neither a mapping nor an HParams.
       InvalidSetting: there is no batch size, or TPUEstimator refuses an argument.
     """
     if isinstance(estimator, TPUEstimator):

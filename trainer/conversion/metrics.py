@@ -181,7 +181,7 @@ class HostMetrics:
           tensor: the argument of the call.
 
         Raises:
-          InvalidSetting: the first dimension of any other tensor is not the batch.
+          InvalidSetting: the tensor is not such a scalar, and its first dimension is not the batch.
         """
         tensor = tf.convert_to_tensor(tensor)
         self._dtypes.append(tensor.dtype)

@@ -141,7 +141,7 @@ class EmbeddingConfigSpec(NamedTupleMixin):
         core runs; by default those found in feature_columns. None without feature_columns.
 
     Raises:
-      InvalidSetting: the arguments contradict each other, or one is invalid.
+      InvalidSetting: an argument is invalid, or the arguments contradict each other.
       InvalidType: a column or a config has a wrong type.
     """
 

@@ -78,7 +78,7 @@ def without_weights(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
 
 
 def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> dict[str, Any]:
-    """Give the tensors that `pad_features` has made a static batch size, which training needs.
+    """Set the static batch size of tensors that `pad_features` has made; training needs this size.
 
     Args:
       padded: the features, as `pad_features` returns them.

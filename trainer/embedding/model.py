@@ -120,7 +120,7 @@ def _call_with_activations(
       mode: one of `ModeKeys`.
       config: the tables.
       replicas: number of replicas that run the step together.
-      on_tpu: whether the default graph is that of a step on a TPU.
+      on_tpu: whether the default graph is the graph of a step on a TPU.
     """
     is_pipelined = on_tpu and config.spec.pipeline_execution_with_tensor_core
     tables = StepTables(config, replicas, is_pipelined=is_pipelined)

@@ -26,7 +26,7 @@ def update_later(
     activations: Sequence[Any],
     update: Callable[[RowGradients], list[Any]],
 ) -> list[Any]:
-    """Build the ops that apply the gradients of the previous step, and store those of this step.
+    """Build the ops that apply the previous step's gradients and store this step's gradients.
 
     Args:
       name: prefix of the names of the variables that store the gradients.

@@ -165,7 +165,7 @@ class _Ftrl(RowOptimizer):
         powers = [self._power(slots[0]), self._power(accumulator)]
         # With multiply_linear_by_learning_rate, the stored linear term includes the learning rate
         # as a factor. So multiply the gradients and the penalties by the learning rate too, and do
-        # not divide the powers by the learning rate, which can be 0.
+        # not divide the powers of the accumulators by the learning rate, which can be 0.
         if parameters.multiply_linear_by_learning_rate:
             factor, divisor = learning_rate, tf.ones([])
         else:

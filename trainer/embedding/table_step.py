@@ -144,10 +144,10 @@ class TableStep:
             return self._update_all_rows(collected, optimizer, slots, learning_rate)
         occurrences = _Occurrences(collected)
         is_owned = self._is_owned(occurrences.ids)
-        # Write as many rows as the batch has ids, because XLA needs static shapes, although this
-        # replica owns only some of these rows. In place of a row that another replica owns, write
-        # the first owned row of the batch again. If the batch has no owned row, write any row that
-        # this replica owns, unchanged.
+        # XLA needs static shapes. So write as many rows as the batch has ids, although this replica
+        # owns only some of these rows. In place of a row that another replica owns, write the first
+        # owned row of the batch again. If the batch has no owned row, write any row that this
+        # replica owns, unchanged.
         first = tf.argmax(tf.cast(is_owned, tf.int32), output_type=tf.int32)
         has_any = tf.reduce_any(is_owned)
         chosen = tf.where(is_owned, tf.range(tf.size(is_owned)), first)
@@ -313,7 +313,7 @@ class _Occurrences:
 def _step_one_by_one(
     optimizer: RowOptimizer, old: list[Any], occurrences: _Occurrences, chosen: Any, rate: Any
 ) -> list[Any]:
-    """Apply the gradients of an id one after the other, if it occurs several times in a batch.
+    """Apply the gradients one after the other for an id that occurs several times in a batch.
 
     This is the update without use_gradient_accumulation.
 

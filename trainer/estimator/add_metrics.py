@@ -19,7 +19,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
     """Return an estimator whose evaluations also compute the metrics of `metric_fn`.
 
     If metric_fn and the model have a metric of the same name, the metric of metric_fn replaces the
-    model's. On a TPU, metric_fn runs on the host, as the model's own metric function does. It then
+    model's. On a TPU, metric_fn runs on the host, like the model's own metric function, and
     receives the concatenated examples of all replicas.
 
     Args:

@@ -163,8 +163,8 @@ def stop_if_no_increase_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "accuracy".
-      max_steps_without_increase: a number of training steps. Training stops if an evaluation at
-        least this many steps after the highest value gives no higher value.
+      max_steps_without_increase: a number of training steps. Training stops if an evaluation gives
+        no new highest value, and the highest value is at least this number of steps old.
       eval_dir: the directory of the evaluation's event files; None stands for the directory of
         an evaluation without a name.
       min_steps: the first global step whose results count; earlier results are ignored.
@@ -203,8 +203,8 @@ def stop_if_no_decrease_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "loss".
-      max_steps_without_decrease: a number of training steps. Training stops if an evaluation at
-        least this many steps after the lowest value gives no lower value.
+      max_steps_without_decrease: a number of training steps. Training stops if an evaluation gives
+        no new lowest value, and the lowest value is at least this number of steps old.
       eval_dir: the directory of the evaluation's event files; None stands for the directory of
         an evaluation without a name.
       min_steps: the first global step whose results count; earlier results are ignored.
@@ -283,8 +283,8 @@ class _EvalMetric:
         """Return whether the metric has not improved for too many training steps.
 
         Args:
-          max_steps: a number of training steps. The metric stagnates if an evaluation at least this
-            many steps after the best value gives no better value.
+          max_steps: a number of training steps. The metric stagnates if an evaluation gives no new
+            best value, and the best value is at least this number of steps old.
           is_better: compares a value with the best value so far: `operator.gt` or `operator.lt`.
           change: "increased" or "decreased", for the log.
         """
@@ -405,8 +405,9 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         if not self._counts_steps:
             return self._clock()
         # The fetched global step can be too small, because TensorFlow can fetch it before the same
-        # session.run increments it. So read the exact step by another session.run. This costs time,
-        # so do it only if a call of should_stop_fn is due at the largest possible step.
+        # session.run increments it. The exact step must be read by another session.run, which costs
+        # time. So read the exact step only if a call of should_stop_fn may be due: if it is due at
+        # `latest`, the largest value that the global step can have.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest

@@ -311,7 +311,8 @@ class Estimator:
 
         Yields:
           The predictions for one example, or for one batch: a dict of arrays by name, or one array.
-          Arrays for a batch are [b, ...]; arrays for one example lack the first dimension.
+          Arrays for a batch have the shape [batch size, ...]; arrays for one example lack the first
+          dimension.
 
         Raises:
           InvalidType: a hook has a wrong type.

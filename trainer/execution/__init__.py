@@ -1,1 +1,1 @@
-"""Creates the graph of a run, builds the loop of steps in one session.run, and handles signals."""
+"""Creates a run's graph and the loop of steps that one session.run makes; handles signals."""

@@ -35,8 +35,8 @@ class CompiledStep:
       uses_xla: a bool placeholder [], False by default. With True, the XLA part runs in XLA.
       xla_steps: an int32 placeholder []. At most the first `xla_steps` steps of a session.run use
         XLA; by default there is no such limit.
-      unknown_sizes: the sizes of the dimensions of the XLA part's inputs in the last step, int32
-        [n]. Inputs with a static shape are left out, so n is 0 if all have such a shape.
+      unknown_sizes: the sizes that the inputs of the XLA part had in the last step, int32 [n]: one
+        size for each dimension of an input without a static shape.
       compiled_sizes: an int32 placeholder [n], the value of `unknown_sizes` for which XLA compiles
         the XLA part. A step with other sizes runs in TensorFlow's kernels, because each compilation
         takes seconds.
@@ -125,7 +125,8 @@ class CompiledStep:
         Args:
           number: the number of the step in its session.run, from 0, int32 [].
           can_choose: whether the placeholders `uses_xla`, `xla_steps` and `compiled_sizes` decide
-            at run time whether the XLA part runs in XLA. If False, it always runs in XLA.
+            at run time whether the ops that XLA can compile run in XLA. If False, these ops always
+            run in XLA.
 
         Returns:
           An operation whose completion ends the step.
@@ -231,8 +232,8 @@ class CompiledStep:
         The XLA part holds all ops of the step that XLA can compile.
 
         Args:
-          tensors: name of a tensor that these ops take from other ops of the step → the tensor that
-            the copies take instead.
+          tensors: name of a tensor that the XLA part takes from other ops of the step → the tensor
+            that the copy takes instead.
           results: the tensors of the original step whose copies to return.
           is_xla: whether XLA compiles the function; if not, TensorFlow's kernels run its ops.
 

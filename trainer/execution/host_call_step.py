@@ -12,8 +12,9 @@ from trainer.tensorflow_internals import get_private_attribute
 def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
     """Build the op that runs a training step and the ops of a host_call.
 
-    A tensor of the host_call that reads a variable gets the variable's value from before the step.
-    The same is true on a TPU, where model_fn reads the variable before the train_op writes it.
+    A tensor of the host_call that reads a variable gets the value that the variable had before the
+    step. The same is true on a TPU, where model_fn reads the variable before the train_op writes to
+    the variable.
 
     Args:
       train_op: the op or tensor that makes one step.
@@ -30,8 +31,8 @@ def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
 def _order_reads_before_writes(tensors: Iterable[Any], step: Mapping[str, Any]) -> None:
     """Let a host_call read the values that variables have before the step writes them.
 
-    Each write of a variable gets a control input from the host_call's reads of the variable. The
-    exception is a read that model_fn has made wait for the write by a control dependency.
+    Each write of a variable gets a control input from the host_call's reads of the variable. Reads
+    that already depend on the write, for example by a control dependency, are left out.
 
     Args:
       tensors: the operations that produce the tensors of the host_call.

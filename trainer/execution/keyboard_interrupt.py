@@ -27,8 +27,8 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         self._is_interrupted = False
         self._wakeup_sockets: tuple[socket.socket, socket.socket] | None = None
         self._thread: threading.Thread | None = None
-        # The SIGINT handler and the wakeup file descriptor from before the session.run, which are
-        # restored after it; None while no session.run is in progress.
+        # The SIGINT handler and the wakeup file descriptor that were set before the session.run.
+        # They are restored after it. None while no session.run is in progress.
         self._previous: tuple[Any, int] | None = None
 
     def after_create_session(self, session: Any, coord: Any) -> None:

@@ -2,8 +2,8 @@
 
 TensorFlow 2.20 passes an argument, `float_format`, that protobuf 7 removed. protobuf has two ways
 to format a message as text: `text_format`, in Python, and `str`, in C, which takes a tenth of the
-time. protobuf documents the text of `str` as one for debugging only. So this module uses `str` only
-if `text_format` can parse the text that `str` makes of an example.
+time. According to protobuf's documentation, the text of `str` is for debugging only. So this module
+uses `str` only if `text_format` can parse the text that `str` makes of an example.
 """
 
 from functools import cache

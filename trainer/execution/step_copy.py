@@ -9,7 +9,7 @@ _SEED_DISTANCE = 0x5EED
 
 
 class StepCopier:
-    """Copies operations from a graph into another graph, such as that of a loop's body.
+    """Copies operations from a graph into another graph, such as the graph of a loop's body.
 
     The graph to copy from is the default graph at the time when the copier is created.
 
@@ -41,7 +41,8 @@ class StepCopier:
         Args:
           operations: the operations to copy, by name.
           tensors: name of a tensor that the operations take from other operations → the tensor that
-            the copies take instead. The function captures all inputs that are not in this mapping.
+            the copies take instead. Inputs that are not in this mapping are captured by the
+            function to which the default graph belongs.
           results: names of operations and tensors of the original graph whose copies to return.
           name: the name scope of the copies.
           rewrite: takes the GraphDef of the operations and changes it before the copies are made.

@@ -13,7 +13,7 @@ from tpuserve.lowering.ir import op_defs
 from tpuserve.stablehlo.xla_kernels import has_xla_kernel
 from trainer.tensorflow_internals import get_private_attribute
 
-# Matches the ops that draw other random numbers in XLA than in TensorFlow's kernels for the same
+# Matches the ops whose random numbers differ between XLA and TensorFlow's kernels, for the same
 # seed. They run in TensorFlow's kernels, so that a training gives the same result with XLA.
 _RANDOM_OPS = re.compile(
     r"Random|Multinomial|TruncatedNormal|^Rng|^Stateful(Uniform|StandardNormal)|Shuffle|"
@@ -22,9 +22,9 @@ _RANDOM_OPS = re.compile(
 # Ops that check or print a value. XLA would silently drop them, so they run in TensorFlow's
 # kernels.
 _DROPPED_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
-# Types of ops that compute nothing. An op that XLA cannot run, such as a print, runs before the
-# compiled part of the step if a compiled op of another type depends on the print. If only ops of
-# the types below depend on the print, the print and these ops run after the compiled part.
+# Types of ops that compute nothing. If only ops of these types depend on an op that XLA cannot run,
+# such as a print, the print and these ops run after the compiled part of the step. If any other
+# compiled op depends on the print, the print runs before the compiled part.
 _FORWARDING_OPS = frozenset({"NoOp", "Identity", "Const"})
 
 Operations = dict[str, Any]

@@ -42,8 +42,8 @@ class TrainLoop:
       max_iterations: the largest number of steps of one run.
       before_run: a backend's function that prepares a run, for example by passing the number of
         steps to the infeed. A hook calls it before each run, with the number of steps.
-      compiled: a copy of the step of which XLA compiles a part. The run executes the copy for all
-        of its steps but the last, and the original for the last. None if XLA compiles nothing.
+      compiled: a copy of the step, in which XLA compiles a part. A run executes the copy for all
+        steps but the last, and the original step for the last. None if XLA compiles nothing.
     """
 
     iterations: Any
@@ -124,7 +124,7 @@ def _run_compiled(compiled: CompiledStep, step: dict[str, Any], last: Any, count
     The placeholders of `compiled` choose between the two.
 
     Args:
-      compiled: the step of which XLA may compile a part.
+      compiled: the step; XLA may compile a part of it.
       step: the original operations of the step, by name.
       last: the operation whose completion ends the step.
       count: the number of steps, int32 [].
@@ -194,9 +194,10 @@ def repeat(run_step: Callable[[Any], Any], count: Any, name: str) -> Any:
 def _roots(step: dict[str, Any]) -> list[Any]:
     """Return the operations of the last step that must wait for the earlier steps of a loop.
 
-    They are the operations whose inputs are all constants or from outside of the step, and those
-    that read or write a resource. `build_train_loop` gives them a control input. Constants are not
-    among them, because TensorFlow does not fold a constant that has a control input.
+    They are of two kinds: operations whose inputs are all constants or come from outside of the
+    step, and operations that read or write a resource. `build_train_loop` gives them a control
+    input. Constants themselves are left out, because TensorFlow does not fold a constant that has a
+    control input.
     """
     return [
         operation

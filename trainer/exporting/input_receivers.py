@@ -262,7 +262,7 @@ def _make_placeholders(features: Any, default_name: str, batch_size: int | None)
     """Make a placeholder for each tensor, with the dtype and shape of the tensor.
 
     Args:
-      features: a tensor [b, ...], or name → tensor [b, ...].
+      features: a tensor [batch size, ...], or name → tensor [batch size, ...].
       default_name: the name of the placeholder of a single tensor.
       batch_size: the first dimension of the placeholders, in examples; None for unknown.
 

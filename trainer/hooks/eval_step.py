@@ -14,9 +14,8 @@ def count_steps(update: Any, steps_per_run: Any, hooks: Sequence[Any]) -> Any:
     Args:
       update: the op that updates the metrics.
       steps_per_run: the number of steps of each run of `update`, a number or an integer tensor [].
-      hooks: the hooks of the evaluation, from the user and from model_fn. The count is passed to
-        TensorFlow's hook that stops an evaluation after a number of steps, if the hook is among
-        them.
+      hooks: the hooks of the evaluation, from the user and from model_fn. If TensorFlow's hook that
+        stops an evaluation after a number of steps is among them, it receives the count.
 
     Returns:
       The op. It is `update` itself if nothing can read the count, because there are no hooks and

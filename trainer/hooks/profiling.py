@@ -12,7 +12,7 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
-    """Profiles the training loops that contain the steps of a range of global steps."""
+    """Profiles the training loops that make the steps of a given range of global steps."""
 
     def __init__(
         self, loop: TrainLoop, directory: str, start: StepRangeHook, steps: tuple[int, int]

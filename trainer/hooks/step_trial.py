@@ -209,7 +209,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
                 _log_choice(self._trial)
         elif self._uses_xla is None and not is_first:
             # Measure how fast training is before the trial of XLA. The first run of a session is
-            # not counted, because TensorFlow optimises the graph in it.
+            # not counted, because TensorFlow optimises the graph during this run.
             self._steps += steps
             self._seconds += seconds
             self._begin_trial()

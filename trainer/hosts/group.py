@@ -72,12 +72,13 @@ class HostGroup:
           end_process: called in a thread with a message when a host is lost. None to print the
             message and to end the process with exit code 1.
           beat_secs: the interval between two heartbeats, in seconds.
-          silence_secs: the time, in seconds, after which a host without messages counts as lost.
+          silence_secs: the time, in seconds, without any message from a host, after which the host
+            counts as lost.
           grace_secs: how long, in seconds, this process continues after another host is lost. It
             ends earlier if it waits for a value from the lost host, or for a computation on all
             hosts.
-          others_end_secs: how long, in seconds, host 0 waits after a loss until the other hosts
-            have ended, before it ends itself.
+          others_end_secs: how long, in seconds, host 0 waits after a loss for the other hosts to
+            end, before it ends itself.
         """
         self.hosts = hosts
         self.size = len(hosts.addresses) if hosts else 1
@@ -216,8 +217,8 @@ class HostGroup:
     def call_others(self, number: int, value: Any) -> None:
         """Let all other hosts call a method that they have registered with `serve_calls`.
 
-        Only host 0 may use this function. Each other host calls the method in the thread that next
-        waits in a collective method, such as `gather`. Host 0 does not wait for the results.
+        Only host 0 may use this function. On each other host, the next thread that waits in a
+        collective method, such as `gather`, calls the method. Host 0 does not wait for the results.
 
         Args:
           number: the result of `serve_calls`, which is the same on all hosts.

@@ -200,8 +200,8 @@ def _gather_rows(
 
     Args:
       tensors: the tensors of the batch, without a mask.
-      indices: int32 [spec.rows]: for each example of the result, the index in the partial batch of
-        the example to copy.
+      indices: int32 [spec.rows]: for each example of the result, the index of the example that is
+        copied from the partial batch.
       is_real: bool [spec.rows]: False for each example of the result that is padding.
       num_rows: int32 []: the number of examples in the batch.
       spec: the tensors of a full batch.

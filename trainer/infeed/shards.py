@@ -94,8 +94,8 @@ def per_replica_batches(
     Args:
       next_batch: builds the ops that take the next batch, and returns its tensors.
       replicas: number of replicas, and so of batches to take.
-      in_order: whether replicas receive batches in the order of the input, the first replica the
-        first batch. False takes the batches concurrently, in any order.
+      in_order: whether the replicas receive the batches in the order of the input: the first
+        replica receives the first batch. False takes the batches concurrently, in any order.
     """
     batches: list[list[Any]] = []
     for _ in range(replicas):
@@ -112,7 +112,8 @@ def pad_to_common_sizes(
 
     Args:
       replica_batches: for each replica the tensors of its batch.
-      leaves: describe the tensors of a batch, in order. Tensors after them are not padded.
+      leaves: describe the tensors of a batch, in order. Further tensors at the end, such as a mask,
+        are not padded.
 
     Returns:
       For each replica the tensors of its batch, padded.

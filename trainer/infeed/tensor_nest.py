@@ -99,7 +99,7 @@ class TensorNest:
         )
 
     def with_leaves(self, leaves: Sequence[TensorLeaf]) -> "TensorNest":
-        """Return the same nested structure with other tensor descriptions in place of `leaves`."""
+        """Return a copy with the same nested structure, but other descriptions of the tensors."""
         return TensorNest(self.pack(leaves), tuple(leaves))
 
 

@@ -73,7 +73,8 @@ def model_to_tpu_estimator(
         execution, as in programs of TensorFlow 1, keeps its graph and session: the estimator
         trains a clone.
       keras_model_path: the path of a saved model, instead of keras_model.
-      custom_objects: name → class or function that loading the file or cloning the model needs.
+      custom_objects: name → class or function that is needed to load the file or to clone the
+        model.
       model_dir: the directory of checkpoints and summaries. Default: config.model_dir, else a new
         temporary directory.
       config: the run configuration; None for the defaults.
@@ -93,9 +94,9 @@ def model_to_tpu_estimator(
 
     Raises:
       InvalidSetting: neither or both of keras_model and keras_model_path are set, or the model
-        cannot be loaded; or the model has an option of `trainer.keras.model.unsupported_options`;
-        or export_outputs names an output that the model does not have; or metric_names_map gives a
-        metric the name "loss". Wrong metric names are reported by train() and evaluate().
+        cannot be loaded; or the model has an option that `trainer.keras.model.unsupported_options`
+        lists; or export_outputs names an output that the model does not have; or metric_names_map
+        gives a metric the name "loss". Wrong metric names are reported by train() and evaluate().
       InvalidType: keras_model is not a Keras model, or metric_names_map or export_outputs has a
         wrong type.
       CheckpointMismatch: the checkpoint in model_dir belongs to a different model.

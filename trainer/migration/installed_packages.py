@@ -69,8 +69,8 @@ def find_packages(
 def _imported_modules(tree: ast.Module, unreached: Collection[int]) -> Iterator[str]:
     """Yield the full names of the modules that a file imports.
 
-    Imports in lines that the program does not run are left out, and also imports in the body or in
-    a handler of a try statement that catches ImportError.
+    Two kinds of imports are left out: imports in lines that the program does not run, and imports
+    in the body or in a handler of a try statement that catches ImportError.
 
     Args:
       tree: the syntax tree of the file.

@@ -28,8 +28,8 @@ class ProgramReport:
       tf1: why the program gets TensorFlow 1's names and behaviour; None if the program gets the
         names and behaviour of TensorFlow 2.
       command: the shell command that runs the program; None if the script cannot be read.
-      packages: the installed packages that the program imports and that use TensorFlow: those that
-        get the names of TensorFlow 1, and those that use names that no longer exist.
+      packages: the installed packages that the program imports, and that get the names of
+        TensorFlow 1 or use names that no longer exist.
     """
 
     script: str

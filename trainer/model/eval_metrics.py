@@ -48,8 +48,9 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
       metrics: name → metric. A metric is a pair (value, update op), or a tf_keras Metric on which
         model_fn has called update_state.
       loss: float tensor of any shape. Each element is a loss: the mean over some examples.
-      rows: the weights of the losses: the number of examples of each loss, as a tensor of the same
-        shape, or one number for all, as a scalar tensor. None for equal weights.
+      rows: the weights of the losses, which are numbers of examples. A tensor of the shape of
+        `loss` has one number for each loss; a scalar tensor has one number for all losses. None
+        for equal weights.
 
     Raises:
       InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.

@@ -90,8 +90,8 @@ def _narrow(tensor: Any) -> Any:
     """Convert a tensor to a dtype that the infeed accepts.
 
     Raises:
-      tf.errors.InvalidArgumentError: raised when the result is computed: a uint64 does not fit into
-        32 bits.
+      tf.errors.InvalidArgumentError: a uint64 does not fit into 32 bits. The error is raised when
+        the result is computed.
     """
     dtype = _TPU_DTYPES.get(_dtype(tensor))
     if dtype is None:
@@ -133,5 +133,5 @@ def _cast(tensor: Any, dtype: Any) -> Any:
 
 
 def _dtype(leaf: Any) -> Any:
-    """Return the dtype of a tensor or TensorSpec; None for None and its spec in a Dataset."""
+    """Return the dtype of a tensor or TensorSpec; None for None and for a NoneTensorSpec."""
     return getattr(leaf, "dtype", None)

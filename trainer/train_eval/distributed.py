@@ -20,8 +20,8 @@ logger = logging.getLogger("tensorflow.trainer")
 
 Sleep = Callable[[float], None]
 
-# Before it trains, worker 0 waits this time in seconds, worker 1 twice as long, and so on, up to a
-# maximum. The delay gives the chief time to initialize the variables.
+# Worker 0 waits this time, in seconds, before it trains; worker 1 waits twice as long, and so on,
+# up to a maximum. The delay gives the chief time to initialize the variables.
 _DELAY_SECS_PER_WORKER = 5
 _MAX_DELAY_SECS = 60
 

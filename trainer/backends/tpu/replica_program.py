@@ -21,9 +21,9 @@ class ReplicaProgram(TPUModelProgram):
     Attributes:
       topology: the distribution of the batches over hosts, replicas and cores.
       device_assignment: the cores of each replica; None for one core each.
-      pipeline: the input pipeline for which `call_input_fn` calls input_fn. None in the program
-        itself: the function that `pipeline_input` returns makes a copy of the program for each
-        pipeline, and sets this attribute in the copy.
+      pipeline: the input pipeline for which `call_input_fn` calls input_fn. Only copies of the
+        program have a pipeline: the function that `pipeline_input` returns makes a copy for each
+        pipeline. None in the original.
     """
 
     topology: BatchTopology | None = None
@@ -60,8 +60,8 @@ class ReplicaProgram(TPUModelProgram):
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
         """Call an input_fn; return its Dataset or tensors.
 
-        If the program has an `encode_input` function, this function converts the result to an input
-        that can be fed to a TPU.
+        The program's `encode_input` function, if there is one, converts the result to an input that
+        can be fed to a TPU.
         """
         returned = super().call_input_fn(input_fn, mode)
         if self.encode_input is None:

@@ -74,7 +74,8 @@ class ReplicatedStep:
         Args:
           program: the user's model_fn and its settings.
           input_fn: the user's function that returns a Dataset, or tensors.
-          context: the TPU system; its `step_parts` are added to `parts`.
+          context: the TPU system and the settings of the run. The context's `step_parts` are added
+            to `parts`.
           parts: the data that enters or leaves each step beside the batch; see `StepPart`.
           padding: the policy for batches with fewer examples than the batch size; None refuses
             such batches.

@@ -52,7 +52,7 @@ class CrossDeviceOps(_Strategy):
 
 
 class DistributeConfig(_Strategy):
-    """Replaces the class of RunConfig's strategies; raises an error when instantiated."""
+    """Replaces the class that holds RunConfig's strategies; raises an error when instantiated."""
 
 
 class DistributionStrategy(_Strategy):

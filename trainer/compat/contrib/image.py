@@ -152,7 +152,7 @@ def translations_to_projective_transforms(translations: Any, name: str | None = 
 
 
 def flat_transforms_to_matrices(transforms: Any) -> Any:
-    """Convert transforms for the function `transform` to 3x3 matrices.
+    """Convert flat transforms to 3x3 matrices.
 
     Args:
       transforms: float [8] or [b, 8], in the form that `transform` takes.
@@ -165,7 +165,7 @@ def flat_transforms_to_matrices(transforms: Any) -> Any:
 
 
 def matrices_to_flat_transforms(transform_matrices: Any) -> Any:
-    """Convert 3x3 matrices to transforms for the function `transform`.
+    """Convert 3x3 matrices to flat transforms.
 
     Args:
       transform_matrices: float [3, 3] or [b, 3, 3].

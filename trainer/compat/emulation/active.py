@@ -27,9 +27,9 @@ def find_active_emulated_tpu() -> TpuSystem | None:
     """Return the emulated TPU for which to build a TPU graph at this point of the program.
 
     Returns:
-      The emulated TPU; None to build the graph as TensorFlow does. The result is None if no TPU is
-      emulated, inside the body of a TPU computation, in calls from tpuserve's own modules, and in
-      eager programs, which have no sessions.
+      The emulated TPU; None to build the graph as TensorFlow does. None is the result in 4 cases:
+      no TPU is emulated; TensorFlow is building the body of a TPU computation; a module of tpuserve
+      builds the graph; or the program is eager, and thus has no sessions.
     """
     tpu_system = find_emulated_tpu_system()
     if tpu_system is None or _is_in_tpu_computation() or _is_called_by_our_builders():

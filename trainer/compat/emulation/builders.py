@@ -131,7 +131,7 @@ def _return_host_device(tpu_system: TpuSystem, build: Callable[[], Any]) -> str:
 
 
 def _return_metadata(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Return the metadata of the emulated TPU, in place of those of a real TPU's server."""
+    """Return the metadata of the emulated TPU, in place of a real TPU's metadata."""
     return topology.make_system_metadata(tpu_system)
 
 

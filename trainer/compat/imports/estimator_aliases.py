@@ -44,8 +44,8 @@ _RECEIVERS = {
         "build_supervised_input_receiver_fn_from_input_fn",
     )
 }
-# The names of tensorflow_estimator's export modules that TensorFlow defines, as name → import
-# target "module:attribute".
+# In tensorflow_estimator's export modules, these names come from TensorFlow: name → import target
+# "module:attribute".
 _SAVED_MODEL = {
     name: f"tensorflow.python.saved_model.model_utils:{name}"
     for name in (

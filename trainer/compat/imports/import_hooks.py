@@ -1,8 +1,9 @@
 """Hooks into Python's import system, which supply the modules that old programs import.
 
 `ImportHook`, a finder on sys.meta_path, supplies modules to all importing modules alike.
-`ProgramImportFunction` replaces builtins.__import__, in order to treat import statements of the
-program and of libraries differently: a finder does not know which module imports.
+`ProgramImportFunction` replaces builtins.__import__, and treats import statements of the program
+and of libraries differently. A finder cannot do this, because it does not know which module
+contains the import statement.
 """
 
 import builtins
@@ -215,9 +216,9 @@ class _AliasPackage(LazyModule):
         super().__init__(name, display_name, {**targets, **exports}, {})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Python sets an imported submodule as an attribute of its package. Ignore a submodule whose
-        # name is also a public name of the package, such as that of the function arg_scope: in
-        # TensorFlow 1 the attribute was the function.
+        # Python sets an imported submodule as an attribute of its package. Ignore the submodule if
+        # the package has a public name of the same spelling: arg_scope, for example, is a function
+        # and a submodule, and in TensorFlow 1 the attribute was the function.
         if isinstance(value, ModuleType) and name in self.__dict__.get("_exported", ()):
             return
         super().__setattr__(name, value)
@@ -277,7 +278,7 @@ class ProgramImportFunction:
         Args:
           program: the user's program.
           get_proxy: function that returns the module that the program gets for `tensorflow`; None
-            if the program gets TensorFlow itself. It is called after TensorFlow's import.
+            if the program gets TensorFlow itself. The function is called after TensorFlow's import.
           packages: decides which installed packages get the symbols of TensorFlow 1. In the modules
             of other packages, imports are not changed.
           get_package_proxy: function that returns the module that these packages get for
@@ -371,8 +372,8 @@ def _check_names_exist(module: Any, names: Sequence[str]) -> None:
     """Check that a module that tpuserve supplies has the names that a program imports from it.
 
     Raises:
-      ImportError: a name is missing. The message is that of the module's AttributeError, and says
-        what replaces the name. The message of Python's import statement would not say so.
+      ImportError: a name is missing. The message is the text of the module's AttributeError, which
+        says what replaces the name. Python's own ImportError would not say this.
     """
     if not isinstance(module, (TensorFlow1Proxy, LazyModule)) and not str(
         getattr(module, "__name__", "")

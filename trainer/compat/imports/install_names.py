@@ -40,7 +40,7 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
     TensorFlow must be imported, and `register_estimator_modules` must have been called.
 
     Args:
-      replaces_resolver: whether to replace TensorFlow's TPUClusterResolver by that of tpuserve,
+      replaces_resolver: whether to replace TensorFlow's TPUClusterResolver by tpuserve's class,
         which selects this machine if the program names no TPU.
     """
     tensorflow: Any = sys.modules["tensorflow"]

@@ -26,8 +26,9 @@ class TensorFlow1Proxy(ModuleType):
         self.__spec__ = tensorflow.__spec__
         self.__version__ = vars(tensorflow)["__version__"]
         self.contrib = contrib
-        # Set tf.compat to that of TensorFlow 2. Otherwise __getattr__ would return the module
-        # tf.compat.v1.compat, whose v1 and v2 are not the module objects tf.compat.v1 and v2.
+        # Use the tf.compat of TensorFlow 2. Otherwise __getattr__ would return the module
+        # tf.compat.v1.compat, whose attributes v1 and v2 are other module objects than tf.compat.v1
+        # and tf.compat.v2.
         self.compat = tensorflow.compat
         self._v1: ModuleType = tensorflow.compat.v1
         self._tensorflow = tensorflow

@@ -1,7 +1,6 @@
-"""Lets programs override methods of Keras layers that had fewer arguments in TensorFlow 1.
+"""Lets subclasses of Keras layers define methods without the argument `mask`, as in TensorFlow 1.
 
-In a program for TensorFlow 1, the overriding method does not accept the argument `mask`, which
-tf_keras passes in addition.
+TensorFlow 1 called such a method without a mask, but tf_keras passes one.
 """
 
 import functools
@@ -10,15 +9,15 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# The module of tf_keras that defines batch normalization. Programs derive classes from
-# those of this module, and override the methods that compute mean and variance, in order to average
-# them over the replicas.
+# The module of tf_keras that defines batch normalization. Programs derive classes from the classes
+# of this module, and override the methods that compute mean and variance, in order to average mean
+# and variance over the replicas.
 BATCH_NORMALIZATION_MODULE = "tf_keras.src.layers.normalization.batch_normalization"
 _METHODS = ("_moments", "_calculate_mean_and_var")
 
 
 def install_override_shims(module: ModuleType) -> None:
-    """Let subclasses of Keras's BatchNormalization override methods without the argument `mask`.
+    """Let subclasses of Keras's BatchNormalization define methods that do not accept a mask.
 
     TensorFlow 1 called the methods without a mask, but tf_keras passes one. In each subclass that
     is defined after this call, a method that does not accept a mask is wrapped by a function that

@@ -28,9 +28,9 @@ EXCLUDED_PACKAGES = frozenset(
 class Tf1Packages:
     """Decides which installed packages get the names of TensorFlow 1 when they import TensorFlow.
 
-    A package gets these names if the user has requested it by the option --as_tf1, or if the
-    modules of the package that the program imports use a name that only TensorFlow 1 has. A line on
-    standard error names each such package.
+    A package gets these names if the user has requested it by the option --as_tf1, or if the source
+    of the package's imported modules uses a name that only TensorFlow 1 has. A line on standard
+    error names each such package.
     """
 
     def __init__(self, named: Sequence[str] = (), *, is_searched: bool = True) -> None:
@@ -46,10 +46,11 @@ class Tf1Packages:
         self._searched_files: dict[str, set[Path]] = {}
 
     def includes_module(self, module_globals: Mapping[str, Any] | None) -> bool:
-        """Return whether the package of a module that imports TensorFlow gets TensorFlow 1's names.
+        """Return whether the package of an importing module gets TensorFlow 1's names.
 
         Args:
-          module_globals: the global variables of the module; None if the module is unknown.
+          module_globals: the global variables of the module that imports TensorFlow; None if the
+            module is unknown.
         """
         if module_globals is None:
             return False

@@ -149,7 +149,7 @@ def find_running_program(importer: Mapping[str, Any]) -> UserProgram | None:
 
     Returns:
       The program; None if the importing module belongs to a library, if a tool such as pytest runs
-      in this process, or if an interactive session has imported the module.
+      in this process, or if the importing module was itself imported in an interactive session.
     """
     is_main = importer.get("__name__") in _MAIN_NAMES
     main = importer if is_main else vars(sys.modules["__main__"])

@@ -77,7 +77,7 @@ class KerasAdapter(Protocol):
 
         Args:
           model: the Keras model.
-          x: the inputs, a nest of tensors [b, ...].
+          x: the inputs, a nest of tensors [batch size, ...].
           training: whether layers such as dropout behave as in training.
 
         Returns:
@@ -128,7 +128,7 @@ class KerasAdapter(Protocol):
 
         Args:
           model: the Keras model.
-          y: the labels, a nest of tensors [b, ...].
+          y: the labels, a nest of tensors [batch size, ...].
           y_pred: the outputs for the batch, a nest of tensors.
           weights: sample weights, or None.
         """
@@ -167,7 +167,7 @@ class KerasAdapter(Protocol):
         """
 
     def describe(self, model: Any) -> dict[str, str]:
-        """Describe the arguments of compile() for the log, as a dict: "optimizer" → "SGD(0.01)"."""
+        """Describe compile()'s arguments for the log, for example {"optimizer": "SGD(0.01)"}."""
 
 
 def find_adapter(model: Any) -> KerasAdapter:
@@ -195,9 +195,9 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
       (the adapter for the version of Keras that wrote the model, the model).
 
     Raises:
-      InvalidSetting: there is no model at the path, or the model needs classes or functions that
-        custom_objects lacks, or tf_keras wrote a .keras file and the program has TensorFlow 1
-        behaviour.
+      InvalidSetting: there is no model at the path; or the model needs classes or functions that
+        custom_objects lacks; or the path is a .keras file of tf_keras, and the program has
+        TensorFlow 1 behaviour.
       UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
     """
     adapter = _find_adapter_of_file(path)

@@ -54,7 +54,7 @@ def _original_error(error: BaseException) -> BaseException:
 
 
 def _first_sentence(error: BaseException) -> str:
-    """Return the first line of an error's message that describes the problem, as a sentence."""
+    """Cut an error's message to its first line that describes the problem; return a sentence."""
     text = _COLOUR_CODE.sub("", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Skip the line with which Keras's message starts: it names the layer and not the problem.

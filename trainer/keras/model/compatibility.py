@@ -16,8 +16,8 @@ def check_convertible(adapter: KerasAdapter, model: Any, *, use_tpu: bool) -> No
       use_tpu: whether the estimator will run on a TPU.
 
     Raises:
-      InvalidSetting: the model has an option of `trainer.keras.model.unsupported_options`; the
-        message names the option.
+      InvalidSetting: the model has an option that `trainer.keras.model.unsupported_options` lists;
+        the message names the option.
     """
     with eager_mode():
         for option, owner in adapter.unsupported_options(model, use_tpu):

@@ -168,9 +168,9 @@ def create_local_variable(name: str, keras_variable: Any, initial: Any) -> Any:
 
 
 class _LayerNumbers:
-    """Renumbers the layers of a model from 0, if Keras has named them by a class and a number.
+    """Renumbers from 0 the layers of a model that Keras has named by their class and a number.
 
-    For example, "dense_7" becomes "dense" if it is the first Dense layer of the model.
+    For example, the first Dense layer of the model becomes "dense", and the second "dense_1".
     """
 
     def __init__(self, layers: Iterable[tuple[str, str]]) -> None:
@@ -196,7 +196,7 @@ class _LayerNumbers:
 
 
 def _named_objects(adapter: KerasAdapter, model: Any) -> list[Any]:
-    """Return the objects of a model that Keras can have numbered: the layers and the optimizer."""
+    """Return a model's objects whose names may have a number from Keras: layers and optimizer."""
     with eager_mode():
         return [*adapter.layers(model), *([model.optimizer] if model.optimizer else [])]
 

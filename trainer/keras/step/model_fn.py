@@ -202,11 +202,11 @@ class _LocalVariables(dict[int, Any]):
         self._converted, self._scope = converted, scope
 
     def __contains__(self, handle: object) -> bool:
-        """Return whether access to a handle would return a variable.
+        """Return whether the map has a variable for a handle or would create one on access.
 
-        This is so if the map contains the handle, or if the handle belongs to a variable of a
-        metric or of Keras itself. No variable is created. If the map lacks the handle, all metrics
-        of the model are reset.
+        The map would create a variable if the handle belongs to a variable of a metric or of Keras
+        itself. This method creates none. If the map lacks the handle, all metrics of the model are
+        reset.
 
         Args:
           handle: the id() of the handle of a Keras variable.

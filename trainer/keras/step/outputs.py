@@ -20,8 +20,8 @@ class OutputCodec:
     """Encodes a model's outputs as plain tensors, and decodes them in the graph of the metrics.
 
     A metric uses more than the values of an output. A mask can exclude some values. A crossentropy
-    computes with logits instead of probabilities if it finds logits: in the attribute
-    `_keras_logits`, which Keras's activations set, or as the input of the op that computes the
+    computes with logits instead of probabilities if it finds logits. They can be in the attribute
+    `_keras_logits`, which Keras's activations set, or be the input of the op that computes the
     output. If a tensor is passed to another graph, its mask and logits are lost.
 
     The functions `_get_logits` in keras/src/backend/tensorflow/nn.py and in tf_keras/src/backend.py

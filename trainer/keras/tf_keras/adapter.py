@@ -254,7 +254,7 @@ def _find_structure(model: Any, attribute: str) -> Any:
 def _is_new(optimizer: Any) -> bool:
     """Return whether an optimizer is of tf_keras.optimizers, but not of tf_keras.optimizers.legacy.
 
-    The result is False for an optimizer of tf.compat.v1.train too.
+    For an optimizer of tf.compat.v1.train, the result is False.
     """
     return not _is_legacy(optimizer) and not tf_optimizer.is_tf_optimizer(optimizer)
 

@@ -34,8 +34,8 @@ def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None)
       The compiled clone.
 
     Raises:
-      InvalidSetting: the model has an option of `trainer.keras.model.unsupported_options`; the
-        message names the option.
+      InvalidSetting: the model has an option that `trainer.keras.model.unsupported_options` lists;
+        the message names the option.
     """
     label = f"{ADAPTER.name} model {model.name}"
     for option, owner in _unsupported_options(model):

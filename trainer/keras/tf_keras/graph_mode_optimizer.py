@@ -14,8 +14,8 @@ class GraphOptimizerState:
     """The settings and the state of a model's optimizer, read from the session of its graph.
 
     Attributes:
-      values: the values of the optimizer's variables, arrays. The keys are those of
-        `state_variables`.
+      values: key of a variable, as in the result of `state_variables` → the variable's value, an
+        array.
     """
 
     def __init__(self, model: Any) -> None:
@@ -37,7 +37,7 @@ class GraphOptimizerState:
                 )
             )
         else:
-            # Add the hyperparameters that are schedules or functions as they are. get_config would
+            # If a hyperparameter is a schedule or a function, add it unchanged. get_config would
             # replace a function by its current value, and a schedule by its configuration.
             schedule_class = tf_keras.optimizers.schedules.LearningRateSchedule
             hyperparameters = get_private_attribute(self._optimizer, "_hyper")

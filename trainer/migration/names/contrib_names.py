@@ -85,7 +85,7 @@ def classify_in_module(module: str, path: str, shown: str) -> NameClassification
 
 
 def classify_supplied(module: str, name: str) -> NameClassification:
-    """Return the classification of a supplied name, which says where the name is defined.
+    """Classify a name that tpuserve supplies, and say where the name is defined.
 
     Args:
       module: the module of tpuserve that has the name, by definition or by import.
@@ -100,7 +100,7 @@ def classify_supplied(module: str, name: str) -> NameClassification:
 
 
 def classify_unknown(name: str, names: Iterable[str]) -> NameClassification:
-    """Return the classification of an unknown name, which suggests similar names.
+    """Classify a name as unknown, and suggest similar names.
 
     Args:
       name: the unknown name.

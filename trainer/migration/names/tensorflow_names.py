@@ -145,7 +145,7 @@ def _classify_public(path: str, version: Version) -> NameClassification:
         if path == name or path.startswith(f"{name}."):
             return NameClassification(NameStatus.GONE, says)
     if first.startswith("__"):
-        # Assume that names such as tf.__version__ work, which the list of public names leaves out.
+        # The list of public names leaves out names such as tf.__version__. Assume that they work.
         return WORKS
     if version == "v1":
         path = path.removeprefix("app.") if path.startswith("app.flags") else path

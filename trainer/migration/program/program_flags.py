@@ -44,7 +44,7 @@ class ProgramFlag:
 
 
 def find_flags(tree: ast.Module) -> list[ProgramFlag]:
-    """Find the flags that a file defines by calls with the flags' names as string literals."""
+    """Find the flags that a file defines with names that are string literals."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     required = {name for call in calls for name in _flags_marked_required(call)}
     return [flag for call in calls for flag in _defined_flags(call, required)]

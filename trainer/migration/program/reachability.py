@@ -307,7 +307,7 @@ def _names_of_node(node: ast.AST, dead: set[int]) -> Iterator[str]:
 
     Args:
       node: the node.
-      dead: the numbers of lines that do not run; a node in them has no names.
+      dead: the numbers of lines that do not run; no name is yielded for a node in these lines.
     """
     if getattr(node, "lineno", 0) in dead:
         return

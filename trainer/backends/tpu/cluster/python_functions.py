@@ -64,21 +64,23 @@ def is_served_by_workers(token: bytes) -> bool:
     """Return whether the workers of a cluster can find the Python function of a token.
 
     They can if the context `_repeatable_tokens` has made the token, because such a token is the
-    same in all processes. TensorFlow's own tokens are numbered in each process, so one token can
-    stand for different functions in different processes.
+    same in all processes. TensorFlow's own tokens are numbered separately in each process, so one
+    token can stand for different functions in different processes.
     """
     return token.startswith(f"{_PREFIX}{_SEPARATOR}".encode())
 
 
 def name_functions(call_input_fn: Callable[[Pipeline], Any]) -> Callable[[Pipeline], Any]:
-    """Return a function that calls input_fn and gives its Python functions tokens for the workers.
+    """Return a function that calls input_fn, so that workers can find its Python functions.
+
+    While input_fn runs, each of its Python functions gets a token, the same in all processes.
 
     Args:
       call_input_fn: takes an input pipeline and calls the user's input_fn for it.
 
     Returns:
-      The function. It is call_input_fn itself if the workers do not know this input_fn. The workers
-      know only the input_fn of the first call of `train`, `evaluate` or `predict`.
+      The function. If the workers do not know this input_fn, the result is call_input_fn itself.
+      They know only the input_fn of the first call of `train`, `evaluate` or `predict`.
     """
     if _newest_call is None or _newest_call != _first_call:
         return call_input_fn
@@ -98,7 +100,7 @@ def serve_functions(
 
     This function replaces the lookup in TensorFlow's registry of Python functions. If a Python
     function is missing, the new lookup first calls input_fn, which registers it. This happens once
-    for each input pipeline and each graph that the leader builds.
+    for each input pipeline and each graph that the leader process builds.
 
     Args:
       call_input_fn: takes an input pipeline and calls the user's input_fn for it.
@@ -107,9 +109,9 @@ def serve_functions(
     registry = script_ops._py_funcs
     get_known = registry.get
     lock = threading.Lock()
-    # Index of an input pipeline → (the number of the leader's graph for which input_fn was last
-    # called, the tf.Graph that this call has built). Storing the tf.Graph keeps the Python
-    # functions of the call alive.
+    # Index of an input pipeline → (the number of the leader process's graph for which input_fn was
+    # last called here, the tf.Graph that this call has built). Storing the tf.Graph keeps the
+    # Python functions of the call alive.
     graphs: dict[int, tuple[int, Any]] = {}
 
     def get(token: str, default: Any = None) -> Any:
@@ -141,7 +143,7 @@ def _call_in_graph(call_input_fn: Callable[[Pipeline], Any], run: int, pipeline:
 
     Args:
       call_input_fn: takes an input pipeline and calls the user's input_fn for it.
-      run: the number of the leader's graph, in the order in which the leader builds graphs. The
+      run: the number of the graph, in the order in which the leader process builds graphs. The
         tokens contain this number.
       pipeline: the input pipeline to build.
     """
@@ -155,11 +157,11 @@ def _call_in_graph(call_input_fn: Callable[[Pipeline], Any], run: int, pipeline:
 def _repeatable_tokens(run: int, pipeline: Pipeline) -> Iterator[None]:
     """Return a context in which this thread registers Python functions under repeatable tokens.
 
-    A token contains `run`, the index of the pipeline, and the number and the name of the Python
-    function, so that it is the same in all processes.
+    A token is the same in all processes. It consists of `run`, the pipeline's index, the number of
+    the Python function, and the name of this function.
 
     Args:
-      run: the number of the leader's graph, in the order in which the leader builds graphs.
+      run: the number of the graph, in the order in which the leader process builds graphs.
       pipeline: the input pipeline to which the Python functions belong.
     """
     registry, thread = script_ops._py_funcs, threading.get_ident()

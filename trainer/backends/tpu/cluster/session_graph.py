@@ -73,7 +73,7 @@ def _needs_leader(node: Any) -> bool:
 
 
 def _callers_of(is_node: Callable[[Any], bool], functions: dict[str, Any]) -> set[str]:
-    """Return the names of the functions that contain certain nodes, or call such a function.
+    """Return the names of the functions that contain certain nodes, themselves or in their callees.
 
     Args:
       is_node: returns whether a NodeDef is one of the nodes to find.

@@ -30,7 +30,7 @@ class ResidentVariables:
     copied to the devices of all hosts: initial values are random, so they differ between hosts, and
     only host 0 runs the chief's hooks, which can assign variables.
 
-    A variable, such as an embedding table, is divided if each device holds only some of its rows.
+    Some variables, such as embedding tables, are divided: each device holds only some of the rows.
     Then no host has all rows on its devices, and host 0 collects the rows of the other hosts.
     """
 

@@ -130,5 +130,5 @@ def shared_name(operation: Any) -> str:
 
 
 def _may_write(operation: Any) -> bool:
-    """Return whether an operation may write the variable whose handle is one of its inputs."""
+    """Return whether an operation may write the variable whose handle it takes as an input."""
     return op_spec(operation.type).kind not in (OpKind.VARIABLE_READ, OpKind.IDENTITY)

@@ -102,8 +102,8 @@ class TensorFlowRuntime(TpuRuntime):
         """Return hooks that handle restarted TPU workers and preemptions of the TPU.
 
         The first hook initialises the TPU system again after its workers have restarted. The second
-        hook ends the process with exit code 1 when the cloud has preempted the TPU. This hook is
-        only returned if the Google Cloud API, which reports preemptions, is available.
+        hook ends the process with exit code 1 when the cloud has preempted the TPU. The second hook
+        is returned only if the Google Cloud API, which reports preemptions, is available.
         """
         reinitialize = _ReinitializeHook(self, config)
         resolver = config.cluster

@@ -118,8 +118,8 @@ class PredictionsPart(StepPart):
     """Sends the predictions of model_fn to the host, and collects them in a list.
 
     Attributes:
-      batches: one dict for each step, name → array [number of examples, ...], in the order of the
-        input. The reader of this list clears it before the next loop.
+      batches: a list with one dict for each step, in the order of the input: name of a prediction →
+        array [number of examples, ...]. The reader of this list clears it before the next loop.
     """
 
     name = "predictions"

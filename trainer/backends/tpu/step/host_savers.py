@@ -13,8 +13,8 @@ v1 = tf.compat.v1
 def rebuild_savers_on_host(hooks: Iterable[Any]) -> None:
     """Rebuild, in the default graph, the ops of Savers that model_fn has built in a TPU step.
 
-    A session cannot run ops inside the TPU computation. The Savers are those in the collection
-    SAVERS and in hooks. The rebuilt Savers have the same variables and options.
+    The Savers in the collection SAVERS and in hooks are rebuilt, with the same variables and
+    options, because a session cannot run their ops inside the TPU computation.
 
     Args:
       hooks: the hooks of model_fn's spec. A CheckpointSaverHook can have a Saver.

@@ -15,7 +15,7 @@ from trainer.tensorflow_internals import defined_function, get_private_attribute
 
 
 def prune_while_body(loop: Any) -> None:
-    """Remove the nodes of a While op's body on which the results of the body do not depend.
+    """Remove the nodes of a While op's body that do not contribute to the results of the body.
 
     Args:
       loop: the While operation, in the default graph.

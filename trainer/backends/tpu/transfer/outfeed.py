@@ -61,7 +61,7 @@ class Outfeed:
         return [self._dequeue_replica(replica) for replica in range(self._topology.replicas)]
 
     def dequeue_concatenated(self) -> list[Any]:
-        """Build the ops that receive the tensors of one step and concatenate those of all replicas.
+        """Build the ops that receive the tensors of one step, concatenated over all replicas.
 
         With the input mode BROADCAST all replicas compute the same values. Then only the tensors of
         the first replica are returned.

@@ -124,7 +124,7 @@ class HostOps:
 
     @contextmanager
     def shared_variables(self) -> Iterator[None]:
-        """Return a context in which the same ops, built again, reuse the variables of this object.
+        """Return a context for building the ops again, with the variables of this object's ops.
 
         Raises:
           InvalidSetting: the ops in the context create other variables.

@@ -30,8 +30,8 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           estimator: the estimator that is trained.
-          external_state_policy: what to do about state outside of the iterators, such as that of a
-            random generator; see tf.data.experimental.make_saveable_from_iterator.
+          external_state_policy: what to do about state outside of the iterators, such as the
+            state of a random generator; see tf.data.experimental.make_saveable_from_iterator.
 
         Raises:
           InvalidType: estimator is not an estimator.
@@ -55,9 +55,9 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Build the ops that save and restore the states of the graph's iterators."""
         saveables = [
-            # Pass a stand-in for the iterator, with the one attribute that
-            # make_saveable_from_iterator reads: the graph's collection contains the resources of
-            # the iterators, but not the iterators themselves.
+            # The graph's collection contains the resources of the iterators, but not the iterators
+            # themselves. So pass an object that has only `_iterator_resource`, the attribute that
+            # make_saveable_from_iterator reads.
             tf.data.experimental.make_saveable_from_iterator(
                 SimpleNamespace(_iterator_resource=resource),
                 external_state_policy=self._external_state_policy,
@@ -68,7 +68,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._saver = v1.train.Saver(saveables, max_to_keep=1) if saveables else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Request that `before_run` restores the iterators' states, which a new session resets."""
+        """Make `before_run` restore the iterators' states, because a new session resets them."""
         self._is_restored = False
 
     def before_run(self, run_context: Any) -> Any:

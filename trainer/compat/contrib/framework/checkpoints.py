@@ -29,7 +29,7 @@ def load_variable(checkpoint_dir: str, name: str) -> Any:
 
 
 def init_from_checkpoint(checkpoint_dir: str, assignment_map: Any) -> None:
-    """Initialize variables with a checkpoint's values, as tf.compat.v1.train.init_from_checkpoint.
+    """Initialize variables with a checkpoint's values, by tf.compat.v1.train.init_from_checkpoint.
 
     Args:
       checkpoint_dir: a checkpoint, or a directory of checkpoints, of which the newest counts.
@@ -49,7 +49,7 @@ def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Any, dic
       The op, and the dict to feed when the op runs: placeholder → array.
 
     Raises:
-      InvalidSetting: the graph has no variable of one of the names.
+      InvalidSetting: var_names_to_values has a name that no variable of the graph has.
     """
     variables = {variable.op.name: variable for variable in v1.global_variables()}
     unknown = [name for name in var_names_to_values if name not in variables]

@@ -173,7 +173,7 @@ def get_variable_full_name(var: Any) -> str:
 
 
 def assert_or_get_global_step(graph: Any = None, global_step_tensor: Any = None) -> Any:
-    """Check that a variable can be a global step and return it, or return the graph's global step.
+    """Check and return global_step_tensor; if it is None, return the graph's global step.
 
     Args:
       graph: the graph to search if global_step_tensor is None; the default graph by default.
@@ -197,7 +197,7 @@ def add_model_variable(var: Any) -> None:
 def get_variables(
     scope: Any = None, suffix: str | None = None, collection: str = _Keys.GLOBAL_VARIABLES
 ) -> list[Any]:
-    """Return the variables of a collection that are in a scope and whose names have a suffix.
+    """Return the variables in a collection, filtered by scope and suffix.
 
     Args:
       scope: a variable scope, or a regular expression that matches the beginning of names; None
@@ -256,7 +256,7 @@ def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[Any]:
 
 
 def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
-    """Return the global variables with a name, whatever the scopes around them.
+    """Return the global variables with the given name, in all scopes.
 
     Args:
       given_name: the name of the variables, or the last parts of their full names: "weights"
@@ -272,7 +272,7 @@ def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
 
 
 def get_unique_variable(var_op_name: str) -> Any:
-    """Return the global variable with a full name, such as "scope/weights".
+    """Return the global variable with the given full name, such as "scope/weights".
 
     Raises:
       InvalidSetting: no variable or several variables have the name.

@@ -51,17 +51,17 @@ def batch_norm(
     """Normalize each channel over the batch to mean 0 and variance 1, then scale and shift it.
 
     Outside of training, the moving averages of the batches' means and variances replace the mean
-    and variance of the batch. The program has to run the update ops of the moving averages; they
-    are in tf.GraphKeys.UPDATE_OPS by default.
+    and variance of the batch. The program has to run the update ops of the moving averages. By
+    default, these ops are in tf.GraphKeys.UPDATE_OPS.
 
     Args:
-      inputs: float [b, ..., c]; [b, c, ...] with data_format "NCHW".
+      inputs: float [b, ..., c] for c channels; [b, c, ...] with data_format "NCHW".
       decay: factor of the previous moving average in each update, from 0 to 1.
       center: whether to add the variable "beta".
       scale: whether to multiply by the variable "gamma".
       epsilon: number added to the variance.
-      param_initializers: dict of the variable's name, "beta", "gamma", "moving_mean" or
-        "moving_variance" → initializer.
+      param_initializers: dict of variable name → initializer; the names are "beta", "gamma",
+        "moving_mean" and "moving_variance".
       param_regularizers: dict of "beta" or "gamma" → regularizer.
       updates_collections: collections for the update ops; None runs the updates before the output
         is available.
@@ -70,7 +70,8 @@ def batch_norm(
       batch_weights: float [b], weights of the examples in mean and variance.
       fused: whether one fused op normalizes inputs of rank 2 or 4; None means True. Several basic
         ops normalize inputs of other ranks, and all inputs if batch_weights is set. The fused op
-        updates the moving variance by the sample variance, n / (n - 1) times the batch's variance.
+        updates the moving variance by the sample variance: n / (n - 1) times the batch's variance,
+        for n values per channel.
       data_format: "NHWC", or "NCHW" for channels first.
       zero_debias_moving_mean: whether to correct the moving mean for its initial value of 0.
       scope: variable scope; "BatchNorm" by default.
@@ -99,9 +100,9 @@ def batch_norm(
     axis = 1 if is_channels_first(data_format) else (rank or 0) - 1
     channels = _count_channels(inputs, axis)
     use_fused = fused is not False and batch_weights is None and rank in (2, 4)
-    # For some arguments tf.contrib used the class tf.layers.BatchNormalization. For these, behave
-    # like that class: create gamma before beta, and update no moving averages if `trainable` is
-    # False.
+    # With some settings, tf.contrib's function used the class tf.layers.BatchNormalization. With
+    # these settings, behave like that class: create gamma before beta, and update no moving
+    # averages if `trainable` is False.
     like_layer_class = (
         batch_weights is None
         and updates_collections == v1.GraphKeys.UPDATE_OPS
@@ -144,7 +145,7 @@ def batch_norm(
 def _check_options(renorm: bool, adjustment: Any, data_format: str) -> None:
     """Raise InvalidSetting if renorm or adjustment is set, or if the data format is unknown.
 
-    `batch_norm` calls this function with its arguments of these names.
+    The arguments are the arguments of `batch_norm` with the same names.
     """
     if renorm or adjustment is not None:
         raise InvalidSetting(
@@ -202,12 +203,11 @@ def _make_variables(
 ) -> _NormalizationVariables:
     """Create the variables of a batch normalization.
 
-    Without center, a constant replaces beta. Without scale, a constant replaces gamma.
-
     Args:
       layer: builder of the layer.
       channels: number of channels, c.
-      center_and_scale: whether beta, and whether gamma, is a variable.
+      center_and_scale: whether beta is a variable, and whether gamma is a variable. If not, a
+        constant replaces it.
       initializers: name of a variable → initializer.
       regularizers: "beta" or "gamma" → regularizer.
       gamma_first: whether to create gamma before beta. The order of creation is

@@ -156,11 +156,11 @@ def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
 
     Args:
       variables_collections: a list of collections for all variables, or a dict of variable name →
-        list of collections; None for no list.
+        list of collections; may be None.
       name: name of the variable, such as "weights" or "biases".
 
     Returns:
-      The list; None if there is none for the variable, which then gets the default collections.
+      The list of collections; None means the default collections.
     """
     if isinstance(variables_collections, Mapping):
         return variables_collections.get(name)
@@ -168,7 +168,7 @@ def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
 
 
 def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> Any:
-    """Add a layer's output to collections, with the name of the layer's scope as its alias.
+    """Add a layer's output to collections, and make the layer's scope name an alias of the output.
 
     For a layer with variables, `scope` is the name of its variable scope, which does not depend on
     the name scopes around the layer.

@@ -103,7 +103,7 @@ def group_norm(
       reduction_axes: the dimensions, besides the channels of a group, over which to compute mean
         and variance.
       epsilon: number added to the variance.
-      param_initializers: dict of the variable's name, "beta" or "gamma" → initializer.
+      param_initializers: dict of variable name ("beta" or "gamma") → initializer.
       scope: variable scope; "GroupNorm" by default.
       mean_close_to_zero: ignored; in tf.contrib it selected a faster algorithm with equal results.
       center: see `layer_norm`.
@@ -192,7 +192,7 @@ def instance_norm(
 def _make_beta_and_gamma(
     layer: LayerBuilder, channels: int, center: bool, scale: bool, initializers: Any
 ) -> tuple[Any, Any]:
-    """Return the variables beta (None without center) and gamma (None without scale), [c] each."""
+    """Return beta (None without center) and gamma (None without scale), [channels]."""
     initializers = initializers or {}
     zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
     beta = layer.variable("beta", [channels], initializers.get("beta", zeros)) if center else None

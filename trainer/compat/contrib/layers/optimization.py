@@ -59,8 +59,8 @@ def optimize_loss(
       gradient_multipliers: maps a variable, or a variable's name, to a factor of its gradient.
       clip_gradients: maximum global norm of the gradients; or a function that maps (gradient,
         variable) pairs to such pairs; None for no clipping.
-      learning_rate_decay_fn: function of the learning rate and the global step that returns the
-        decayed rate.
+      learning_rate_decay_fn: function that takes the learning rate and the global step, and
+        returns the decayed rate.
       update_ops: ops to run before the loss is computed; by default those in
         tf.GraphKeys.UPDATE_OPS.
       variables: variables to train; all trainable variables by default.
@@ -121,7 +121,8 @@ def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
 
     Args:
       rate: the argument learning_rate of `optimize_loss`.
-      decay: function of the rate and the global step that returns the decayed rate; None for none.
+      decay: function that takes the rate and the global step, and returns the decayed rate; None
+        for none.
       global_step: variable that counts the steps; may be None if `decay` is None.
     """
     if rate is None:

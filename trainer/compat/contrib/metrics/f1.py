@@ -18,7 +18,7 @@ def f1_score(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> tuple[Any, Any]:
-    """Compute the highest F1 score over evenly spaced thresholds, over all batches.
+    """Compute the F1 score of all batches at several thresholds; the highest score counts.
 
     Predictions above a threshold count as positive. With the numbers of true positives tp, false
     positives fp and false negatives fn, F1 = 2 * tp / (2 * tp + fp + fn).

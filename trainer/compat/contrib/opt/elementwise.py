@@ -60,6 +60,6 @@ def densify_gradient(values: Any, indices: Any, variable: Any) -> Any:
 
 
 def cast_setting(value: Any, variable: Any) -> Any:
-    """Cast a hyperparameter, a number or a function that returns one, to a variable's dtype."""
+    """Cast a hyperparameter (a number, or a function that returns it) to a variable's dtype."""
     setting = tf.convert_to_tensor(value() if callable(value) else value)
     return tf.cast(setting, variable.dtype.base_dtype)

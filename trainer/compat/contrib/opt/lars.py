@@ -37,7 +37,7 @@ class LARSOptimizer(ElementwiseOptimizer):
         Args:
           learning_rate: a float or a scalar tensor.
           momentum: factor of the accumulator m in each step; at least 0.
-          weight_decay: factor of the variable that is added to the gradient.
+          weight_decay: factor of the variable; the product is added to the gradient.
           eeta: the trust coefficient.
           epsilon: number added to the divisor in the formula of the trust ratio.
           name: prefix of the names of ops and slots.

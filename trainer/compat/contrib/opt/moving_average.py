@@ -12,9 +12,9 @@ v1 = tf.compat.v1
 class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     """Wraps an optimizer, and keeps a moving average of each variable that the optimizer trains.
 
-    After each step, average ← decay * average + (1 - decay) * variable. The saver that
-    `swapping_saver` returns saves each average under the name of its variable. A model that
-    restores the checkpoint without this optimizer, in evaluation or export, thus uses the averages.
+    After each step, average ← decay * average + (1 - decay) * variable. `swapping_saver` returns a
+    saver that stores each average under the name of its variable. A model that restores the
+    checkpoint without this optimizer, in evaluation or export, thus uses the averages.
     """
 
     def __init__(

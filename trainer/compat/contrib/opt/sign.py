@@ -23,8 +23,8 @@ DecayFn = Callable[[Any], Any]
 class _SignOptimizer(ElementwiseOptimizer):
     """Base class of PowerSign and AddSign, which scale gradients before they apply them.
 
-    The factor of a gradient is a function of its agreement with earlier gradients, which subclasses
-    define in `gradient_factor`.
+    The factor of a gradient depends on the gradient's agreement with earlier gradients. Subclasses
+    compute the factor in `gradient_factor`.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class _SignOptimizer(ElementwiseOptimizer):
 
         Args:
           grads_and_vars: (gradient, variable) pairs.
-          global_step: variable that counts the steps; None for no count. A sign_decay_fn gets it as
-            its argument.
+          global_step: variable that counts the steps; None for no count. A sign_decay_fn gets
+            this variable as its argument.
           name: name of the op.
 
         Raises:
@@ -106,8 +106,8 @@ class PowerSignOptimizer(_SignOptimizer):
           learning_rate: a float or a scalar tensor.
           base: the base of the power base^agreement; above 0.
           beta: the factor by which each step multiplies m, the moving average of the gradients.
-          sign_decay_fn: a function of the global step that returns the factor `decay` of the
-            agreement; None for the factor 1.
+          sign_decay_fn: a function that takes the global step, and returns the factor `decay` of
+            the agreement; None for the factor 1.
           use_locking: see tf.compat.v1.train.Optimizer.
           name: see tf.compat.v1.train.Optimizer.
         """

@@ -83,7 +83,7 @@ class DecoupledWeightDecayExtension:
         Args:
           variable: the variable.
           gradient: the variable's dense gradient. The op runs after the gradient has been computed,
-            and does not use its value.
+            and does not use the gradient's value.
         """
         decay = self._cast_weight_decay(variable)
         if decay is None:
@@ -127,7 +127,7 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """Return a subclass of an optimizer class that adds decoupled weight decay.
+    """Return a subclass that adds decoupled weight decay to an optimizer class.
 
     The constructor of the subclass takes weight_decay as an additional first argument.
     """

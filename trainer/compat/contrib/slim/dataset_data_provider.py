@@ -68,7 +68,7 @@ class DatasetDataProvider(DataProvider):
         seed: int | None = None,
         scope: str | None = None,
     ) -> None:
-        """Add the ops that read and decode records to the graph.
+        """Build the ops that read and decode records.
 
         Args:
           dataset: the files, and how to read and decode them.

@@ -125,7 +125,7 @@ def parallel_read(
     seed: int | None = None,
     scope: str | None = None,
 ) -> list[Any]:
-    """Add ops to the graph that read the records of files with several readers at a time.
+    """Build ops that read the records of files with several readers at a time.
 
     Args:
       data_sources: the path of a file, a pattern such as "/data/train*", or a list of them.
@@ -170,7 +170,7 @@ def single_pass_read(
     reader_kwargs: Mapping[str, Any] | None = None,
     scope: str | None = None,
 ) -> list[Any]:
-    """Add ops to the graph that read each record of files once, in the order of the files.
+    """Build ops that read each record of files once, in the order of the files.
 
     Args:
       data_sources: the path of a file, a pattern such as "/data/train*", or a list of them.

@@ -20,7 +20,7 @@ def prefetch_queue(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Return a queue that threads fill by evaluating tensors, such as those of a batch.
+    """Return a queue that threads fill by evaluating tensors, such as the tensors of a batch.
 
     Args:
       tensors: a list of tensors, or a dict of name → tensor. The queue's method dequeue() returns

@@ -56,7 +56,7 @@ class ItemHandlerCallback(ItemHandler):
 
         Args:
           keys: key of the feature, or a list of keys.
-          func: function of a dict of key → tensor that returns the item.
+          func: function that takes a dict of key → tensor, and returns the item.
         """
         super().__init__(keys)
         self._func = func
@@ -180,8 +180,8 @@ class SparseTensor(ItemHandler):
           indices_key: key of the indices into the flattened tensor, [n]; "indices" by default.
           values_key: key of the values, [n]; "values" by default.
           shape_key: key of a feature that contains the shape.
-          shape: the shape of the tensor. If shape_key and shape are None, the shape is [n], that
-            of the indices.
+          shape: the shape of the tensor. If shape_key and shape are None, the shape is [n], the
+            shape of the indices.
           densify: whether to convert the item to a dense tensor.
           default_value: value of the missing elements of a dense tensor.
         """

@@ -117,7 +117,7 @@ def _infer_value(text: str) -> Any:
 
 
 def unknown_hparam_error(name: str, known: Mapping[str, Any]) -> InvalidSetting:
-    """Return the error for an unknown hyperparameter, whose text suggests similar names.
+    """Return an error that names an unknown hyperparameter and suggests similar names.
 
     Args:
       name: the unknown name.

@@ -14,7 +14,7 @@ USE_GLOBAL_STEP = 0
 
 
 def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
-    """Add a histogram of the values and a scalar summary of the norm of each gradient.
+    """Add a histogram of each gradient's values and a scalar summary of each gradient's norm.
 
     Args:
       grads_and_vars: (gradient, variable) pairs; a gradient of None gets no summaries.

@@ -126,7 +126,7 @@ def inception_v3(
 
     Args:
       inputs: float [b, height, width, 3]; height and width are 299 in the paper.
-      num_classes: number of logits, also of the auxiliary classifier.
+      num_classes: number of logits of each of the two classifiers.
       is_training: whether to apply dropout, and to normalize by mean and variance of the batch.
       dropout_keep_prob: probability that dropout before the last layer keeps an element.
       min_depth: minimum number of filters of a layer.
@@ -299,7 +299,7 @@ def _stride_one_scope(padding: str) -> Any:
 
 
 def _clip_kernel_size(net: Any, size: list[int]) -> list[int]:
-    """Return a kernel's size, reduced to the height and width of its input if it is larger.
+    """Return a kernel's size, limited to the height and width of the layer's input.
 
     Args:
       net: the input, [b, height, width, c], whose height and width may be unknown.

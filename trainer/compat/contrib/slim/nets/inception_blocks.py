@@ -30,14 +30,14 @@ class LayerSpec:
 
 
 def _layer_spec(name: str, filters: int = 0, kernel: str = "", stride: int = 1) -> LayerSpec:
-    """Return a LayerSpec whose kernel's size is part of its name.
+    """Return a LayerSpec for a layer whose name ends in the size of the kernel.
 
     A stride above 1 implies the padding "VALID".
 
     Args:
       name: name of the variable scope, such as "Conv2d_0a_1x1".
       filters: number of filters of a convolution; 0 for a pooling layer.
-      kernel: size of the kernel as "HEIGHTxWIDTH", if the size in the name is wrong; "" to take the
+      kernel: size of the kernel as "HEIGHTxWIDTH", if the name has a wrong size; "" to take the
         size from the end of the name.
       stride: stride of the kernel in pixels.
     """
