@@ -1,7 +1,8 @@
 """Runs SavedModels in pipelines of Apache Beam. It needs `pip install "tpuserve[beam]"`.
 
 The classes and functions have the same names as those of tfx_bsl.public.beam.run_inference. To move
-a pipeline from tfx_bsl to this module, change only its imports:
+a pipeline from tfx_bsl to this module, change only its imports. Each of the last two lines of the
+code below runs a model:
 
     spec = InferenceSpecType(SavedModelSpec("/models/half/1"))
     examples | RunInference(spec)
@@ -40,7 +41,7 @@ class SavedModelSpec:
       model_path: the directory of the SavedModel.
       tag: the tags of the metagraph to run; if empty, the metagraph is chosen by whether the
         machine has a TPU.
-      signature_name: a sequence with the name of the signature to run; empty for
+      signature_name: a sequence of at most one name, that of the signature to run; empty for
         "serving_default".
     """
 

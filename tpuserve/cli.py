@@ -124,8 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
       arguments: The command line arguments without the program's name; None for `sys.argv[1:]`.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    # Ignore a --debug after the command's name, such as an argument of a program that the command
-    # runs.
+    # Ignore a --debug that comes after the command's name: it may be an argument of a program that
+    # the command runs.
     debug = "--debug" in itertools.takewhile(lambda argument: argument[:1] == "-", arguments)
     try:
         status = cli.main(list(arguments), prog_name="tpuserve", standalone_mode=False)

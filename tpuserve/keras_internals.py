@@ -29,8 +29,8 @@ _OBJECT_ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
 def takes_training(layer: Any) -> bool:
     """Return whether `call` of a layer or model of Keras has a parameter `training`."""
     if not hasattr(layer, "built"):
-        # The class of the layer does not call super().__init__(). Keras reports this mistake when
-        # the layer is called.
+        # The layer has no attribute `built`, because its class does not call super().__init__().
+        # Keras reports this mistake when the layer is called.
         return True
     is_keras_3 = _get_package(type(layer)) == KERAS_3
     attribute = "_call_has_training_arg" if is_keras_3 else "_expects_training_arg"

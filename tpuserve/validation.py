@@ -82,7 +82,7 @@ def check_number(
     Args:
       name: the name of the setting in error messages.
       value: the value from the user; NumPy numbers are valid, booleans are not.
-      least: the minimum, which is valid; None for no bound, as for the other bounds.
+      least: the minimum, which is valid. For this and the other bounds, None means no bound.
       above: a lower bound that is not valid itself.
       most: the maximum, which is valid.
       below: an upper bound that is not valid itself.

@@ -1,9 +1,9 @@
 """Measures a model with several settings of the server, and chooses the best for a latency goal.
 
-Measuring all combinations of the settings would take hours. The engines are measured first, with
-and without batching; then the sizes and timeouts of batches with the best engine; and at last the
-best of all these configurations with a frontend process, which handles the connections of clients
-in place of the process that runs the model.
+Measuring all combinations of the settings would take hours. The engines, such as TensorFlow and
+XLA, are measured first, with and without batching; then the sizes and timeouts of batches with the
+best engine; and at last the best of all these configurations with a frontend process, which handles
+the connections of clients in place of the process that runs the model.
 """
 
 import tempfile
@@ -77,11 +77,11 @@ class Plan:
     Attributes:
       model: the files of the model.
       requests: the requests, which are the same for all configurations.
-      signature_name: the signature that all requests call. "" means the signature that a logged
-        request names, and "serving_default" for a request that names none.
+      signature_name: the signature that all requests call. If it is "", a logged request calls the
+        signature that it names, and a request that names none calls "serving_default".
       protocol: "rest" or "grpc".
-      loads: the closed loops, in the order of the measurements.
-      procedure: the windows of each measurement. They are shortened to fit into `seconds`.
+      loads: the loads to measure, in this order. All are closed loops.
+      procedure: the time windows of each measurement. They are shortened to fit into `seconds`.
       goal: the latency goal.
       seconds: the time after which no further configuration is measured.
     """

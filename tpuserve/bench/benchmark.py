@@ -47,7 +47,7 @@ class Target:
         `tpuserve.client.Client.predict` defines.
       api_key: the key that is sent as a bearer token; "" for none.
       ca_file: a PEM file with the certificates that the server's certificate is checked with; None
-        for those of the system.
+        for the certificates of the system.
       timeout_s: the time limit of a request in seconds.
     """
 
@@ -67,9 +67,9 @@ class InputChoice:
     Attributes:
       batch_size: the size of the first dimension of random inputs, if the signature leaves this
         dimension open.
-      shapes: alias → shape of random inputs whose shape the signature leaves open.
-      file: an .npz, .json or .jsonl file of inputs; None for none.
-      request_log: a file of PredictionLog records that a server has written; None for none.
+      shapes: alias → shape, for random inputs whose shape the signature leaves open.
+      file: an .npz, .json or .jsonl file of inputs, or None.
+      request_log: a file of PredictionLog records that a server has written, or None.
     """
 
     batch_size: int = 1
@@ -143,7 +143,8 @@ def choose_requests(target: Target, choice: InputChoice) -> Requests:
       choice: the source of the inputs.
 
     Raises:
-      TpuserveError: no server answers, it has no such model, or the source has no requests.
+      TpuserveError: no server answers, the server has no such model, or the source has no
+        requests.
     """
     if choice.request_log is not None:
         return Requests(bench_inputs.read_request_log(choice.request_log, target.model))
@@ -170,9 +171,9 @@ def choose_requests(target: Target, choice: InputChoice) -> Requests:
 
 
 def best_under(results: Sequence[Result], percentile: float, limit_ms: float) -> Result | None:
-    """Return the result with the most requests per second whose latency is within a limit.
+    """Return the fastest of the results whose latency is within a limit.
 
-    Results with failed requests are left out.
+    The fastest result has the most requests per second. Results with failed requests are left out.
 
     Args:
       results: the results of the measured loads.

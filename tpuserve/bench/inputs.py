@@ -67,8 +67,8 @@ def random_inputs(
       shapes: alias → shape, for inputs whose shape the signature leaves open.
 
     Raises:
-      InvalidInput: shapes names an input that the signature does not have, or the dtype of an input
-        is one that NumPy arrays do not have, such as resource.
+      InvalidInput: `shapes` names an input that the signature does not have, or an input has a
+        dtype that NumPy arrays do not have, such as resource.
     """
     for name in shapes:
         if name not in signature.inputs:

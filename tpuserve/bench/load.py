@@ -3,8 +3,8 @@
 In a closed loop, each of several clients sends its next request when its last one is answered. In
 an open loop, requests are sent at a fixed rate, as if by many independent users, even if earlier
 requests have no answer yet. In an open loop, the latency of a request counts from the time at which
-the request was due. If the server stalls, the latency of all requests that are due during the stall
-shows it. A closed loop would not send these requests and would hide the stall; this error of
+the request was due. If the server stalls, the stall lengthens the latency of all requests that are
+due during it. A closed loop would not send these requests and would hide the stall; this error of
 benchmarks is known as "coordinated omission".
 """
 
@@ -140,8 +140,8 @@ class LoadGenerator:
             add(time.perf_counter() - started, error)
             index += step
             if error:
-                # Wait after an error. Otherwise, if the server refuses connections, each client
-                # would try to connect thousands of times a second.
+                # Wait after an error: if the server refuses connections, each client would
+                # otherwise try to connect thousands of times a second.
                 await asyncio.sleep(0.01)
 
     async def _send_at(self, times: Iterator[float]) -> None:
@@ -153,7 +153,7 @@ class LoadGenerator:
             if len(self._tasks) > MAX_WAITING:
                 self.samples.add(0, f"not sent: {MAX_WAITING} requests wait for an answer")
                 # Do not send this request: too many earlier ones have no answer. Give the event
-                # loop time to receive responses, also if the next request is due already.
+                # loop time to receive responses, even if the next request is due already.
                 await asyncio.sleep(0)
                 continue
             self._start(self._send_due(index, started + due))

@@ -26,8 +26,8 @@ class ModelFiles:
       signature_name: the name of the signature to measure.
       signature: the signature.
       tag_sets: the tag sets of the metagraphs that have the signature.
-      meta_graph_def: TensorFlow's MetaGraphDef of one of these metagraphs: {serve} if it is among
-        them, else the first.
+      meta_graph_def: TensorFlow's MetaGraphDef of one of these metagraphs: the one with the tag
+        set {serve} if there is one, else the first.
     """
 
     base_path: Path
@@ -119,8 +119,8 @@ def _find_version(base_path: Path) -> Path:
         names = [path.name for path in base_path.iterdir() if path.is_dir()]
     except OSError as error:
         raise proto_file.unreadable_error(base_path, error) from error
-    # Compare the numbers as texts: Python refuses to convert a text of several thousand digits to
-    # an int.
+    # Compare the numbers as texts, first by their lengths: Python refuses to convert a text of
+    # several thousand digits to an int.
     versions = {
         (len(digits), digits): name
         for name in names

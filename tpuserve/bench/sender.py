@@ -19,8 +19,8 @@ class Sender(ABC):
         """Send a request and wait for its response.
 
         Args:
-          index: the position of the request in the list of requests, from 0. It may be larger than
-            the list: after the last request, the positions continue with the first one.
+          index: the number of the request, from 0. If the list of requests has n elements, the
+            request is the element at position index % n.
 
         Returns:
           The text of the error; "" if the response is successful.
@@ -39,7 +39,7 @@ def create_sender(
     Args:
       connection: the address of the server, and the settings of connections to it.
       calls: the encoded requests, which are sent in turn.
-      connections: the largest number of HTTP connections; gRPC needs one for all requests.
+      connections: the largest number of HTTP connections; gRPC uses a single connection.
       timeout_s: the time limit of a request in seconds.
     """
     # Import only the library of the chosen protocol: each import takes time.

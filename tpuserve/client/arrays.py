@@ -22,9 +22,9 @@ _dtype_name = cache(lambda dtype: dtype.name)
 
 
 def needs_signature(inputs: Mapping[str, Any]) -> bool:
-    """Return whether any input is not an array, so that the signature has to give its dtype.
+    """Return whether any input is a list, a number or a string, and not an array.
 
-    Such inputs are lists, numbers and strings.
+    Such an input has no dtype: the dtype that the signature declares is used.
     """
     return not all([isinstance(value, _ARRAY_TYPES) for value in inputs.values()])
 

@@ -35,7 +35,7 @@ class Reply(NamedTuple):
 
     Attributes:
       body: the body of the HTTP response, or the serialised message over gRPC.
-      headers: the HTTP headers, whose names ignore case; empty over gRPC.
+      headers: the HTTP headers, a mapping that ignores the case of names; empty over gRPC.
     """
 
     body: bytes

@@ -84,8 +84,8 @@ class Client:
           model: the name of the model.
           inputs: alias → array, or nested lists, which get the dtype of the signature.
           signature: the name of the signature; "" for the default signature, which is
-            "serving_default". If a model has only one signature, with another name, this signature
-            is the default with the API "v2".
+            "serving_default". With the API "v2", a model's only signature is its default signature
+            even if it has another name.
           version: the version; None for the latest.
           label: the label of the version; "" for none.
           outputs: the aliases of the requested outputs; empty for all outputs.

@@ -24,8 +24,8 @@ def _parse_load(text: str) -> tuple[int, float]:
     """Parse a value of the option --load, ROWS or ROWS:WEIGHT.
 
     Returns:
-      The number of examples of a request, and the relative frequency of such requests; by default
-      1.
+      The number of examples of a request, and the relative frequency of such requests: WEIGHT, or
+      1 without a WEIGHT.
     """
     rows, _, weight = text.partition(":")
     return int(rows), float(weight or 1)

@@ -146,8 +146,8 @@ def convert(
     DIRECTORY holds a saved_model.pb of TensorFlow 1 or 2, such as /models/half/1. OUT is the
     directory to write; it must not exist.
 
-    In OUT, the metagraph {serve} is that of DIRECTORY. In the metagraph {serve, tpu} the largest
-    part of each signature that XLA compiles runs on the TPU. Parsing, strings, tables and other ops
+    In OUT, the metagraph {serve} is that of DIRECTORY. In the metagraph {serve, tpu}, the TPU runs
+    as much of each signature as XLA can compile. Parsing, strings, tables and other ops
     that only the host can run stay on the host, in front of the TPU part and behind it; the output
     lists them. Variables, assets, tables, the warm-up file and assets.extra are kept.
 

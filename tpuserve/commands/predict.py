@@ -153,7 +153,7 @@ def predict(
 
 
 def _check_signature(directory: Path, metagraphs: Iterable["Metagraph"], name: str) -> None:
-    """Check that at least one metagraph of a SavedModel has a signature with a name.
+    """Check that at least one metagraph of a SavedModel has the signature `name`.
 
     Raises:
       SignatureNotFound: No metagraph has a signature with this name.

@@ -65,9 +65,9 @@ def compile(
       load: Expected request mix: number of examples of a request → relative frequency of such
         requests. None means that all sizes up to the largest batch size are equally likely. The
         request mix affects only the recommended batch sizes.
-      most_batch_sizes: The largest number of batch sizes that the advice recommends.
-      latency_goal_ms: The longest acceptable time of a batch, in milliseconds. The advice picks a
-        chip and a batch size with which the compiler's estimate is not longer. None for no goal.
+      most_batch_sizes: The largest number of batch sizes that the report recommends.
+      latency_goal_ms: The longest acceptable time of a batch, in milliseconds. The report
+        recommends a chip and a batch size whose estimated time is not longer. None for no goal.
       processes: Number of compiler processes; None for the number of processor cores.
       cache: Cache of compilation results; None for no cache.
       compiler: A `Compiler` to use, inside of its `with` block, so that several calls can share
@@ -239,7 +239,7 @@ def _summarize(
       request: A signature at a batch size.
       target: The TPU topology that the clusters were compiled for.
       fingerprints: Fingerprints of the StableHLO modules of the signature's clusters.
-      results: Job, a pair of a fingerprint and the name of a topology → its result.
+      results: Job → its result. A job is a pair: a fingerprint and the name of a topology.
       settled: The jobs that were not compiled: their results come from the cache, or are errors
         of the translation to StableHLO.
     """

@@ -18,7 +18,7 @@ class CompileCache:
     """
 
     def __init__(self, directory: Path | None) -> None:
-        """Create a cache in a directory; None for a cache that stores nothing."""
+        """Create a cache in a directory; if `directory` is None, the cache stores nothing."""
         self._directory = directory
 
     @staticmethod
@@ -45,8 +45,8 @@ class CompileCache:
             stats = data["figures"]
             return CompileResult(None if stats is None else CompileStats(**stats), data["error"])
         except (OSError, ValueError, KeyError, TypeError):
-            # A file that is missing, truncated or of another version counts as no result, so that
-            # the caller compiles again and `store` replaces the file.
+            # A file that is missing or truncated, or was written by another version of tpuserve,
+            # counts as no result: the caller compiles again, and `store` replaces the file.
             return None
 
     def store(self, result: CompileResult, *content: str) -> None:

@@ -169,7 +169,7 @@ class Compiler:
 
         results: dict[Any, Any] = {}
         futures = {}
-        # If a worker process dies while jobs are submitted, submit no more of them to this pool.
+        # If a worker process dies while jobs are submitted, submit no more jobs to this pool.
         # Jobs without a result are run again one by one below.
         with suppress(BrokenProcessPool):
             for job, values in arguments.items():

@@ -42,7 +42,7 @@ _MOST_MESSAGE_CHARACTERS = 4000
 
 
 def init_worker() -> None:
-    """Set up a new worker process to print no stack trace on a crash and to end with its parent."""
+    """Let a new worker process print no stack trace when it crashes, and end with its parent."""
     # Print no stack traces if the compiler aborts this process: the parent reports the abort.
     faulthandler.disable()
     # Let the kernel kill this process when its parent ends. A parent that was killed itself cannot

@@ -43,8 +43,8 @@ _DISTRIBUTED_OPTIONS = {
     # for the failed process.
     "jax_enable_recoverability": True,
 }
-# The lowest version of jax that was tested, and the lowest later version that is refused, each as
-# (major, minor).
+# The lowest version of jax that is accepted, and the lowest version that is refused as too new, as
+# pairs (major, minor).
 _LOWEST, _TOO_NEW = (0, 8), (0, 11)
 
 

@@ -53,7 +53,8 @@ def diagnose(
     """Check whether this machine can run TPU graphs.
 
     The checks examine the TPU chips, the installed packages, the environment variables, and the
-    processes that use the TPU. If none of these prevents it, an all-reduce runs on all devices.
+    processes that use the TPU. Then an all-reduce runs on all devices, unless a check has shown
+    that it cannot run.
 
     Args:
       environ: the environment variables.

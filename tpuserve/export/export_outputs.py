@@ -32,7 +32,7 @@ def extract_tensors(spec: Any) -> dict[str, Any]:
 
 
 def rebuild_export_outputs(spec: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return copies of a spec's export outputs that have other tensors.
+    """Return copies of a spec's export outputs, with new tensors in place of the old ones.
 
     Args:
       spec: The EstimatorSpec.
@@ -60,7 +60,8 @@ def _constructor_arguments(name: str, output: Any) -> dict[str, Any]:
       output: The export output, such as a PredictOutput.
 
     Raises:
-      ExportError: The export output has another type than those of TensorFlow.
+      ExportError: The export output is not a PredictOutput, ClassificationOutput or
+        RegressionOutput.
     """
     if isinstance(output, PredictOutput):
         return {"outputs": dict(output.outputs)}

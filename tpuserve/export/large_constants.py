@@ -72,7 +72,7 @@ _active: ContextVar[_ConstantVariables | None] = ContextVar("_active", default=N
 
 @contextmanager
 def lifting(least_bytes: int = LEAST_BYTES) -> Iterator[None]:
-    """Enable `lift_constants`, which replaces large constants by variables, inside a with block.
+    """Inside a with block, let `lift_constants` replace large constants by variables.
 
     Args:
       least_bytes: The size of the smallest constant that becomes a variable.

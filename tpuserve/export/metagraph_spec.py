@@ -17,7 +17,7 @@ class MetagraphSpec:
       signatures: Name → SignatureDef.
       restore: A function that takes a session of the graph, and sets the values of the variables.
       saver: The tf.compat.v1.train.Saver that saves the variables; None to save all variables.
-      init_op: The op that a loader runs after restoring, which fills tables; None for no op.
+      init_op: The op that a loader runs after the restore, to fill tables; None for no op.
     """
 
     tags: TagSet

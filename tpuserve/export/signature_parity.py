@@ -19,8 +19,8 @@ def check_same_signatures(
       flag: Name of the argument that is True when the TPU metagraph is built, for the message.
 
     Raises:
-      ExportError: A signature has another method name in the other metagraph, or inputs or outputs
-        of other names, other types or incompatible shapes. The message names the first such
+      ExportError: A signature is missing in one metagraph, or differs in its method name or in the
+        names, types or known dimensions of its inputs or outputs. The message names the first such
         signature.
     """
     for name in sorted(cpu.keys() | tpu.keys()):

@@ -76,7 +76,8 @@ def write_warm_up_file(
     """Write the warm-up file of a SavedModel, with a request for each signature and batch size.
 
     Args:
-      directory: Directory of the SavedModel. The constant `FILE` is the path of the file in it.
+      directory: Directory of the SavedModel. The warm-up file is written to `FILE`, a path relative
+        to this directory.
       meta_graph_defs: The SavedModel's MetaGraphDefs, or a single MetaGraphDef.
       warm_up: The requests to write.
 

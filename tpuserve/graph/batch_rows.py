@@ -1,8 +1,9 @@
 """Marks variables whose first dimension is the number of embedding ids in a batch.
 
 A training step that delays the updates of embedding tables keeps the ids and gradients of a batch
-in such variables, so their size differs between batches. The node attribute "_tpuserve_batch_rows"
-marks them: the VarHandleOp of such a variable has it, and so do the ops that assign the variable.
+in such variables, whose size therefore differs between batches. The node attribute
+"_tpuserve_batch_rows" marks these variables: the VarHandleOp of such a variable has the attribute,
+and so do the ops that assign the variable.
 
 The variables may be padded with rows that stand for no id. These rows hold -1 in a variable of
 signed integers, and 0 in any other variable.

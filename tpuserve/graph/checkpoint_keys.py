@@ -26,8 +26,8 @@ def find_checkpoint_keys(graph: Any) -> dict[str, str]:
     """
     functions = {function.signature.name: function for function in graph.library.function}
     keys: dict[str, str] = {}
-    # A damaged graph can have a function that calls itself, so read each function once for the same
-    # variables.
+    # Read a function only once for the same variables as arguments: in a damaged graph, a function
+    # can call itself.
     visited: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     pending: list[tuple[Iterable[Any], Mapping[str, str]]] = [(graph.node, {})]
     while pending:
@@ -62,8 +62,8 @@ def _collect(
       keys: variable name → key; changed in place.
 
     Yields:
-      The function that a node calls with handles of variables, and these: name of an argument →
-      name of the variable.
+      For each node that calls a function with handles of variables: the name of the function; and
+      name of an argument → name of the variable whose handle is passed.
     """
     by_name = {node.name: node for node in nodes}
     for node in by_name.values():
@@ -102,7 +102,7 @@ def _find_key(reference: str, nodes: Mapping[str, Any]) -> str | None:
       nodes: node name → NodeDef.
 
     Returns:
-      None if no RestoreV2 produces the tensor, or if it reads only a slice.
+      None if no RestoreV2 produces the tensor, or if the RestoreV2 reads only a slice.
     """
     source, *rest = skip_identities(reference, nodes).split(":")
     node = nodes.get(source)

@@ -34,7 +34,7 @@ Functions = Mapping[str, pb.FunctionDef]
 
 @dataclass(frozen=True)
 class NodesByDevice:
-    """The nodes of a graph or function, divided into those that the TPU and the host run.
+    """The nodes of a graph or function, divided by where they run: on the TPU or on the host.
 
     Attributes:
       on_tpu, on_host: the nodes that the TPU runs, and those that the host runs. The nodes of a

@@ -1,9 +1,9 @@
 """Finds computations with a static cost: their run time depends only on the shapes of the inputs.
 
 If such a computation has once met the deadline of a request, later runs for inputs of the same
-shapes meet it too. The server then need not be ready to stop the run at the deadline. A computation
-has no static cost if it has a loop, a queue, strings, an op whose output size depends on the value
-of an input, or any op that is not in `_STATIC_COST_OPS`.
+shapes meet it too. The server then runs the computation in a faster way, which cannot stop at the
+deadline. A computation has no static cost if it has a loop, a queue, strings, an op whose output
+size depends on the value of an input, or any op that is not in `_STATIC_COST_OPS`.
 """
 
 import re

@@ -31,13 +31,13 @@ _DTYPE_NUMBERS = {name: number for number, name in dtypes.DTYPE_NAMES.items()}
 def outline_signatures(
     graph: "GraphDef", signatures: Mapping[str, Signature]
 ) -> dict[str, Signature]:
-    """Add to a graph, in place, a function for each signature and a call that XLA must compile.
+    """Add to a graph, for each signature, a function and a call of it, which XLA must compile.
 
     The arguments of a function are the inputs of its signature and the handles of variables. The
     original nodes stay in the graph, although the returned signatures do not use them.
 
     Args:
-      graph: a GraphDef without TPU ops.
+      graph: a GraphDef without TPU ops; changed in place.
       signatures: signature name → signature.
 
     Returns:

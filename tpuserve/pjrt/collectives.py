@@ -24,8 +24,8 @@ def replace_collectives(
     Args:
       graph: a GraphDef.
       shapes: name of a node in the main graph → the static shape of its first output.
-      refuse: raises an error. It is called for a collective, other than a reduction, that has no
-        custom call, has no static shape, or is in a function, where shapes are not known.
+      refuse: raises an error. It is called for a collective that is no reduction if the collective
+        has no custom call, has no static shape, or is in a function, where shapes are not known.
     """
     for function in graph.library.function:
         for node in function.node_def:

@@ -34,7 +34,7 @@ _STATELESS = {
 _WITHOUT_KEY = ("Multinomial", "ParameterizedTruncatedNormal", "RandomShuffle")
 _PHILOX = 1
 # The counter of a random op is computed from the seeds of the op, and the key of a function call
-# from the number of the call. To spread them over 64 bits, the seeds and the number are multiplied
+# from the number of the call. To spread both over 64 bits, the seeds and the number are multiplied
 # by this factor. The factor is 2**64 divided by the golden ratio. It is odd, so different numbers
 # have different products modulo 2**64.
 _STEP_OF_KEYS = 0x9E3779B97F4A7C15

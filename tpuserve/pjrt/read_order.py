@@ -2,8 +2,8 @@
 
 If a read and an update of a variable do not depend on each other, TensorFlow defines no order. An
 example is the read of the global step for a host_call. On a CPU, TensorFlow in practice reads
-first, but its XLA bridge orders them by the names of the nodes. The control inputs that this module
-adds make the reads come first in both cases.
+first, but TensorFlow's XLA bridge orders the two by the names of their nodes. The control inputs
+that this module adds make the reads come first in both cases.
 """
 
 import re

@@ -202,7 +202,7 @@ class ReplicaStep:
     def export(self, platform: str) -> Any:
         """Return the step as a jax.export.Exported.
 
-        The docstring of the class describes its arguments and results.
+        The docstring of this class describes the arguments and results of the step.
 
         Args:
           platform: the platform of the devices that will run the step, "tpu" or "cpu".

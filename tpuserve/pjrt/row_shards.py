@@ -88,7 +88,7 @@ def _add_local_rows(graph: Any, rows: str, dtype: int, sharding: RowSharding, nu
     Args:
       graph: the GraphDef of the step.
       rows: name of the tensor with the numbers of the rows in the whole variable.
-      dtype: the type of the tensor, an enum of DataType.
+      dtype: the type of the tensor, a DataType enum value.
       sharding: the division of the rows.
       number: makes the names of the nodes unique.
 

@@ -78,8 +78,8 @@ def build_step_loop(
     The arguments of the function are: the variables; for each tensor of a batch, an array with the
     batches of all steps, [replicas, capacity, ...]; the position of the first step, as
     `ReplicaStep` describes it; and the number of steps. The results are: the new variables; for
-    each tensor for the host, an array [replicas, capacity, ...]; whether each step sends these
-    tensors to the host, bool [capacity]; and whether each checked variable has only finite values,
+    each tensor that a step sends to the host, an array [replicas, capacity, ...]; whether each step
+    sends these tensors, bool [capacity]; and whether each checked variable has only finite values,
     bool [checked variables].
 
     A variable whose rows are divided among the replicas is one array: the rows of the first
@@ -90,9 +90,9 @@ def build_step_loop(
       layout: describes the arguments and results of the step.
       mesh: a jax Mesh with the axis `AXIS` and a device for each replica.
       capacity: the largest number of steps in one call.
-      gathers_results: whether to copy the tensors for the host to all devices, so that each of
-        several processes can read those of all replicas. If False, each device has those of its
-        replica.
+      gathers_results: whether each device gets the tensors that all replicas send to the host, so
+        that each of several processes can read all of them. If False, each device has only the
+        tensors of its own replica.
     """
     import jax.numpy as jnp
     from jax import lax
@@ -144,8 +144,8 @@ def build_step_loop(
     everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
     num_variables = len(exported.in_avals) - layout.num_feeds - 1
     specs = layout.variable_specs(num_variables)
-    # check_vma=False: otherwise jax would raise an error, because it cannot prove that all replicas
-    # compute the same values of the variables.
+    # check_vma=False: with True, jax would raise an error, because it cannot prove that all
+    # replicas compute the same values of the variables.
     sharded = jax.shard_map(
         run_steps,
         mesh=mesh,

@@ -84,8 +84,8 @@ class StepProgram:
             are adjacent.
           checked: indices of the variables in which to look for NaN and infinity after each
             dispatch.
-          cache: stores executables on disk, so that later processes need not compile. None stores
-            none.
+          cache: stores executables on disk, so that later processes need not compile. None for no
+            cache.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -194,8 +194,8 @@ class StepProgram:
     def get_variables(self, indices: Sequence[int]) -> list[Array]:
         """Return the values of variables.
 
-        If the rows of a variable are divided among the replicas, all devices must belong to this
-        process. Otherwise use `get_shards`.
+        If the devices belong to several processes, use `get_shards` for a variable whose rows are
+        divided among the replicas.
 
         Args:
           indices: indices of the variables.
@@ -363,7 +363,7 @@ class StepProgram:
         Args:
           step: the training step.
           capacity: the largest number of steps in one call.
-          arguments: the arguments of the call for which it is compiled.
+          arguments: the arguments of the call for which the loop is compiled.
         """
         platform = self._devices[0].platform
         exported, layout = step.export(platform), StepLayout.from_step(step, self._checked)

@@ -52,8 +52,8 @@ class _Layout(NamedTuple):
       shape: the shape of the tensor of a record. If the batch was split into records, the first
         dimension is left out, because it may differ between records.
       content_field: the number of the field of TensorProto that holds the elements of a record.
-        None for strings if not every record has exactly one: the serialised elements then include
-        the tag and the size that precede each string.
+        None for strings if any record has no string or several strings: the serialised elements
+        then include the tag and the size that precede each string.
     """
 
     alias: str
@@ -169,7 +169,7 @@ def _map_entry(field: int, layout: _Layout, rows: tuple[int, ...], size: int) ->
     """Create the template of an entry of a protobuf map from alias to TensorProto.
 
     Args:
-      field: the field number of the map, such as that of the inputs of a PredictRequest.
+      field: the field number of the map, such as the number of `inputs` in PredictRequest.
       layout: the alias, dtype and shape of the tensor, which all records of a batch share.
       rows: the first dimension of the tensor, as a tuple of one number; empty if `layout.shape`
         includes it.

@@ -1,9 +1,9 @@
 """Pauses Python's garbage collector while long-lived objects are created.
 
 The import of TensorFlow creates millions of objects and hardly any garbage. Without a pause, the
-collector scans these objects again and again while they are created. `gc.freeze` excludes the
-objects from later collections too. Otherwise, for example, the collection after a model is unloaded
-would stop all requests for more than 0.3 seconds.
+collector scans these objects again and again while they are created. After the pause, `gc.freeze`
+excludes the objects from all later collections. Otherwise a collection, for example after the
+unload of a model, would stop all requests for more than 0.3 seconds.
 """
 
 import gc

@@ -33,8 +33,8 @@ class LoadRequest:
       fallback_to_cpu: whether to load {serve} if the requested metagraph cannot run here.
       forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as read files.
       runtime: the name of the runtime; None for the default runtime.
-      max_constant_bytes: the limit, in bytes, of the memory that constants, and tensors computed
-        from them, may need beyond the size of the constants in the file; 0 for no limit.
+      max_constant_bytes: the memory, in bytes, that constants and tensors computed from them may
+        need in addition to the size of the constants in the file; 0 for no limit.
     """
 
     directory: Path

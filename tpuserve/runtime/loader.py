@@ -55,9 +55,9 @@ def load(
       session_config: a serialised ConfigProto.
       fallback_to_cpu: whether to load {serve} if the metagraph with the wanted tags cannot run.
       forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as read files.
-      max_constant_bytes: the limit, in bytes, of the memory that constants, and tensors computed
-        from them, may need beyond the size of the constants in the file; 0 for no limit. For
-        example, the file may store a constant with equal elements as one element.
+      max_constant_bytes: the memory, in bytes, that constants and tensors computed from them may
+        need in addition to the size of the constants in the file; 0 for no limit. For example, a
+        constant with equal elements needs more memory than its single element in the file.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in

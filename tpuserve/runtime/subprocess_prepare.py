@@ -23,8 +23,8 @@ from tpuserve.select import XLA_RUNTIME
 # leave. The subprocess sets this value before its first import, because imports take most of its
 # time.
 _NICE = 15
-# The file that sets the nice value of the subprocess's session. Linux may schedule all processes of
-# a session as one autogroup, and then only the nice value of the autogroup counts.
+# The file that sets the nice value of the subprocess's POSIX session. Linux may schedule all
+# processes of a session as one autogroup. Then only the nice value of the autogroup counts.
 _SESSION_NICE_FILE = "/proc/self/autogroup"
 # How many times the subprocess tries to set the autogroup's nice value, and the time between two
 # attempts in seconds. The kernel allows an unprivileged process only one change in 0.1 seconds.

@@ -50,7 +50,7 @@ class StringInputUse:
 
 @dataclass(eq=False)
 class _Scope:
-    """The nodes of the main graph, or of the body of a function in one of its calls.
+    """The nodes of the main graph, or of a function's body for one call of the function.
 
     Attributes:
       nodes: node name → NodeDef.

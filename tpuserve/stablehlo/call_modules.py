@@ -11,7 +11,7 @@ from tpuserve.graph.attributes import attribute_value
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
 
 # An XlaCallModule op can contain code for several platforms. On a CPU, TensorFlow's XLA bridge
-# translates the code for this platform.
+# translates the code for the platform of this name.
 _TRANSLATED_ON = b"CPU"
 
 

@@ -262,7 +262,7 @@ class _GraphScope:
     def _find_forwarded(
         self, placeholders: Mapping[str, Any], tensor: Any
     ) -> AbstractTensor | None:
-        """Find the known tensor that reaches a tensor unchanged, through Identity ops only.
+        """Find the known tensor from which Identity ops, and no other ops, lead to a tensor.
 
         The AbstractTensor of a known tensor has more properties than TensorFlow infers, such as the
         variable to which a handle refers. The known tensors are the inputs of the graph or
@@ -274,8 +274,8 @@ class _GraphScope:
           tensor: The tensor in a tf.Graph that was created to infer shapes.
 
         Returns:
-          The properties of the known tensor. None if `tensor` is not the output of such a
-          placeholder, or of Identity ops after it.
+          The properties of the known tensor. None if `tensor` is neither a placeholder in
+          `placeholders` nor the output of Identity ops after one.
         """
         while tensor.op.type == "Identity":
             tensor = tensor.op.inputs[0]

@@ -34,8 +34,8 @@ MAX_NODES = 10_000_000
 # combination of arguments.
 _MAX_EVALUATED = 500_000
 
-# Op type → the position of the input that the op's functions get as their first argument, for the
-# ops in `FIRST_ARGUMENT` and for BatchFunction.
+# `FIRST_ARGUMENT`, extended by BatchFunction: op type → the position of the input that the op's
+# functions get as their first argument.
 _FIRST_ARGUMENT = {**FIRST_ARGUMENT, "BatchFunction": 0}
 _LOOPS = frozenset({"StatelessWhile", "While"})
 # Names of attributes that can have the dtype of a node's output. The dtype is taken from the first

@@ -22,8 +22,8 @@ def check_model(
       meta_graphs: TensorFlow's MetaGraphDef messages.
       directory: the directory of the SavedModel.
       forbid_unsafe_ops: whether to refuse ops that can do more than compute, such as open files.
-      max_constant_bytes: the largest number of bytes of memory that constants, and tensors computed
-        from them, may need beyond the size of the constants in the file; 0 for no limit.
+      max_constant_bytes: the memory, in bytes, that constants and tensors computed from them may
+        need in addition to the size of the constants in the file; 0 for no limit.
 
     Raises:
       UnsafeModel: an op can do more than compute, or opens a file that is not the model's own.

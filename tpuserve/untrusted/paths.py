@@ -39,7 +39,7 @@ class _Source:
 
 
 class PathTracer:
-    """Finds where the path of a file that an op opens comes from.
+    """Finds the origin of the path when an op opens a file.
 
     The path can come through function calls and variables. In an export of TensorFlow 2, the path
     of an asset is fed to a placeholder. The initialisation op assigns the path to a variable, from
@@ -174,7 +174,7 @@ class PathTracer:
         return sources
 
     def _calls(self, run: ModelRun, name: str, index: int) -> list[tuple[Site, int]] | None:
-        """Find, in each call of a function, the node input that is passed as a certain argument.
+        """Find the node input that each call of a function passes as a certain argument.
 
         Args:
           run: the session run that calls the function.

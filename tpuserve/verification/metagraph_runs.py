@@ -104,7 +104,7 @@ def compare_runs(
         added.
 
     Returns:
-      The comparison. If a metagraph has failed, its attribute `failure` has the error.
+      The comparison. If a metagraph has failed, `Run.failure` has the error.
     """
     if isinstance(baseline, TpuserveError) or candidate is None:
         advice = " Give inputs that it accepts." if case.source == "generated" else ""

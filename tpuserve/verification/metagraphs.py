@@ -100,7 +100,7 @@ class MetaGraphPair:
           names: Names of the signatures; empty for all.
 
         Raises:
-          SignatureNotFound: A name is not that of a signature in either metagraph.
+          SignatureNotFound: Neither metagraph has a signature of one of the names.
         """
         in_candidate = self.candidate.description.signatures
         available = dict(sorted({**in_candidate, **self.baseline.description.signatures}.items()))

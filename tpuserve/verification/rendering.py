@@ -90,8 +90,8 @@ def _outputs_table(report: Report) -> Table:
             batch_size = _format_batch_size(run)
             for cells, passed in _output_rows(run):
                 table.add_row(Text(name), batch_size, *cells, _outcome(passed))
-                # Print the signature and the batch size only in the first of the lines that have
-                # them.
+                # Print a signature only in its first line, and a batch size only in the first
+                # line of its run.
                 name, batch_size = "", ""
     return table
 

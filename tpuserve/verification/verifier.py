@@ -45,9 +45,9 @@ def verify(
 
     Args:
       directory: Directory with a saved_model.pb that holds both metagraphs.
-      inputs: An .npz file whose arrays are named "INPUT" or "SIGNATURE/INPUT". A signature that
-        the file has no arrays for runs on the SavedModel's warm-up records, or else on generated
-        inputs.
+      inputs: An .npz file whose arrays are named "INPUT" or "SIGNATURE/INPUT". If the file has no
+        arrays for a signature, the signature runs on the SavedModel's warm-up records, or else on
+        generated inputs.
       signatures: Names of the signatures to run; None for all.
       batch_sizes: Batch sizes for signatures with an open first dimension. None for the sizes of
         the inputs in the file or in the warm-up records. If there are no such inputs, None means
@@ -63,7 +63,7 @@ def verify(
     Raises:
       SavedModelNotFound, DamagedSavedModel, MetagraphNotFound: The directory holds no SavedModel,
         or the SavedModel is damaged or lacks a metagraph.
-      SignatureNotFound: A name is not that of a signature in either metagraph.
+      SignatureNotFound: Neither metagraph has a signature of one of the names.
       InvalidInput: The file of inputs does not fit the signatures.
       InvalidSetting, InvalidType: An argument is out of range or has the wrong type.
     """
@@ -201,7 +201,11 @@ class _Steps:
         self._progress(done, self._total, step)
 
     def start(self, step: str) -> None:
-        """Report the start of the next run. Later reports count this run as finished."""
+        """Report the start of a run. The next report counts this run as finished.
+
+        Args:
+          step: A description of the run, such as "serving_default, batch size 8".
+        """
         self._progress(self._done, self._total, step)
         self._done += 1
 

@@ -82,7 +82,7 @@ class Api(ABC):
 
     @abstractmethod
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Request the signatures of a model: name → signature."""
+        """Request the signatures of a model, and return signature name → signature."""
 
     @abstractmethod
     def versions(self, name: str) -> Steps[list[VersionStatus]]:

@@ -52,8 +52,8 @@ class GrpcV2(Api):
         """Run a signature of a model; the arguments are those of `Api.predict`.
 
         Raises:
-          InvalidReply: the reply is malformed, or its field raw_output_contents is neither empty
-            nor as long as its field outputs.
+          InvalidReply: the reply is malformed, or its field raw_output_contents has elements, but
+            not one for each output.
         """
         reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
         response = parse_message(pb.ModelInferResponse, reply)

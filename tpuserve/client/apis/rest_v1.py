@@ -25,8 +25,8 @@ MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 _NOT_UTF8 = "surrogateescape"
 _JSON = {"content-type": "application/json"}
-# Name of a dtype in replies, such as "DT_INT32" → TensorFlow's name, such as "int32". The two names
-# of three dtypes differ in more than prefix and case, such as "DT_HALF" and "float16".
+# Name of a dtype in replies, such as "DT_INT32" → TensorFlow's name, such as "int32". For three
+# dtypes, the two names differ in more than the prefix and the case: "DT_HALF" means "float16".
 _DTYPES = {
     **{f"DT_{name.upper()}": name for name in DTYPE_NAMES.values()},
     "DT_FLOAT": "float32",

@@ -156,8 +156,8 @@ def _decode_outputs(reply: Reply) -> dict[str, Array]:
     size = reply.headers.get(_HEADER_LENGTH, "")
     body = memoryview(reply.body)
     position = len(body)
-    # An HTTP header has the size of the JSON document with which the body begins. Check the number
-    # of digits in the header before calling int(), which raises an error for thousands of digits.
+    # The body begins with a JSON document, whose size is the value of an HTTP header. Check the
+    # number of digits of this value before calling int(), which refuses thousands of digits.
     if size.isascii() and size.isdigit() and len(size) <= len(str(position)):
         position = int(size)
     document = decode_json(Reply(bytes(body[:position])))

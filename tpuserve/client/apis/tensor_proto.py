@@ -38,9 +38,9 @@ _VARINT_FIELDS = {
 # dtype of the tensor. int_val and half_val hold int32 values also for tensors of other dtypes, such
 # as int8 or float16. All other fields are read in the dtype of the tensor.
 _FIELD_DTYPES: dict[str, Any] = {"int_val": np.int32, "half_val": np.int32}
-# The number of bytes by which the arrays of a reply may exceed the size of the reply because of
-# repeated values. A TensorProto with one value and a huge shape has a few bytes, but its array can
-# need terabytes.
+# The largest number of bytes that repeated values (see `to_array`) may add to the arrays of a
+# reply. A TensorProto with one value and a huge shape has a few bytes, but its array can need
+# terabytes.
 MAX_REPEATED_BYTES = 1 << 30
 
 
@@ -76,8 +76,8 @@ def to_arrays(protos: Mapping[str, pb.TensorProto]) -> dict[str, Array]:
       protos: alias → TensorProto.
 
     Raises:
-      InvalidReply: the values of a TensorProto do not fit its shape, or the values that `to_array`
-        repeats make all arrays together too large.
+      InvalidReply: the values of a TensorProto do not fit its shape, or repeated values (see
+        `to_array`) make the arrays together too large.
       UnsupportedType: NumPy has no dtype for the elements of a TensorProto.
     """
     result: dict[str, Array] = {}

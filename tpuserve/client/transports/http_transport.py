@@ -103,8 +103,8 @@ def _settings(connection: ConnectionSettings) -> dict[str, Any]:
                 f"ca_file is {connection.ca_file!r}, which has no certificate ({error.reason}). "
                 f"Give a PEM file with certificates."
             ) from error
-    # Without TLS, pass an SSL context that has no trusted certificates. Otherwise httpx would read
-    # them, which takes most of the time for creating a client.
+    # Without TLS, pass an SSL context that has no trusted certificates. If no context were passed,
+    # httpx would read its file of certificates, which takes most of the time of creating a client.
     elif not connection.address.is_secure:
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Do not limit the number of connections, so that each simultaneous call can have its own.

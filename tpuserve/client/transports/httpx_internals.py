@@ -9,7 +9,7 @@ from tpuserve.errors import UnsupportedHttpx
 
 
 def set_network_backend(client: httpx.Client, backend: httpcore.NetworkBackend) -> None:
-    """Let a client of httpx connect to servers, also through proxies, with a network backend.
+    """Let a client of httpx use a network backend for all connections, with and without a proxy.
 
     Raises:
       UnsupportedHttpx: the installed httpx lacks an attribute that this function uses.

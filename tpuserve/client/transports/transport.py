@@ -95,8 +95,8 @@ def http_error(status: int, headers: Mapping[str, str], body: bytes) -> Tpuserve
 
     Args:
       status: the HTTP status.
-      headers: the headers of the response, whose names ignore case.
-      body: the body of the response, which has the message of the error.
+      headers: the headers of the response, a mapping that ignores the case of names.
+      body: the body of the response, which contains the error message.
     """
     error = statuses.error_of_code(
         statuses.code_of_http_status(status), _http_message(status, body)

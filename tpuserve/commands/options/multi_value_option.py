@@ -9,7 +9,7 @@ import click
 class MultiValueCommand(click.Command):
     """A click command whose options with `multiple=True` accept several values in a row.
 
-    An option takes the following words as long as they are valid for its type. So
+    An option takes the words after it, until a word is not valid for its type. So
     `--batch-size 1 8 DIR` is two batch sizes and an argument, and means the same as
     `--batch-size 1 --batch-size 8 DIR`. An option of type string takes only one word, because
     every word is a valid string.

@@ -22,7 +22,7 @@ def uniform_load(largest: int) -> dict[int, float]:
     """Return a request mix in which all sizes from 1 example to the largest are equally likely.
 
     Returns:
-      Number of examples of a request → its relative frequency, which is always the same.
+      Number of examples of a request → relative frequency. All frequencies are the same.
     """
     return dict.fromkeys(range(1, largest + 1), 1.0)
 

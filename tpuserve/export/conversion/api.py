@@ -45,10 +45,10 @@ def convert(
 ) -> Conversion:
     """Write a copy of a SavedModel with a TPU metagraph; the code of the model is not needed.
 
-    The metagraph {serve} stays as it is. In the metagraph {serve, tpu}, the largest part of each
-    signature that XLA can compile runs on the TPU. Ops that only the host can run, such as parsing,
-    strings and tables, run on the host, before or after the TPU. Both metagraphs share one set of
-    variables, whose files are copied and not read.
+    The metagraph {serve} stays as it is. In the metagraph {serve, tpu}, the TPU runs as much of
+    each signature as XLA can compile. Ops that only the host can run, such as parsing, strings and
+    tables, run on the host, before or after the TPU. Both metagraphs share one set of variables,
+    whose files are copied and not read.
 
     Args:
       directory: The SavedModel to convert: a directory with a saved_model.pb.
@@ -57,7 +57,7 @@ def convert(
       signatures: Names of the signatures to convert; None for all. The others run on the host.
       function: Alias of a function, which tf.saved_model.SaveOptions(function_aliases=...) set when
         the model was saved. The calls of this function run on the TPU, and all other ops on the
-        host. None puts the largest part of each signature that XLA can compile on the TPU.
+        host. None puts as much of each signature on the TPU as XLA can compile.
       whole: Whether to raise an ExportError if a part of a signature would run on the host.
       batch_config: How to batch requests before the TPU; None for no batching in the graph.
       bfloat16: Whether the TPU computes in bfloat16. Inputs, outputs and variables stay float32.

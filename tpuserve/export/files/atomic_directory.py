@@ -33,8 +33,8 @@ class AtomicDirectory:
     Attributes:
       path: The temporary directory, to which the with block writes the files.
       directory: The version directory, a child of the base directory. Its name is the Unix time in
-        seconds, or the newest version plus 1 where that is larger. Empty until the temporary
-        directory has been renamed.
+        seconds or the newest version plus 1, whichever is larger. The attribute is "" until the
+        temporary directory has been renamed.
     """
 
     def __init__(

@@ -33,9 +33,9 @@ def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> No
     ]
     if sum(map(_value_bytes, constants)) <= limit:
         return
-    # The constants exceed the limit in memory, but can be smaller in the file. If all elements of a
-    # constant are equal, the file stores a single element. The sizes in the file are compared only
-    # now, because they require the NodeDefs, which are slow to get.
+    # The sizes in memory exceed the limit. The sizes in the file can be smaller: if all elements of
+    # a constant are equal, the file stores a single element. The sizes in the file are compared
+    # only now, because they require the NodeDefs, which are slow to get.
     stored = [(operation.node_def.ByteSize(), operation) for operation in constants]
     total = sum(size for size, _ in stored)
     if total > limit:

@@ -38,9 +38,10 @@ def export(
 
     Both metagraphs have the same signatures and share one set of variables. Weights should be
     tf.Variables, because each metagraph stores its own copy of every constant. Float and 8-bit
-    constants of 1 MiB or more in the model's own function become variables. The metagraph
-    {serve} holds the model unchanged. In the metagraph {serve, tpu} the whole function runs on the
-    TPU, except for parts that it wraps in `tf.compat.v1.tpu.outside_compilation`.
+    constants of 1 MiB or more become variables, except those in a tf.function that the model calls.
+    The metagraph {serve} holds the model unchanged. In the metagraph {serve, tpu} the whole
+    function runs on the TPU, except for parts that it wraps in
+    `tf.compat.v1.tpu.outside_compilation`.
 
     A function with a parameter `use_tpu` itself chooses which of its ops run on the TPU: it calls
     `tpuserve.export.on_tpu` or `tpuserve.export.inference_on_tpu` for these. Its other ops, such as
@@ -63,9 +64,8 @@ def export(
         function: an object that owns the tables and other resources of the functions, or None.
       signatures: Alias → tf.TensorSpec, for the single signature serving_default; or signature
         name → such a mapping; or signature name → (function, such a mapping). With None, the inputs
-        are those of a Keras model, or of a tf.function with an input signature. If
-        `export_dir_base` is empty, a path is taken as `export_dir_base`, and `signatures` as None:
-        export(model, "/models/resnet").
+        are those of a Keras model, or of a tf.function with an input signature. Without signatures,
+        `export_dir_base` can be given at this position: export(model, "/models/resnet").
       export_dir_base: Directory of the version directories; created if missing.
       batch_config: How the TPU metagraph batches requests before the TPU. The first dimension of
         all inputs and outputs must be the batch. None means no batching in the graph.

@@ -140,7 +140,7 @@ def python_body(polymorphic: Any) -> Any:
 
 
 def _find_polymorphic(function: Any) -> Any:
-    """Return the tf.function that a callable is, or has as its `__call__`; None without one."""
+    """Return a callable or its `__call__`, whichever is a tf.function; None if neither is."""
     kind = tf.types.experimental.PolymorphicFunction
     if isinstance(function, kind):
         return function

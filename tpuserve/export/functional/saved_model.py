@@ -26,9 +26,9 @@ def write_saved_model(
 
     Args:
       root: The trackable object that holds the variables and tables of the functions.
-      functions: Tag set → signature name → concrete function. TensorFlow saves the first tag set
-        with the variables. The other metagraphs are built with the same root, so that their
-        variables have the same keys in the checkpoint.
+      functions: Tag set → signature name → concrete function. For the first tag set, TensorFlow
+        saves a metagraph and the variables. The other metagraphs are built with the same root, so
+        that their variables have the same keys in the checkpoint.
       directory: Directory to write to.
       as_text: Write saved_model.pbtxt instead of saved_model.pb.
 

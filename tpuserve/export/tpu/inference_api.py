@@ -35,7 +35,7 @@ def inference_on_tpu(
     allowed_batch_sizes: Any = None,
     max_enqueued_batches: int = 100,
 ) -> Any:
-    """Run a computation on the TPU, and batch the requests before it.
+    """Merge requests into batches, and run a computation on the TPU for each batch.
 
     Each batch runs on one core; successive batches run on successive cores.
 

@@ -22,7 +22,7 @@ def inline_call(
       function: the name of the called function.
       nodes: name → node of the graph; changed in place.
       library: function name → FunctionDef.
-      scope: stands before the names of the new nodes, with a slash.
+      scope: a prefix for the names of the new nodes; a slash is added after it.
 
     Returns:
       Output of the call → the node output that has the same value.

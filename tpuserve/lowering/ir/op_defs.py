@@ -71,7 +71,7 @@ def is_stateful(node: "NodeDef", library: "Library") -> bool:
 
 
 def walk_calls(nodes: "Iterable[NodeDef]", library: "Library") -> "Iterator[NodeDef]":
-    """Yield NodeDefs, then the NodeDefs of all functions that they call, also indirectly."""
+    """Yield NodeDefs, then the NodeDefs of all functions that they call directly or indirectly."""
     start = list(nodes)
     yield from start
     if not any(_may_call_functions(node, library) for node in start):

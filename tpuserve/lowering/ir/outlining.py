@@ -1,4 +1,4 @@
-"""Builds calls of functions that hold nodes of a graph, and changes the seeds in such functions.
+"""Builds calls of functions that hold nodes of a graph, and changes random seeds in such functions.
 
 To let XLA compile some nodes as a whole, the lowering moves them into a function (outlining).
 """

@@ -1,7 +1,7 @@
 """Canonicalisation: simplifies the graph of a TPU computation before XLA clusters are chosen.
 
 It inlines calls that have side effects, and removes Identity ops, dead nodes and needless control
-inputs. The clusters of nodes that XLA compiles as a whole become larger thereby.
+inputs. As a result, XLA compiles larger clusters of nodes as a whole.
 """
 
 import dataclasses
@@ -45,8 +45,8 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
     A control input that comes from a pure node is replaced by control inputs from those nodes with
     side effects on which the pure node depends. A control input of a pure node is moved to the
     nodes that use the outputs of the pure node. The move keeps the order of variable updates:
-    TensorFlow often adds a control input, which an update must wait for, to a constant that the
-    update uses, and not to the update itself.
+    if an update must wait for a node, TensorFlow often adds the control input to a constant that
+    the update uses, and not to the update itself.
     """
     # Node name → names of the nodes that replace the node as a control input: the node itself if it
     # has a side effect, else the nodes with side effects that it depends on.

@@ -3,10 +3,10 @@
 Without a TPU, all replicas of a computation are in one graph. XLA cannot compile this graph as a
 whole, because the replicas communicate in it. Each node therefore belongs to one of these clusters:
 
-* SINGLE_OP: a single op that XLA does not compile with others. Among them are infeed and outfeed
-  ops, collectives, outside-compiled ops, loops and branches that contain such ops, plain reads of
-  variables, updates of embedding tables that are divided among the replicas, and loops and branches
-  that update variables and have results that differ between replicas;
+* SINGLE_OP: a single op that XLA does not compile together with others. Among them are infeed and
+  outfeed ops, collectives, outside-compiled ops, loops and branches that contain such ops, plain
+  reads of variables, updates of embedding tables that are divided among the replicas, and loops and
+  branches that update variables and have results that differ between replicas;
 * INVARIANT: nodes whose values are the same on all replicas; the cluster runs once;
 * PER_REPLICA: nodes whose values differ between replicas; the cluster runs once for each replica;
 * VARIABLE_UPDATE: updates of variables; the cluster runs once, with the values of replica 0.
@@ -184,8 +184,8 @@ def close_over_shapes(
     """Return the nodes of a cluster together with other nodes that it computes again.
 
     If the shape of a result is the output of other nodes, as for Reshape, XLA must see these nodes
-    in the cluster to infer the shape. Nodes whose values are the same on all replicas are computed
-    again as well, as they are on each core of a TPU.
+    in the cluster to infer the shape. Nodes whose values are the same on all replicas are also
+    computed again, just as each core of a TPU computes them itself.
 
     Args:
       cluster: a cluster of several nodes.

@@ -251,7 +251,7 @@ SPECS: dict[str, OpSpec] = {
 
 
 def op_spec(op: str) -> OpSpec:
-    """Return the `OpSpec` of an op type; its kind is COMPUTATION for an op not in the table."""
+    """Return the `OpSpec` of an op type; for an op not in the table, the kind is COMPUTATION."""
     spec = SPECS.get(op)
     return _spec_by_pattern(op) if spec is None else spec
 

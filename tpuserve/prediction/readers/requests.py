@@ -159,8 +159,8 @@ def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None
       inputs: input alias → array.
 
     Returns:
-      The size of the first dimension; None if the inputs differ in it, or if not all inputs and
-      outputs of the signature have a first dimension of unknown size.
+      The size of the first dimension. None if the inputs differ in this size, or if an input or
+      output of the signature does not have a first dimension of unknown size.
     """
     for spec in (*signature.inputs.values(), *signature.outputs.values()):
         if not spec.shape or spec.shape[0] is not None:

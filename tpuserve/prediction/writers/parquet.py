@@ -35,7 +35,7 @@ class ParquetFileWriter:
     """
 
     def __init__(self, path: Path, size: int, signature: Signature) -> None:
-        """Create a writer, which first copies the rows of the Arrow stream if it continues one.
+        """Create a writer. If `size` is not 0, copy the rows of the existing Arrow stream.
 
         The Parquet file is created by the first rows, or by `close` if there are none.
 

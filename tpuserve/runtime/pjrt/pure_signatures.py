@@ -20,7 +20,7 @@ _SEARCHED_OPS = frozenset({*_FORWARDING_OPS, *FUNCTION_CALLS})
 
 @dataclass(frozen=True)
 class PureSignature:
-    """A signature all of whose outputs are results of one call of one XLA cluster.
+    """A signature whose outputs are all results of a single call of an XLA cluster.
 
     Attributes:
       function: the name of the function that XLA compiles.
@@ -185,7 +185,7 @@ class _ClusterSearch:
         return [resolve(tensor) for tensor in tensors]
 
     def _call(self, node: Any, arguments: Sequence[_TensorOrigin]) -> Sequence[_TensorOrigin]:
-        """Return where the results of a node, which may be a call of a function, come from.
+        """Return where the results of a node or of a function call come from.
 
         Args:
           node: the node.

@@ -39,8 +39,8 @@ def run_options(session: Any, timeout_ms: float | None) -> bytes:
     """Return serialised RunOptions for a run in the thread pool for runs with a deadline.
 
     Args:
-      session: a tf.compat.v1.Session. If its configuration does not have that pool, which
-        `add_deadline_pool` adds, the run uses the session's first inter-op pool.
+      session: a tf.compat.v1.Session. If its configuration lacks the pool that `add_deadline_pool`
+        adds, the run uses the session's first inter-op pool.
       timeout_ms: the time limit of the run in milliseconds, raised to 1 if it is smaller; None for
         no limit.
     """

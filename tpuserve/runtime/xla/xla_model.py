@@ -43,8 +43,8 @@ def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Loa
       options: the options of the load.
 
     Raises:
-      ExtraNotInstalled, TpuNotFound: jax or its CPU device is missing. The classes are those of
-        the load of a TPU metagraph, which this function shares.
+      ExtraNotInstalled, TpuNotFound: jax or its CPU device is missing. TpuNotFound stands for a CPU
+        device here, because `load_pjrt_model` raises the same error for all devices.
       UnsupportedModel, UnsupportedOnTpu: XLA cannot run a signature.
       DamagedSavedModel: the checkpoint lacks a variable.
     """

@@ -1,4 +1,4 @@
-"""Finds nodes of TPU computations that a TPU cannot run or runs with other results than a CPU."""
+"""Finds nodes that a TPU cannot run, or whose results on a TPU differ from those on a CPU."""
 
 import math
 import re

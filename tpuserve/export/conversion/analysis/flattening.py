@@ -101,7 +101,7 @@ def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
 
     A control input from a node without side effects is therefore replaced by control inputs from
     the nearest nodes with side effects on which that node depends, if there are any. If the graph
-    has any side effect, each node that reads a variable counts as a node with a side effect.
+    has any side effect, reads of variables count as side effects, to keep their order with updates.
     """
     effects = {node.name for node in graph.nodes.values() if has_effect(node, library)}
     if effects:

@@ -150,7 +150,7 @@ def _find_reason(
 
 
 def _compiles(node: "NodeDef", library: "Library") -> bool:
-    """Return whether XLA can compile the op of a node; functions that it calls are not checked."""
+    """Return whether XLA can compile a node's op; functions that the node calls are not checked."""
     return (
         node.op in library
         or node.op in _FORWARDING

@@ -216,8 +216,8 @@ def _close_shape(shape: Any, rows: int | None, size: int | None) -> list[int | N
 def _replace_lookup(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
     """Return the nodes that replace a node in the graph for shape inference.
 
-    TensorFlow infers no shape for the result of a lookup in some hash tables. Elementwise ops
-    replace such a lookup, because their result also has the shape of the keys.
+    TensorFlow infers no shape for the result of a lookup in some hash tables. The result has the
+    shape of the keys, so elementwise ops on the keys replace the lookup.
 
     Args:
       node: The node.

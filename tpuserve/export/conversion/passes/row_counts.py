@@ -56,7 +56,7 @@ def make_nodes(
     shapes: SignatureShapes,
     taken: Collection[str],
 ) -> tuple[list[Node], dict[Value, Value]]:
-    """Build nodes that compute on the TPU the tensors found by `find_row_counts`.
+    """Build the nodes by which the TPU computes the tensors that `find_row_counts` found.
 
     Args:
       counted: The tensors to compute: the result of `find_row_counts`.

@@ -1,4 +1,4 @@
-"""Copies the nodes of a signature that run on the TPU into a graph of their own."""
+"""Copies the TPU nodes of a signature into a separate graph."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
