@@ -39,7 +39,8 @@ class Server:
 
         Args:
           settings: the settings of the server. If the platform config file
-            (--platform_config_file) and a flag set the same value, the file's value is in them.
+            (--platform_config_file) and a flag set the same value, the settings hold the file's
+            value.
           load: a function that loads the model in the directory of a version; None to load
             SavedModels.
           on_failure: called with the reason, from any thread, if a frontend ends although nobody
@@ -184,9 +185,9 @@ def run(
 def _apply_platform_config(settings: Settings) -> "tuple[Settings, PlatformConfig | None]":
     """Return the settings with the platform config file applied, and the file's parsed content.
 
-    The file is that of the flag --platform_config_file; without the flag, the settings are
-    unchanged and the content is None. The function logs the fields of the file that have no effect,
-    and the flags that the file overrides.
+    The flag --platform_config_file names the file. Without the flag, the settings are unchanged and
+    the content is None. The function logs the fields of the file that have no effect, and the flags
+    that the file overrides.
     """
     file = settings.platform_config_file
     if not file:

@@ -63,7 +63,8 @@ class Engine:
 
         Args:
           settings: the settings of the server. If the platform config file
-            (--platform_config_file) and a flag set the same value, the file's value is in them.
+            (--platform_config_file) and a flag set the same value, the settings hold the file's
+            value.
           load: a function that loads the model in the directory of a version; None to load
             SavedModels.
           metrics: the registry in which the runs of models are counted.
@@ -93,7 +94,7 @@ class Engine:
 
         def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
             runner = make_runner(model, directory, name)
-            # The runner, the object that runs requests, is the model itself only without batching.
+            # Without batching, `runner` is the model itself. With batching, it is another object.
             self._limits.set_batched(name.rpartition("/")[0], runner is not model)
             return runner
 
@@ -237,8 +238,8 @@ class Engine:
         try:
             text = textproto.read_text(path)
             if text == self._config_text or model_file.is_empty(text):
-                # Ignore an empty file, which an editor may leave before it writes: an empty
-                # configuration would unload every model.
+                # Ignore an empty file: an editor may empty the file just before it writes the new
+                # text, and an empty configuration would unload every model.
                 self._last_config_error = ""
                 return
             self._config_manager.reload(model_file.parse_model_config(text, path), wait=False)

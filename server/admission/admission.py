@@ -66,7 +66,7 @@ class AdmissionController:
 
     @property
     def is_ready(self) -> bool:
-        """Whether load balancers should send requests: after `mark_ready` and before `drain`."""
+        """Whether load balancers should send requests; True from `mark_ready` until `drain`."""
         return self._has_started and self._describe_startup is None and not self._is_draining
 
     @property
@@ -76,7 +76,7 @@ class AdmissionController:
         return "" if describe is None else describe()
 
     def begin_startup(self, describe: Callable[[], str]) -> None:
-        """Report the server as not ready, with an activity, until `mark_ready` is called.
+        """Report, until `mark_ready` is called, that the server is not ready and what it does.
 
         Call this method again with another function when another activity of the start begins.
 

@@ -36,8 +36,8 @@ class Cancellation:
     def cancel(self) -> None:
         """Cancel the request, and call the callbacks in the calling thread; later calls do nothing.
 
-        A callback must not block and must not raise, because the calling thread may be the event
-        loop's.
+        A callback must not block and must not raise, because the calling thread may be the thread
+        of the event loop.
         """
         with self._lock:
             self._is_cancelled = True
@@ -46,7 +46,7 @@ class Cancellation:
             callback()
 
     def add_callback(self, callback: Callback) -> None:
-        """Call a function as soon as the request is cancelled; at once if it already has been."""
+        """Call a function when the request is cancelled, or at once if it was cancelled before."""
         with self._lock:
             if not self._is_cancelled:
                 self._callbacks.append(callback)
@@ -56,7 +56,7 @@ class Cancellation:
     def remove_callback(self, callback: Callback) -> None:
         """Remove a function that `add_callback` has added; do nothing if there is no such function.
 
-        If another thread executes `cancel` at the same time, it may still call the function.
+        Another thread that executes `cancel` at the same time may still call the function.
         """
         with self._lock:
             if callback in self._callbacks:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 # a thread of a pool: passing a request to a thread and back takes longer than a small model runs,
 # and would reduce the requests/s of a small model to a quarter.
 _QUICK_SECONDS = 0.001
-# The number of first requests of a route (one method of one model) that run in threads of a pool,
-# and not in the event loop. The route is quick if the fastest of these requests is quick: the
-# latency of the slower requests may include waiting for other threads.
+# The first requests of a route (one method of one model) run in threads of a pool, and not in the
+# event loop. This is the number of these requests. The route is quick if the fastest of them is
+# quick: the latency of the slower requests may include waiting for other threads.
 _FIRST_RUNS = 8
 # When the requests of a route (one method of one model) become too slow for the event loop, the
 # next n requests of the route run in threads of a pool. n begins at _FIRST_RUNS, and _MAX_RUNS is
@@ -25,8 +25,8 @@ _RUNS_UNTIL_RESET = 4096
 # _CREDIT_PER_QUICK_RUN (0.1), because a few slow requests among many quick requests do not matter.
 _MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
 _VERY_SLOW_SECONDS = 0.05
-# While requests are quick, the tracker reads only once in _RUNS_PER_READING requests how long the
-# thread has waited for a CPU, because each reading opens a file in /proc, which takes time itself.
+# While requests are quick, the tracker reads the time that the thread has waited for a CPU for only
+# one of _RUNS_PER_READING requests. Each reading opens a file in /proc, which itself takes time.
 _RUNS_PER_READING = 64
 _SCHEDULER_FILE = "/proc/thread-self/schedstat"
 
@@ -115,9 +115,10 @@ class LatencyTracker:
         if self._remaining_runs > 0:
             return
         self.is_quick = self._fastest < _QUICK_SECONDS
-        # Discard the last reading of the event loop thread's wait for a CPU. It was taken before
-        # the last requests, which ran in other threads. If it were kept, the wait since then would
-        # be subtracted from the latency of the next slow request in the event loop.
+        # Discard `_last_wait`, the time for which the event loop's thread had waited for a CPU. It
+        # was read before the last requests, which ran in other threads. If it were kept, the wait
+        # since then would be subtracted from the latency of the next slow request in the event
+        # loop.
         self._last_wait = None
         self._remaining_runs = self._num_runs_in_threads
         self._fastest = math.inf

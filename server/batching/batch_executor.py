@@ -32,7 +32,7 @@ class BatchingContext:
     """The objects that all batching queues of one model version share.
 
     Attributes:
-      parameters: the batching parameters: among others the allowed batch sizes.
+      parameters: the batching parameters, such as the allowed batch sizes.
       metrics: records the batches of all versions, for the metrics endpoint.
       statistics: records the batches of this version.
       labels: the label values of the metrics: model name, version and metagraph.
@@ -145,8 +145,8 @@ class BatchExecutor:
 def _time_limit_ms(slices: list[TaskSlice], now: float) -> float | None:
     """Return the time limit of a batch's run in milliseconds; None for no limit.
 
-    The limit is the time from `now` until the latest deadline of the batch's tasks: after it, no
-    task waits for the outputs. The run has no limit if any task has no deadline.
+    The limit is the time from `now` until the latest deadline of the batch's tasks: after this
+    deadline, no task waits for the outputs. The run has no limit if any task has no deadline.
     """
     deadlines = [task_slice.task.deadline for task_slice in slices]
     latest = max((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -9,8 +9,8 @@ from server.config.batching_parameters import BatchingParameters
 from tpuserve.errors import QueueFull
 
 # After a batch of several requests, the next batch waits for further requests of the same clients,
-# so that these run together and not one by one. The longest wait is _MAX_RETURN_SHARE times the
-# duration of the last run, but at most _MAX_RETURN_SECONDS.
+# so that these requests run together and not one by one. The longest wait is _MAX_RETURN_SHARE
+# times the duration of the last run, but at most _MAX_RETURN_SECONDS.
 _MAX_RETURN_SHARE = 0.25
 _MAX_RETURN_SECONDS = 0.001
 
@@ -70,8 +70,8 @@ class ContinuousPolicy:
 
         Args:
           parameters: the batching parameters: the allowed batch sizes and `max_enqueued_batches`.
-          returning: predicts the next requests of the last batch's clients, for which the next
-            batch waits. None if batches never wait for such requests.
+          returning: predicts the next requests of the clients of the last batch. The next batch
+            waits for these requests. None if batches never wait for such requests.
         """
         self._returning = ReturningClients() if returning is None else returning
         self._parameters = parameters

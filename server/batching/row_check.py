@@ -182,8 +182,8 @@ def _tolerance(array: Array) -> float | None:
     computed in different orders. The result is the square root of the precision (the distance from
     1 to the next float). The rounding error of a sum of n terms is usually about precision *
     sqrt(n), and at worst precision * n. For float32, the result therefore covers the usual error of
-    8 million terms, and the worst error of 2,900 terms. If rows depend on each other, the outputs
-    differ by much more, because the sample rows differ much.
+    a sum of 8 million terms, and the worst error of a sum of 2,900 terms. If rows depend on each
+    other, the outputs differ by much more, because the sample rows differ much.
     """
     precision = _PRECISIONS.get(array.dtype.name)
     if precision is None and array.dtype.kind in "fc":

@@ -18,9 +18,9 @@ _MIN_GAIN = 1.05
 # _FIRST_PAUSE_SECONDS again.
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 64.0
-# The load counts as changed if the mean number of rows (examples) per batch has grown or shrunk by
-# a factor of at least 1.5 since the last experiment with the limit on the batches that run at the
-# same time. The next experiment then begins at once.
+# An experiment tries another limit on the batches that run at the same time. If the load has
+# changed since the last experiment, the next experiment begins at once. The load counts as changed
+# if the mean number of rows (examples) per batch has grown or shrunk by a factor of at least 1.5.
 _LOAD_CHANGE = 1.5
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class RunLimit(Protocol):
 
 @dataclass(frozen=True)
 class FixedRunLimit:
-    """A limit of the batches that run at the same time, which never changes."""
+    """A constant limit on the number of batches that run at the same time."""
 
     limit: int
 
@@ -93,7 +93,7 @@ class _Measurement:
     def is_saturated(self) -> bool:
         """Whether other requests waited at the ends of most runs.
 
-        Otherwise the limit had no effect, and the measurement says nothing about the limit.
+        If False, the limit had no effect, and the measurement says nothing about the limit.
         """
         return 2 * self.saturated_runs > self.runs
 

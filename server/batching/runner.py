@@ -43,7 +43,7 @@ class BatchingRunner:
           scheduler: holds the batching queues, and the threads that run batches.
           context: the objects that all batching queues of the version share.
           unbatched: for the signatures that must not be batched: signature name → the reason.
-          close: the method `close` of the runner, which ends the scheduler.
+          close: ends the scheduler; becomes the method `close` of the runner.
         """
         self._model = model
         self._make_policy = make_policy

@@ -43,11 +43,12 @@ class Scheduler:
     Each combination of a signature and outputs has a queue. A queue exists only while tasks
     (requests) wait in it, so that clients cannot fill the memory by requesting many combinations.
 
-    A task that arrives while no other task waits or runs in the pool is run inline: as a batch of
-    its own, in the thread that received the request. Passing the batch to the pool would take
-    longer than the run of a small model. All other batches run in the pool. The receiving threads
-    are then free to receive the requests of the next batch, and to send the responses of the last
-    batch. Inline batches also count towards the limit of batches that run at the same time.
+    If no other task waits in a queue or runs in the pool when a task arrives, the task runs inline:
+    as a batch of its own, in the thread that received the request. Passing the batch to the pool
+    would take longer than the run of a small model. All other batches run in the pool, so that the
+    receiving threads are free to receive the requests of the next batch, and to send the responses
+    of the last batch. Inline batches, too, count towards the limit of batches that run at the same
+    time.
 
     Attributes:
       clock: returns seconds, as `time.monotonic` does.
@@ -260,8 +261,8 @@ class Scheduler:
             if ready is None:
                 next_time = self._next_time()
                 if next_time is not None and next_time < self._next_wakeup:
-                    # All sleeping threads would wake up only after the next batch is ready. Wake
-                    # one of them now: it sleeps again, but only until the batch is ready.
+                    # The next batch becomes ready before any sleeping thread would wake up. Wake
+                    # one thread now: it sleeps again, but only until the batch is ready.
                     self._condition.notify()
                 return
             self._enqueue_ready(ready)

@@ -1,6 +1,6 @@
 """The contents of batching queues: tasks (waiting requests), slices of tasks, and batches.
 
-A row is one example of a request: one index of the first dimension of all inputs.
+A row is one of the examples in a request: one index of the first dimension of all inputs.
 """
 
 import threading

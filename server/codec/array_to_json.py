@@ -117,8 +117,9 @@ def encode_rows(name: str, array: Array) -> list[JsonText]:
     if array.dtype == object or not array.size:
         return [encode_tensor(name, row) for row in _split_rows(array)]
     opening, closing = b"[" * array.ndim, b"]" * array.ndim
-    # Encode the whole array, which is faster than each row by itself, and split the JSON into rows.
-    # The separator, such as "], [", occurs only between rows, because numbers contain no brackets.
+    # Encode the whole array, and split the JSON into rows. This is faster than encoding each row by
+    # itself. The separator, such as "], [", occurs only between rows, because numbers contain no
+    # brackets.
     separator = closing[1:] + b", " + opening[1:]
     rows: list[JsonText] = [
         *encode_tensor(name, array)[len(opening) : -len(closing)].split(separator)

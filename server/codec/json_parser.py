@@ -120,7 +120,7 @@ def format_for_error(value: Json) -> str:
 
 
 def json_type_name(value: Json) -> str:
-    """Return the name of a value's JSON type in TensorFlow Serving's errors, such as "Array"."""
+    """Return the JSON type of a value as TensorFlow Serving's errors name it, such as "Array"."""
     names = {
         dict: "Object",
         list: "Array",
@@ -346,7 +346,7 @@ class _NumberCache(dict[str, Json]):
 
     Python's `json` calls a function for each number. To look up a text that has occurred before
     takes a fraction of the time of a call of a Python function. A document in which all numbers
-    differ gains nothing, but different numbers need many digits, so such a document has fewer
+    differ gains nothing. But numbers that all differ need many digits, so such a document has few
     numbers for its size.
     """
 

@@ -36,8 +36,8 @@ _INTEGERS: dict[str, type[Any]] = {
     "uint32": np.uint32,
     "uint64": np.uint64,
 }
-# The integer types whose numbers TensorFlow Serving reads as 32-bit integers. It then drops the
-# high bits without an error, and so does this module.
+# TensorFlow Serving reads numbers of these types as 32-bit integers, and then drops their high bits
+# without an error. This module does the same.
 _NARROW = frozenset(("int8", "int16", "uint8"))
 
 
@@ -258,7 +258,8 @@ def _ragged_error(value: Json, shape: tuple[int, ...], explains: bool) -> Invali
         return InvalidTensor("The lists are ragged")
     # Check one nesting level after the other, which takes far less time than visiting the items in
     # document order. An item that does not fit is the first error in document order, unless one of
-    # the items before it has an error on a deeper level. So only those items are searched further.
+    # the items before it has an error on a deeper level. So only the items before it are searched
+    # further.
     error: InvalidTensor | None = None
     items = [value]
     for level, size in enumerate(shape):

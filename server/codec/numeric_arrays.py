@@ -148,8 +148,8 @@ def _extract(
 
 def _guess_single_region(body: bytes) -> tuple[int, int] | None:
     # Assume that the document holds one large array and little else, as most large documents do,
-    # and look for the brackets of this array only near both ends. Searching the whole document
-    # would take as long as parsing it.
+    # and look for the brackets of this array only near the start and the end of the document.
+    # Searching the whole document would take as long as parsing it.
     start = body.find(b"[", max(0, body.rfind(b'"', 0, _EDGE_BYTES)))
     edge = len(body) - _EDGE_BYTES
     other = _NOT_NUMERIC.search(body, edge)

@@ -154,8 +154,8 @@ def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:
 def _count_rows_with_names(rows: list[Json], names: Set[str]) -> int:
     """Return a number n such that the first n rows are JSON objects whose keys are `names`.
 
-    The caller checks only the other rows one by one, because this function takes far less time per
-    row. n may be too small, but is never too large.
+    The caller then checks only the remaining rows one by one, which takes far more time per row
+    than this function. n may be too small, but is never too large.
     """
     if names == {"b64"} or rows[0].keys() != names:
         return 0

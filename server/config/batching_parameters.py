@@ -117,9 +117,10 @@ class BatchingParameters:
         """Return parameters with few batch sizes, for a runtime that compiles each batch size.
 
         With the policy "continuous" and no allowed batch sizes, the result allows the powers of two
-        and the size of the largest batch. Batches are then padded to these sizes. Otherwise the
-        result is this object. The padding does not change outputs, because the policy "continuous"
-        batches a signature only if the rows (examples) of a batch do not depend on each other.
+        and the size of the largest batch. Batches are then padded to these sizes. The padding does
+        not change outputs, because the policy "continuous" batches a signature only if the rows
+        (examples) of a batch do not depend on each other. With the policy "timeout" or with allowed
+        batch sizes, the result is this object.
         """
         if self.allowed_batch_sizes or self.batching_policy != CONTINUOUS:
             return self

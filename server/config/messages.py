@@ -74,7 +74,7 @@ def _make_pool(serialized_files: Iterable[bytes]) -> DescriptorPool:
     A file in `serialized_files` replaces the file of the same name in model_server.binpb.
 
     Args:
-      serialized_files: serialised FileDescriptorProtos. Each must come after those it imports.
+      serialized_files: serialised FileDescriptorProtos. Each must come after the ones it imports.
     """
     declared = descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTOR_SET.read_bytes()).file
     # Add the .proto files of protobuf itself first, because TensorFlow's .proto files import them.

@@ -114,7 +114,7 @@ class ModelConfig:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the base path is in a remote file system, whose versions must be downloaded."""
+        """Whether the base path is in a remote file system, so that versions must be downloaded."""
         return is_remote(self.base_path)
 
     @property

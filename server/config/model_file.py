@@ -67,8 +67,8 @@ def from_reload_request(message: Any) -> ModelServerConfig:
             "ModelConfigList is currently supported"
         )
     config = _from_list(message.model_config_list)
-    # Refuse request logs in a reload request. Otherwise a client that may reload the configuration
-    # could choose the files that the server writes.
+    # Refuse settings of request logs in a reload request. Otherwise a client that may reload the
+    # configuration could choose the files that the server writes.
     for model in config.models:
         if model.logging is not None:
             raise InvalidConfig(

@@ -42,10 +42,11 @@ class Settings:
         metagraph that fits the hardware.
       grpc_channel_arguments: pairs (name, value) of gRPC channel arguments. A value is an int if
         its text is a 32-bit integer, else a string.
-      max_constant_bytes: the largest memory, in bytes, of a model's constants and of the tensors
-        that are computed from constants, minus the bytes of the constants that the SavedModel
-        stores; 0 for no limit.
-      engine: the runtime of {serve} metagraphs: "tensorflow", or "xla" for those that XLA can run.
+      max_constant_bytes: the memory, in bytes, that a model's constants and the tensors computed
+        from constants may need in addition to the size of the constants in the SavedModel's files;
+        0 for no limit.
+      engine: the runtime of {serve} metagraphs: "tensorflow" or "xla". With "xla", TensorFlow still
+        runs the metagraphs that XLA cannot run.
       xla_cache_dir: the directory in which executables that XLA has compiled are kept; empty for
         the user's cache directory, "off" to keep none.
       max_request_bytes: the largest request body after decompression, in bytes.

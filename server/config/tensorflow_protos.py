@@ -13,9 +13,9 @@ _MODULES = ("tensorflow.core.protobuf.config_pb2", "tensorflow.core.protobuf.nam
 def read_serialized_files() -> Iterator[bytes]:
     """Yield serialised FileDescriptorProtos for the messages ConfigProto and NamedTensorProto.
 
-    Each file comes after the files that it imports, but the files of protobuf itself are not
-    included. Each Python module that protobuf's compiler has generated contains the serialised
-    .proto file as a bytes literal, which this function reads without running the module.
+    Each .proto file comes after the .proto files that it imports. The .proto files of protobuf
+    itself are not included. Each Python module that protobuf's compiler has generated contains the
+    serialised .proto file as a bytes literal, which this function reads without running the module.
     """
     spec = importlib.util.find_spec("tensorflow")
     assert spec is not None

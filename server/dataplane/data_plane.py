@@ -425,7 +425,7 @@ class DataPlane(DataPlaneInterface):
         """Load a model of the configuration, and block until it is available or has failed.
 
         Raises:
-          ModelNotFound: neither the configuration nor the unloaded models have such a model.
+          ModelNotFound: no model of the configuration and no unloaded model has this name.
           UnsupportedModel: the configuration of this server cannot be changed.
           TpuserveError: the model cannot be loaded.
         """
@@ -439,7 +439,7 @@ class DataPlane(DataPlaneInterface):
         The requests in flight of the model are still answered.
 
         Raises:
-          ModelNotFound: neither the configuration nor the unloaded models have such a model.
+          ModelNotFound: no model of the configuration and no unloaded model has this name.
           UnsupportedModel: the configuration of this server cannot be changed.
         """
         if self._unload_model is None:

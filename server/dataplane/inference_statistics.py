@@ -137,9 +137,9 @@ class VersionRecorder:
     def record_success(self, inputs: Mapping[str, Array], timeline: Timeline) -> None:
         """Record a request that has run successfully.
 
-        The durations of decoding and encoding are recorded later, by the callback
-        `timeline.on_end`, which this method sets: the response is not encoded yet. If the request
-        ran in a batch, its run is not counted here, because the batching statistics count it.
+        The response is not encoded yet. So this method sets the callback `timeline.on_end`, which
+        later records the durations of decoding and encoding. If the request ran in a batch, its run
+        is not counted here, because the batching statistics count the runs of batches.
 
         Args:
           inputs: the inputs of the run: alias → array of any dtype. The size of the first

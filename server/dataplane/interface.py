@@ -192,9 +192,9 @@ class DataPlaneInterface(Protocol):
           timeline: records the times of the request; None to record nothing.
 
         Raises:
-          InvalidInput: the tasks name different models, two tasks name the same signature, or a
-            task names an unknown signature, or a signature that the method of the task cannot run.
-            Or the request has no examples, or an output has an unexpected type or shape.
+          InvalidInput: the tasks name different models, two tasks name the same signature, a task
+            names a signature that is unknown or that the task's method cannot run, the request has
+            no examples, or an output has an unexpected type or shape.
           UnsupportedModel: the method of a task is neither Classify nor Regress.
         """
 

@@ -1,4 +1,7 @@
-"""Checks a signature's method_name: the method, such as Predict, for which it was exported."""
+"""Checks the method_name of signatures.
+
+The method_name is the method, such as Predict, for which a signature was exported.
+"""
 
 from tpuserve.errors import InvalidInput, WrongMethodName
 from tpuserve.saved_model.signature import (

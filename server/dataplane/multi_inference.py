@@ -72,8 +72,8 @@ def make_plan(
       check_method_names: whether the method_name of a signature must match the task's method.
 
     Raises:
-      InvalidInput: the tasks name different models, an unknown signature, a signature twice, or a
-        signature that the task's method cannot run.
+      InvalidInput: the tasks name different models, two tasks name the same signature, or a task
+        names a signature that is unknown or that the task's method cannot run.
       UnsupportedModel: a task's method is neither Classify nor Regress.
     """
     methods: dict[str, AnyExampleMethod] = {}

@@ -52,7 +52,7 @@ class TensorFlowServingCollectors:
 
 
 def exponential_bounds(first: float, growth: float, count: int) -> list[float]:
-    """Return `count` bounds of buckets: `first`, and then each `growth` times the previous one."""
+    """Return `count` bounds of buckets, from `first` on, each `growth` times the previous one."""
     bounds = [first]
     for _ in range(count - 1):
         bounds.append(bounds[-1] * growth)

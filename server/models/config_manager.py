@@ -21,8 +21,8 @@ from tpuserve.errors import (
 
 # The largest number of model names in a log line or in the response to a readiness check.
 _LISTED_NAMES = 3
-# The interval, in seconds, at which the server interrupts its wait for the models at its start, so
-# that Python can handle signals such as SIGTERM.
+# When the server starts, it waits for the models. It interrupts this wait at this interval, in
+# seconds, so that Python can handle signals such as SIGTERM.
 _SIGNAL_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ class ModelConfigManager:
         The method waits until the model is available or has failed.
 
         Raises:
-          ModelNotFound: neither the configuration nor the unloaded models have such a model.
+          ModelNotFound: no model of the configuration and no unloaded model has this name.
           TpuserveError: the model cannot be loaded; the errors are those of `reload`.
         """
         unloaded = self._unloaded.get(name)
@@ -210,7 +210,7 @@ class ModelConfigManager:
         has the model also loads it again.
 
         Raises:
-          ModelNotFound: neither the configuration nor the unloaded models have such a model.
+          ModelNotFound: no model of the configuration and no unloaded model has this name.
         """
         with self._reload_lock:
             removed = [model for model in self._config.models if model.name == name]

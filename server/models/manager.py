@@ -45,7 +45,7 @@ class Downloader(Protocol):
     """Downloads versions from remote storage before they are loaded."""
 
     def is_remote(self, directory: Path) -> bool:
-        """Return whether the version of a directory must be downloaded before it is loaded."""
+        """Return whether the version in a directory must be downloaded before it is loaded."""
 
     def fetch(self, directory: Path, is_cancelled: Callable[[], bool]) -> VersionLease:
         """Download a version to its directory, and return a lease that keeps it there.

@@ -90,8 +90,8 @@ def run_engine(
     is_closed = engine.close(LAST_SECONDS, LAST_SECONDS if message.value else 0)
     endpoint.close()
     control.send("stopped", is_closed)
-    # Exit without waiting for other threads, because those of unfinished requests would keep the
-    # process alive.
+    # Exit without waiting for other threads, because the threads of unfinished requests would keep
+    # the process alive.
     logging.shutdown()
     os._exit(0)
 

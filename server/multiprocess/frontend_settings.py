@@ -10,9 +10,10 @@ from server.process import memory_limit
 def frontend_settings(settings: Settings) -> list[Settings]:
     """Return the settings of each frontend process of a server.
 
-    The processes share the limits of the requests in flight and of their memory: each process gets
-    an equal part. The limits of threads apply to each process. Only the first process listens on
-    the UNIX socket, because a UNIX socket cannot be shared.
+    The processes share the limit on the number of all requests in flight and the limit on their
+    memory: each process gets an equal part. The limits on threads and on the requests of one client
+    apply to each process. Only the first process listens on the UNIX socket, because a UNIX socket
+    cannot be shared.
     """
     count = settings.frontend_processes
     if not settings.port and not settings.rest_api_port:

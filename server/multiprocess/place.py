@@ -21,8 +21,8 @@ class Place:
     Attributes:
       name: the name for the log, such as "frontend 1".
       main: the main function of the process in this slot.
-      arguments: the arguments of the main function after the first two, which `SupervisedProcess`
-        adds.
+      arguments: the arguments of the main function, except the first two: `SupervisedProcess` adds
+        these.
       process: the running process; None while no process runs in this slot.
       is_ready: whether the process has started, so that it can be connected to other processes.
       is_connected: for a frontend process, whether it is connected to an engine process.

@@ -26,8 +26,9 @@ from tpuserve.errors import TpuserveError, Unavailable
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# The time, in seconds, in which the frontend processes must stop after the end of the grace period,
-# and the engine process after the frontend processes. A process that still runs is then killed.
+# The frontend processes must stop within this time, in seconds, after the end of the grace period.
+# The engine process must stop within the same time after the frontend processes have stopped. A
+# process that still runs is then killed.
 _EXIT_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)

@@ -80,7 +80,7 @@ def unpack_array(header: Header, buffers: list[bytearray]) -> Array:
 
     Args:
       header: the dtype and the shape of the array, as `pack_array` has returned them.
-      buffers: the buffers of the message, beginning with those of the array, which are removed.
+      buffers: the buffers of the message. The buffers of the array come first, and are removed.
 
     Returns:
       An array with the dtype and the shape of the packed array.

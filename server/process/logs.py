@@ -70,7 +70,9 @@ def _hold_lock(stream: TextIO) -> Iterator[None]:
 
 
 def configure_logging(*, is_shared: bool = False) -> None:
-    """Send the lines of every logger to stderr, with the time. Access log lines are JSON only.
+    """Send the lines of every logger to stderr.
+
+    Each line begins with the time, except the lines of the access log, which are JSON.
 
     Of uvicorn and TensorFlow, only warnings and errors are shown; of the logger
     "opentelemetry.trace", only errors.

@@ -45,7 +45,7 @@ def configure_malloc() -> None:
 
 @contextlib.contextmanager
 def large_tensor_allocation() -> Iterator[None]:
-    """Let malloc allocate each large block with mmap while a model is loaded or unloaded.
+    """Let malloc allocate each large block with mmap during the load or unload of a model.
 
     The memory of a tensor that was allocated in this way returns to the operating system as soon as
     the tensor is freed. The tensors of requests during this time are also allocated with mmap,

@@ -13,12 +13,12 @@ logger = logging.getLogger(__name__)
 
 
 class StopSignals:
-    """Collects requests to stop the process, from signals and from other threads.
+    """Waits until a signal or another thread asks the process to stop.
 
-    The signals are SIGTERM and SIGINT (Ctrl-C). Before `mark_serving`, there are no requests to
-    answer, so a signal exits the process immediately with status 0. After `mark_serving`, the first
-    signal makes `wait` return, so that the server can answer its requests before it stops. A second
-    signal exits the process immediately.
+    The signals are SIGTERM and SIGINT (Ctrl-C). Before `mark_serving`, there are no requests of
+    clients to answer, so a signal exits the process immediately with status 0. After
+    `mark_serving`, the first signal makes `wait` return, so that the server can answer the requests
+    of clients before it stops. A second signal exits the process immediately.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class StopSignals:
         """Record that requests of clients may be in flight from now on.
 
         After this call, the first signal makes `wait` return, so that the requests can be answered.
-        Before it, the first signal exits the process.
+        Before this call, the first signal exits the process.
         """
         self._is_serving = True
 

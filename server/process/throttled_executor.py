@@ -53,8 +53,8 @@ class ThrottledExecutor:
         self._is_enabled = False
         self._clock, self._sleep = clock, sleep
         # The length of the pause after a function, relative to its processor time. With these
-        # pauses, one calling thread uses at most the share _PROCESSOR_SHARE of the processors'
-        # time, unless a pause would be longer than _LONGEST_PAUSE_SECONDS.
+        # pauses, the functions of one caller use at most the share _PROCESSOR_SHARE of the
+        # processors' time, unless a pause would be longer than _LONGEST_PAUSE_SECONDS.
         self._pause_per_second = max(0.0, 1 / (_PROCESSOR_SHARE * processors) - 1)
 
     def enable(self) -> None:

@@ -1,1 +1,1 @@
-"""The data plane across processes: frontend processes send requests to the engine process."""
+"""Forwards requests from the frontend processes to the engine process, which runs the models."""

@@ -256,8 +256,9 @@ class Channel:
             return strings.reshape(shape)
         size = math.prod(shape) * dtype.itemsize
         owner: Array = np.ndarray((size,), np.uint8, self._peer_memory, content)
-        # The received array and all its views keep `owner` alive, an array over a block of shared
-        # memory. When `owner` is freed, record that the other process may reuse the block.
+        # `owner` is an array over a block of shared memory. The received array and all its views
+        # keep `owner` alive. When `owner` is freed, record that the other process may reuse the
+        # block.
         weakref.finalize(owner, self._freed.append, content).atexit = False
         array: Array = owner.view(dtype).reshape(shape)
         return array

@@ -1,4 +1,4 @@
-"""The frontend process's side of a connection to the engine process: sends calls."""
+"""Sends the calls of a frontend process to the engine process, and receives the answers."""
 
 import contextlib
 import itertools
@@ -49,8 +49,8 @@ class EngineClient:
         """Create a client without a connection.
 
         Args:
-          make_reader: takes the functions to call with a message and with a closed channel, and
-            creates the object that receives messages.
+          make_reader: creates the object that receives messages. Its arguments are two functions:
+            the object calls the first with each message, the second with each closed channel.
           on_disconnected: called when the engine process has ended.
         """
         self._on_disconnected = on_disconnected

@@ -442,6 +442,6 @@ def _read_again(read_inputs: ReadInputs, signature: Signature) -> Mapping[str, A
 
 
 def _check_may_wait() -> None:
-    """Raise WouldBlock if the calling thread, such as that of the event loop, must not wait."""
+    """Raise WouldBlock if the calling thread must not wait, for example the event loop's thread."""
     if not blocking_allowed():
         raise WouldBlock

@@ -1,4 +1,4 @@
-"""The engine process's side of the connections to the frontend processes: answers their calls."""
+"""Receives the calls of the frontend processes in the engine process, and answers them."""
 
 import contextlib
 import random
@@ -205,7 +205,7 @@ class EngineEndpoint:
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
     def _predict_at_once(self, channel: Channel, number: int, values: Sequence[Any]) -> bool:
-        """Start a Predict call in the receiving thread if its model is quick and no request waits.
+        """Start a Predict call in the receiving thread, if the model is quick and no request waits.
 
         Args:
           channel: the connection to the frontend process.
@@ -295,7 +295,8 @@ class EngineEndpoint:
         answer = pending.wait(
             self._start_predict(channel, number, target, inputs, output_filter, timeout_ms)
         )
-        # While the model is quick, the tracker records only the runs in the receiving thread.
+        # While the model is quick, the tracker gets only the times of runs in the receiving thread,
+        # from `_predict_at_once`.
         if not target.tracker.is_quick:
             target.tracker.record(time.perf_counter() - started)
         return answer
@@ -371,7 +372,7 @@ class EngineEndpoint:
         return protocol.RESULT, protocol.pack(result), timeline.pack_run()
 
     def _add_target(self, spec: ModelSpec, signature: Signature) -> int:
-        """Return the number that stands for a model and its signature, and add it if needed."""
+        """Return the number that stands for a model and its signature; choose one if needed."""
         with self._lock:
             number = self._target_numbers.get(spec)
             if number is None or self._targets[number].signature() is not signature:

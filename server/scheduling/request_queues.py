@@ -21,9 +21,10 @@ FindLimits = Callable[[str], RunLimits | None]
 # common queue has no limit of running requests, because these requests compute nothing.
 _OTHERS = ""
 # The largest time, in seconds, by which the virtual time of a busy model may lag behind those of
-# other models. The model with the least virtual time runs next. Without this bound, the virtual
-# time of a model that its limit `max_concurrent_runs` often holds back would lag more and more. If
-# the limit were then raised, only this model would run until its virtual time had caught up.
+# other models. The model with the least virtual time runs next. Suppose that requests of a model
+# often wait because of its limit `max_concurrent_runs`. Without this bound, its virtual time would
+# lag more and more. If the limit were then raised, only this model would run until its virtual time
+# had caught up.
 _MAX_CREDIT_SECONDS = 1.0
 
 
@@ -175,7 +176,7 @@ class RequestQueues:
             return {(queue.model,): queue.running + queue.length for queue in self._queues.values()}
 
     def start(self) -> None:
-        """Start the thread that refuses requests after too long a wait, if it is not running."""
+        """Start the thread that refuses requests after too long a wait, unless it runs already."""
         if self._watcher is not None:
             return
         self._watcher = threading.Thread(target=self._watch, name="queue-watch", daemon=True)

@@ -22,8 +22,8 @@ class RunLimits:
       max_queue: the largest number of requests that wait to run; None for no limit.
       max_queue_seconds: the longest time that a request may wait to run, in seconds; None for no
         limit.
-      only_waits: whether a running request only waits: for its batch, which other threads run, or
-        for another process. Such requests do not count towards `RunPool.max_running`.
+      only_waits: whether a running request only waits, either for its batch (which other threads
+        run) or for another process. Such requests do not count towards `RunPool.max_running`.
     """
 
     max_concurrent_runs: int = DEFAULT_CONCURRENT_RUNS
@@ -64,7 +64,7 @@ class LimitTable:
             self._update()
 
     def set_batched(self, model: str, is_batched: bool) -> None:
-        """Set whether requests of a model's newest version run in batches; adapt its limits."""
+        """Set whether requests of a model's newest version run in batches; adapt the limits."""
         with self._lock:
             others = self._batched - {model}
             self._batched = others | {model} if is_batched else others

@@ -12,8 +12,8 @@ class Completion(Protocol):
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Call a function once, in any thread, when the work ends; immediately if it has ended.
 
-        The function must not block and must not raise an error, because the other requests of the
-        same batch wait for it.
+        The function must not block and must not raise an error: several requests can share one
+        batch, and the other requests wait for the function.
         """
 
 

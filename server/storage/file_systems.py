@@ -106,7 +106,7 @@ def open_file_system(uri: str) -> Any:
         # Create a new file system object for each call. An object from fsspec's cache of file
         # systems would answer from its own cache of listings, which can be out of date.
         options["skip_instance_cache"] = True
-        # Read HF_ENDPOINT here, because huggingface_hub reads it only when it is imported.
+        # Read HF_ENDPOINT here: huggingface_hub itself reads this variable only during its import.
         options["endpoint"] = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
     elif scheme in ("http", "https"):
         import aiohttp

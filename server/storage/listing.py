@@ -188,7 +188,7 @@ class RemoteDirectory:
                 yield unquote(name), path.endswith("/"), path
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the fsspec file system, and wait until the time limit for its result.
+        """Call a method of the fsspec file system, and wait for its result until the time limit.
 
         `method` is the name of the method, and the other arguments are passed to it.
 

@@ -11,8 +11,8 @@ from server.storage.model_cache import Lease, ModelCache
 from server.storage.remote_version import RemoteVersion
 from tpuserve.errors import DamagedDownload
 
-# The number of different listings of a version's files that are kept. Earlier listings than the
-# latest are kept too, because the manager can still request a download of the files in them.
+# The number of different listings of a version's files that are kept. Older listings are kept as
+# well as the latest, because the server can still request a download of the files in them.
 _KEPT_CONTENTS = 4
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """Serialises arrays as TensorProtos without creating protobuf message objects.
 
-Message objects would take half of the time of a small response, and would copy a large array value
-by value. The resulting bytes are the same as those that TensorFlow's C++ runtime writes
-(`Tensor::AsProtoField` and `Tensor::AsProtoTensorContent`).
+Message objects would take half of the time of a small response, and would copy the values of a
+large array one by one. The resulting bytes are the same as those that TensorFlow's C++ runtime
+writes (`Tensor::AsProtoField` and `Tensor::AsProtoTensorContent`).
 
 Sources: tensorflow/core/framework/tensor.proto, tensorflow/core/framework/tensor.cc;
 https://protobuf.dev/programming-guides/encoding for packed fields and for maps.

@@ -33,8 +33,8 @@ from tpuserve.saved_model.signature import Signature
 _NARROW_INTEGERS = frozenset(("int8", "int16", "int32", "uint8", "uint16", "uint32"))
 _NO_SHARED_MEMORY = "shared_memory_region"
 _MAX_ERROR_CHARACTERS = 512
-# The largest number of characters in the name of a tensor. It keeps the texts of errors, which
-# contain the name, short.
+# The largest number of characters in the name of a tensor. This limit keeps the texts of errors,
+# which contain the name, short.
 _MAX_NAME_CHARACTERS = 1024
 
 

@@ -36,7 +36,8 @@ def encode_infer_response(
       request_id: the client's ID of the request, which the response repeats; "" for none.
       outputs: name → array of any shape, in the order of the response. Strings are object arrays of
         bytes.
-      is_binary: returns whether the output of a name is sent as binary data, and not as JSON.
+      is_binary: takes the name of an output, and returns whether the output is sent as binary data,
+        and not as JSON.
 
     Returns:
       The body, and the size in bytes of the JSON at the beginning of the body. The size is None if

@@ -1,4 +1,4 @@
-"""Checks the API key in the metadata of each gRPC call, "authorization: Bearer KEY"."""
+"""Checks the API key of each gRPC call, the metadata entry "authorization: Bearer KEY"."""
 
 from collections.abc import Callable, Iterable
 from concurrent import futures
@@ -40,7 +40,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: Any
     ) -> grpc.RpcMethodHandler | None:
-        """Return the handler that answers a call; without a valid key, a handler that rejects it.
+        """Return the handler of a call; if the key is not valid, a handler that rejects the call.
 
         Args:
           continuation: returns the handler of the called method, or None for an unknown method.

@@ -15,7 +15,7 @@ class CallContext:
       memory: the memory that the call has reserved in the memory budget of the server. The handler
         enlarges the reservation before it allocates more memory.
       cancellation: a flag that is set when the call ends, for example because the client has
-        cancelled the call. Running work for the call then stops.
+        cancelled the call. Work that runs for the call then stops.
       timeout_ms: the milliseconds in which the call must be answered; None for no limit.
       model_spec: the model that the request names. The name is empty until the handler has parsed
         the request.

@@ -28,7 +28,7 @@ _CHUNK_BYTES, _PART_BYTES = 1 << 20, 1 << 16
 def decompress(
     message: bytes, max_bytes: int, memory: MemoryReservation, cancellation: Cancellation
 ) -> bytes | memoryview:
-    """Return a message decompressed; unchanged if it is not compressed.
+    """Decompress a message; return it unchanged if it is not compressed.
 
     Args:
       message: the message as the client has sent it: compressed with gzip or zlib, or not

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
 
 # The number of threads for tasks that are rare and can take long: reloads of the configuration,
-# loads and unloads of models, recordings of profiles, and messages about status changes to clients
-# that watch the health.
+# loads and unloads of models, recordings of profiles, and messages to the clients that watch the
+# health status of the server.
 _ADMIN_THREADS = 8
 # How many seconds `stop` waits before it stops the grpc.Server. During this time the errors for
 # rejected calls are held back, so that their clients do not send the next call at the moment of the

@@ -275,7 +275,7 @@ def _describe_statistics(statistics: Statistics) -> Message:
 
     The field `queue` has the time in which requests waited for their batch. `compute_input` has the
     time in which inputs were decoded, and `compute_output` the time in which responses were
-    encoded. `success` has the time from the decoding of the inputs to the encoded response. The
+    encoded. `success` has the time from the start of the decoding to the end of the encoding. The
     size of a batch in `batch_stats` is its number of rows without padding.
     """
     runs, batching = statistics.inferences, statistics.batching

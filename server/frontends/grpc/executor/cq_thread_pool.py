@@ -69,9 +69,9 @@ class CompletionQueueThreadPool(CallExecutor):
         self._running = 0
         self._single_poller = SinglePollerMode()
         self._resuming_thread = ResumingThread()
-        # The end of a REST request can allow a queued gRPC call to run. The call then runs in a
-        # thread of this pool, because it must not run in the thread of the REST request. The pool
-        # can be large, because the queues of the models limit how many calls run.
+        # The threads for queued gRPC calls that may run because a REST request has ended. Such a
+        # call must not run in the thread of the REST request. The number of threads can be large,
+        # because the queues of the models limit how many calls run.
         self._other_threads = futures.ThreadPoolExecutor(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
 
@@ -167,9 +167,9 @@ class CompletionQueueThreadPool(CallExecutor):
     def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
         """Return the first message of a call, or None if there is none.
 
-        If the call came through `submit`, its message has arrived already, because `submit` runs a
-        call only then. For any other call, such as a stream of server reflection, the method blocks
-        as `CallExecutor.receive_first` does.
+        If the call came through `submit`, the method does not block: `submit` runs a call only when
+        its message has arrived. For any other call, such as a stream of server reflection, the
+        method blocks as `CallExecutor.receive_first` does.
         """
         if messages.__class__ is _ReceivedMessage:
             return next(messages, None)
@@ -226,7 +226,7 @@ class CompletionQueueThreadPool(CallExecutor):
     def wait_for_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
-        """Raise the error of a call that the queue of its model has refused; else do nothing.
+        """If the queue of the model has refused the call, raise the error; else do nothing.
 
         The method need not wait, because the executor runs the handler of a call only when the call
         may run.
@@ -260,8 +260,8 @@ class CompletionQueueThreadPool(CallExecutor):
     def size(self) -> int:
         """The number of polling threads.
 
-        At first there are two threads. Later there is one thread more than the highest number of
-        simultaneous calls so far, if that is more than two.
+        The number is one more than the highest number of simultaneous calls so far, but at least
+        two.
         """
         return len(self._threads)
 
@@ -335,8 +335,8 @@ class CompletionQueueThreadPool(CallExecutor):
             while self._poll_once():
                 pass
         finally:
-            # End single-poller mode when this thread ends. Otherwise, if this thread was the only
-            # poller, the other threads would wait forever.
+            # When this thread ends, let all threads poll again. Otherwise, if this thread was the
+            # only one that polled, the other threads would wait forever.
             self._single_poller.deactivate()
 
     def _poll_once(self) -> bool:

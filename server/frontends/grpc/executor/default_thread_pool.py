@@ -28,9 +28,8 @@ _SLOW_MESSAGE_SECONDS = 0.1
 # The number of threads for methods registered with `is_quick`. Few threads suffice, because such a
 # method takes long only if its request message is late.
 _QUICK_THREADS = 4
-# The largest number of calls whose message has not arrived: of all clients, and of one client. The
-# numbers are smaller than those for CompletionQueueThreadPool, because here each such call occupies
-# a thread.
+# The largest number of calls whose message has not arrived: of all clients, and of one client.
+# CompletionQueueThreadPool allows more such calls, but here each of them occupies a thread.
 _MAX_WAITING_CALLS, _MAX_WAITING_CALLS_PER_PEER = 800, 200
 
 
@@ -68,8 +67,8 @@ class DefaultThreadPool(CallExecutor):
         self._quick_pool = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
         self._size = 0
         self._num_awaiting_turn = 0
-        # Thread-local data: the attribute `ticket` is the entry in `RequestQueues` of the call that
-        # the thread runs. The entry is released when the call has ended.
+        # Thread-local data. The attribute `ticket` is the entry in `RequestQueues` for the call
+        # that the thread runs. When the call has ended, the thread releases the entry.
         self._current = threading.local()
         self._lock = threading.Lock()
         for _ in range(max_concurrent_calls):
@@ -178,7 +177,7 @@ class DefaultThreadPool(CallExecutor):
         num_stalled = len(self._reaper.calls_waiting_longer_than(_SLOW_MESSAGE_SECONDS))
         if num_stalled >= self._max_concurrent_calls:
             # If all threads wait for messages, add a thread for each queued call. A single new
-            # thread could take a queued call whose message is late too.
+            # thread would not suffice: it could take a call whose message is late, and also wait.
             num_stalled += num_queued
         return self._max_concurrent_calls + num_stalled + self._num_awaiting_turn
 

@@ -27,8 +27,8 @@ def create_call_executor(
       max_concurrent_calls: the largest number of calls that run at the same time.
       queues: the queue of each model, in which calls wait until they may run; None for queues that
         no other frontend shares.
-      max_pending_bytes: the largest total size, in bytes, of the received parts of request messages
-        that have not arrived completely.
+      max_pending_bytes: the largest total size, in bytes, of request messages that have not arrived
+        completely. Only the parts that have arrived count.
       allow_direct_polling: whether the executor may use grpcio's private API to poll for events in
         its own threads. Benchmarks and tests pass False to get the executor that uses only the
         public API.

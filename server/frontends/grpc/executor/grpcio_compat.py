@@ -18,8 +18,8 @@ try:
 except ImportError:
     _server = cygrpc = None
 
-# The functions and classes of the private module grpc._server that the executors use: name → names
-# of the parameters.
+# The functions and classes that the executors use from the private module grpc._server: name →
+# names of the parameters.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "_begin_shutdown_once": ("state",),
     "_process_event_and_continue": ("state", "event"),

@@ -57,8 +57,8 @@ class StalledCallLimits:
       max_calls: the largest number of such calls.
       max_calls_per_peer: the largest number of such calls from one client address.
       max_pending_bytes: the largest total size in bytes of the incomplete messages, which gRPC
-        keeps in memory. The size is estimated: all bytes that a connection has received since its
-        oldest such call began count as bytes of incomplete messages.
+        keeps in memory. The size is estimated: it is the sum of the bytes that each connection has
+        received since the oldest of its waiting calls began.
       clock: returns the time in seconds since any fixed moment.
       received_bytes: returns how many bytes each connection has received: IP address and port of
         the client → number of bytes.
@@ -196,7 +196,7 @@ class StalledCallReaper:
 
         Args:
           is_needed: whether the counts must be read now. If False, the method may return the
-            previous counts, so that reading takes at most a hundredth of the time.
+            previous counts, so that the thread spends at most 1% of its time on reading.
 
         Returns:
           IP address and port of the client → number of bytes.
@@ -211,16 +211,15 @@ class StalledCallReaper:
     def _note_first_counts(
         self, waits: dict[CancellableCall, _Wait], last_counts: dict[Address, int]
     ) -> None:
-        """Store, for each new waiting call, how many bytes its connection had received before.
+        """Store, for each new call, how many bytes its connection had received before the call.
 
         A call is new if it has begun since the previous check. The bytes that arrive later on the
         connection count as bytes of incomplete messages.
 
         Args:
           waits: all calls that wait for their first message.
-          last_counts: how many bytes each connection had received at the previous check. This is
-            the number that the method stores. For a connection that is missing here, because it
-            was opened after that check, the method stores 0.
+          last_counts: how many bytes each connection had received at the previous check. The
+            method stores this number, or 0 for a connection that was opened after that check.
         """
         self._first_counts = {
             call: self._first_counts.get(call, last_counts.get(peers.split_peer(wait.peer), 0))

@@ -48,8 +48,8 @@ class ResumingThread:
     def __init__(self) -> None:
         """Create the object. Its thread starts when the first call is suspended."""
         self._calls: FairQueue[CallFuture] = FairQueue()
-        # The queue on which the thread blocks. It holds one True for each call in `_calls`: these
-        # calls are ready to run again. It gets False when the thread must end.
+        # The queue on which the thread blocks. True means that a further call in `_calls` is ready
+        # to run again. False means that the thread must end.
         self._signals: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Builds grpcio's handlers of unary methods.
 
-The handlers parse no messages. They add to the implementation of a method: admission control, time
-limits, decompression, error statuses, metrics and the access log.
+The handlers parse no messages. They call the implementation of a method, and add admission control,
+time limits, decompression, error statuses, metrics and the access log.
 """
 
 import logging
@@ -87,7 +87,7 @@ class _UnaryCall:
     """The variables of a call that the handler needs again after the call has waited for a batch.
 
     Attributes:
-      context: the state of the call that metrics and logs read.
+      context: the state of the call, which metrics and logs read.
       num_bytes: the size of the request message in bytes, as received.
       admitted: the record that `CallAdmission.admit` has returned for the call; None if the call
         has no message or the method has no admission control.

@@ -117,8 +117,8 @@ class HealthService(GrpcService):
             self._is_draining = True
             watchers, self._watchers = self._watchers, set()
         for watcher in watchers:
-            # End the streams in the threads of a pool, because the last message can block if the
-            # client does not read.
+            # End the streams in the threads of a pool, because sending the last message can block
+            # if the client does not read.
             self._context.admin_pool.submit(watcher.end)
 
     @property

@@ -15,7 +15,7 @@ from server.tensors import protobuf_wire
 # the time for a malicious message. A normal request has fewer fields: one for each input and each
 # requested output.
 _MAX_FIELDS = 256
-# The names in serialised ModelSpecs of at most this number of bytes are cached. The limit keeps
+# The largest size, in bytes, of a serialised ModelSpec whose model name is cached. The limit keeps
 # clients from filling the memory with large ModelSpecs.
 _MAX_CACHED_BYTES = 256
 # How many bytes of a compressed request are decompressed to find the model's name. The name is in

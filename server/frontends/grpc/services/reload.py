@@ -32,9 +32,9 @@ class HandleReloadConfigRequest:
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Apply a configuration, and return a serialised ReloadConfigResponse.
 
-        The response has the increase of each counter that the request names in `metric_names`.
-        The field `status` of the response is always OK, because a call that fails has no response
-        message.
+        For each counter that the request names in `metric_names`, the response has the increase
+        during the reload. The field `status` of the response is always OK, because a call that
+        fails has no response message.
 
         Raises:
           InvalidConfig: the configuration is invalid.

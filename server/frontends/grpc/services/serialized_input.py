@@ -1,7 +1,7 @@
 """Reads the tf.train.Examples of Classify, Regress and MultiInference requests as bytes.
 
-The examples are not parsed. For this purpose, server/proto/serialized_input.proto declares the
-message Input of TensorFlow Serving again, with fields of type bytes in place of tf.train.Examples.
+So that protobuf does not parse the examples, server/proto/serialized_input.proto declares
+TensorFlow Serving's message Input again, with fields of type bytes in place of tf.train.Examples.
 """
 
 from server.proto.serialized_input_pb2 import Input

@@ -66,7 +66,7 @@ class GrpcService(ABC):
       names: the full names of the service, such as "tensorflow.serving.PredictionService". A
         service with several versions has several names.
       health_names: the service names with which a health check asks for the health of this service.
-      counted_apis: the names of the methods whose calls the request metrics count, such as
+      counted_apis: the names of the methods whose calls are counted in the request metrics, such as
         "Predict". The name becomes the value of the metrics' label "API".
       descriptor_module: the name of the generated protobuf module that server reflection imports to
         describe the service. None if reflection need not import a module, for example because the
@@ -167,7 +167,11 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
 
 
 def counted_methods(service_types: Iterable[type[GrpcService]]) -> dict[str, str]:
-    """Return the methods whose calls metrics count: full name → value of the label "API"."""
+    """Return the methods whose calls are counted in metrics.
+
+    Returns:
+      The full name of each method → the value of the label "API".
+    """
     return {
         f"/{name}/{api}": api
         for service_type in service_types

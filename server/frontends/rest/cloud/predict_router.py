@@ -18,7 +18,7 @@ class PredictRouter:
 
         Args:
           path: The path, such as "/invocations".
-          model: The name of the model that requests to the path run.
+          model: The name of the model that answers the requests to the path.
           v1: The router whose method `handle` answers the requests.
         """
         self.prefix = path.lower()

@@ -36,7 +36,7 @@ _OPERATIONS = {
     ("POST", True, True): "predict",
 }
 _MAX_NAME = 256
-# The HTTP status for a model that the memory has no room for. SageMaker then unloads other models
+# The HTTP status for a model that does not fit into the memory. SageMaker then unloads other models
 # and sends the request again.
 _OUT_OF_RESOURCES = 507
 

@@ -1,8 +1,9 @@
 """Builds the example requests of the OpenAPI document, one for each signature.
 
-If the value of an input is not known, or is too large for the document, the example has, in place
-of the value, a text that says what to send. Without an example, Swagger UI would propose a body
-that looks valid but that the server refuses, such as [[[[0]]]] for a batch of pictures.
+If the value of an input is not known, or is too large for the document, the example has a
+placeholder for the value: a text that says what to send. Without an example, Swagger UI would
+propose a body that looks valid but that the server refuses, such as [[[[0]]]] for a batch of
+pictures.
 """
 
 import contextlib

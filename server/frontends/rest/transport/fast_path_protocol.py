@@ -40,7 +40,7 @@ class _WaitingRequest:
 
 
 class FastPathProtocol(TimeoutProtocol):
-    """An HTTP protocol that answers small and quick requests itself, and passes others to uvicorn.
+    """An HTTP protocol that answers small, quick requests, and passes all others to uvicorn.
 
     For a request that may be quick, `find_fast_path` returns a handler. The protocol buffers the
     request until its body is complete, and calls the handler, without an asyncio task. The protocol

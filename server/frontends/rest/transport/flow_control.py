@@ -7,11 +7,11 @@ from server.frontends.rest.transport.uvicorn_compat import FlowControl
 
 
 class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
-    """Flow control of a connection that stops reading while a request is being answered.
+    """Flow control that stops reading from a connection while a request is being answered.
 
     uvicorn's own flow control continues to read. Then a client that sends many requests and reads
-    no response could fill the memory. And a client that closes its sending side after its request
-    would lose the connection before it has the response.
+    no response could fill the memory. And if a client closes its sending side after its request,
+    the server would close the connection before it has sent the response.
 
     Attributes:
       has_ended: Whether `end_reading` was called, after which reading never resumes.

@@ -1,4 +1,4 @@
-"""Tells whether a client has closed its connection, without reading from the connection."""
+"""Finds out, without reading from a connection, whether its client has closed the connection."""
 
 import socket
 import sys

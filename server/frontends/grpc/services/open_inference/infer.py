@@ -80,8 +80,8 @@ class ModelInfer:
             cancellation=call.cancellation,
             timeline=call.timeline,
         )
-        # Send outputs in the form in which the request has its inputs, because some clients read
-        # only one of the two forms: raw bytes or typed fields.
+        # Send outputs in the same form as the inputs of the request, raw bytes or typed fields,
+        # because some clients read only one of the two forms.
         is_raw = bool(message.raw_input_contents) or not message.inputs
         request_id = message.id
         return pending.transform(

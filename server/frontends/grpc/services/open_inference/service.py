@@ -24,7 +24,7 @@ from tpuserve.errors import ModelNotFound
 
 
 class OpenInferenceService(UnaryService):
-    """The method ModelInfer, which runs models. The admission controller limits its calls.
+    """The method ModelInfer, which runs models. The admission controller limits these calls.
 
     The other methods of the same gRPC service are in `OpenInferenceStatusService`, because the
     admission controller does not limit their calls.
