@@ -156,8 +156,8 @@ class Engine:
           LabelNotAvailable: the model config file sets a version label, although no version is
             loaded yet, and the flags do not allow that.
           VersionNotFound: a model has no version on disk, and the flags require one.
-          TpuserveError: no version of any model can be loaded, for example because no metagraph has
-            the requested tags.
+          TpuserveError: none of the models has a version that can be loaded, for example because no
+            metagraph has the requested tags.
         """
         if self._settings.tensorflow_session_config_file:
             session_options.read_session_config(Path(self._settings.tensorflow_session_config_file))

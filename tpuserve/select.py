@@ -111,9 +111,9 @@ def select_metagraph(
     if runtime is None:
         return selection
     if runtime == XLA_RUNTIME and selection.is_tpu_graph:
-        # The runtime "xla" runs only CPU graphs, so the default runtime of the device runs this TPU
-        # graph. On a machine without a TPU, the default runtime then also uses XLA: it compiles the
-        # lowered TPU computations.
+        # The runtime "xla" runs only CPU graphs, so the default runtime runs this TPU graph. On a
+        # machine without a TPU, the default runtime uses XLA too: it compiles the lowered TPU
+        # computations.
         return dataclasses.replace(
             selection,
             compiled=selection.compiled or not hardware.has_tpu,

@@ -23,15 +23,17 @@ class ParsedRequest(Protocol):
     is_closed: bool
 
     def decode_inputs(self, signature: Signature) -> Arrays:
-        """Decode the inputs of a predict request. This may close the request.
+        """Decode the inputs of a predict request.
 
         The result and the errors are those of `server.codec.requests.decode_inputs`.
+        Afterwards, the request may be closed.
         """
 
     def decode_examples(self) -> list[bytes]:
-        """Decode the examples of a classify or regress request. This may close the request.
+        """Decode the examples of a classify or regress request.
 
         The result and the errors are those of `server.codec.examples.decode_examples`.
+        Afterwards, the request may be closed.
         """
 
     def close(self) -> None:

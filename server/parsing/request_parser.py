@@ -34,8 +34,8 @@ class RequestParser:
     """Parses request bodies so that no body delays other requests for long.
 
     Small bodies, and larger bodies that consist mostly of arrays of numbers, are parsed in this
-    process. If such a body has more than a few kilobytes, it is parsed while no other such body is
-    parsed. All other bodies are parsed in separate parse processes.
+    process. Of these bodies, only one of more than a few kilobytes is parsed at a time. All other
+    bodies are parsed in separate parse processes.
     """
 
     def __init__(self, max_processes: int | None = None) -> None:

@@ -310,10 +310,10 @@ class EngineEndpoint:
         output_filter: Sequence[str],
         timeout_ms: float | None,
     ) -> Message | Pending[Message]:
-        """Start a Predict call.
+        """Start a Predict call in the engine process.
 
         Returns:
-          The answer, or the pending answer if the call waits for its batch.
+          The answer, or the pending answer if the call waits for other calls of its batch.
         """
 
         def read_inputs(signature: Signature) -> Mapping[str, Array]:

@@ -23,8 +23,8 @@ METHOD = 4
 CANCEL = 5
 """Cancel the call with the number of this message. Not answered itself."""
 
-# The kinds of messages from the engine process to a frontend process. Each kind except STATE is the
-# answer to the call with the same number.
+# The kinds of messages from the engine process to a frontend process. Each message, except one of
+# the kind STATE, contains the number of a call, and is the answer to this call.
 RESULT = 10
 ERROR = 11
 """The call has failed: the pickled error."""

@@ -31,7 +31,7 @@ class Lease:
     _descriptor: int
 
     def close(self) -> None:
-        """Allow the cache to remove the files of the version. Must be called once."""
+        """Allow the cache to remove the files of the version. Must be called exactly once."""
         # Record the time of the last use, because the least recently used entries are removed
         # first.
         os.utime(self._descriptor)

@@ -1,4 +1,4 @@
-"""Implements `tpuserve export`, which exports a Keras file with a CPU and a TPU metagraph."""
+"""Implements `tpuserve export`: writes a Keras file as a SavedModel with CPU and TPU metagraphs."""
 
 from pathlib import Path
 

@@ -109,8 +109,8 @@ def lift_constants() -> None:
             return None
         tensor = attributes["value"].tensor
         shape, dtype = tf.TensorShape(tensor.tensor_shape), tf.as_dtype(tensor.dtype)
-        # Keep a constant whose elements are all equal, for which `tensor_content` is empty: it is
-        # small in the file, because TensorFlow stores only one of its elements.
+        # Do not replace a constant whose elements are all equal. Its `tensor_content` is empty, and
+        # it is small in the file, because TensorFlow stores only one of its elements.
         content = tensor.tensor_content
         if not content or not variables.is_large(shape, dtype):
             return None

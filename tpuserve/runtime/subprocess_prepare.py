@@ -52,9 +52,9 @@ from tpuserve.runtime.subprocess_prepare import main
 main()
 """
 _COMMAND: tuple[str, ...] = (sys.executable, "-I", "-c", _PROGRAM)
-# The file with a process's score for the kernel, and the highest score. When memory is short, the
-# kernel kills the process with the highest score. The subprocess gives itself this score, so that
-# the kernel kills the subprocess and not the server.
+# The file with the out-of-memory score of a process, and the highest score. When memory is short,
+# the kernel kills the process with the highest score. The subprocess gives itself this score, so
+# that the kernel kills the subprocess and not the server.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
 # The largest saved_model.pb, in bytes, that this process reads itself to make the load plan. That
 # takes a few milliseconds, while the start of a subprocess takes 100 milliseconds.

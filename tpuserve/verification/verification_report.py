@@ -114,13 +114,13 @@ class VerifiedSignature:
 
 @dataclass(frozen=True)
 class Hazard:
-    """A property of the TPU metagraph that may cause an error, a delay or other results on a TPU.
+    """A property of the TPU metagraph that may cause an error, a delay or wrong results on a TPU.
 
     Attributes:
       kind: "uncompilable", "platform", "constant_input", "strings", "int64", "float64", "random",
         "dynamic_shape", "constants", "recompilation", "no_computation" or "not_finite".
       severity: "error" if the model cannot work on a TPU; "warning" if it may fail on a TPU, have
-        other results, or wait long for compilations; "note" for information.
+        different results than on a CPU, or wait long for compilations; "note" for information.
       message: Description of the problem and how to solve it.
       op: Type of the node that causes the hazard; empty if no single node does.
       node: Name of this node; empty if no single node causes the hazard.

@@ -92,9 +92,9 @@ class StepTrial:
             self.is_over = True
             self.uses_xla = counted > 0 and self.xla_step <= _SHARE * self.kernels_step
             return
-        # Alternate in the order kernels, XLA, XLA, kernels. Half of the runs of each kind then come
-        # after a run of the same kind, and half after a run of the other kind. So the effect of a
-        # run on the next run, for example by caches, is the same for both kinds.
+        # Alternate in this order: TensorFlow's kernels, XLA, XLA, kernels. Half of the runs of each
+        # kind then come after a run of the same kind, and half after a run of the other kind. So
+        # the effect of a run on the next run, for example by caches, is the same for both kinds.
         self.uses_xla = self._runs % 4 in (2, 3)
 
     def _is_hopeless(self) -> bool:

@@ -46,10 +46,10 @@ class HostGroup:
     The methods that exchange values are collective: all processes must call them in the same order.
 
     Attributes:
-      hosts: the addresses of all hosts, and the number of this host; None for a program on one
+      hosts: the addresses of all hosts, and the index of this host; None for a program on one
         host.
       size: the number of hosts.
-      index: the number of this host, from 0.
+      index: the index of this host, from 0.
     """
 
     def __init__(

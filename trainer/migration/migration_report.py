@@ -61,7 +61,7 @@ class ProgramReport:
 
     @property
     def unreached_findings(self) -> list[NameFinding]:
-        """The missing names in lines that the program does not run."""
+        """The names that TensorFlow lacks, in lines that the program does not run."""
         return [finding for finding in self.findings if not finding.is_reached]
 
 

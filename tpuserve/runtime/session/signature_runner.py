@@ -147,8 +147,9 @@ class SignatureRunner:
         with contextlib.suppress(tf.errors.OpError, ValueError, TpuserveError):
             self._make_callable(self._all_outputs)
             if self._enforces_deadlines and self._types:
-                # Prepare the run in the thread pool as well. Pass inputs of wrong dtypes, so that
-                # TensorFlow prepares the run, refuses the inputs, and runs no op of the graph.
+                # Runs with a deadline use a thread pool of their own, and TensorFlow prepares them
+                # separately. Pass inputs of wrong dtypes, so that TensorFlow prepares such a run,
+                # refuses the inputs, and runs no op of the graph.
                 invalid = [
                     np.array([0], np.float32) if dtype.hasobject else np.array([b""], object)
                     for _, dtype in self._types

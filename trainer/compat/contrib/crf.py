@@ -77,7 +77,7 @@ def crf_sequence_score(
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> Any:
     """Return the logarithm of each sequence's partition function, float [b].
 
-    The partition function is the sum of exp(score) over all possible tags of the sequence's steps.
+    The partition function is the sum of exp(score) over all possible sequences of tags.
 
     Args:
       inputs: float [b, n, t], the score of each of t tags at each step.

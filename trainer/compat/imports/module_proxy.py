@@ -27,8 +27,8 @@ class TensorFlow1Proxy(ModuleType):
         self.__version__ = vars(tensorflow)["__version__"]
         self.contrib = contrib
         # Use the tf.compat of TensorFlow 2. Otherwise __getattr__ would return the module
-        # tf.compat.v1.compat, whose attributes v1 and v2 are other module objects than tf.compat.v1
-        # and tf.compat.v2.
+        # tf.compat.v1.compat, whose attributes v1 and v2 are not the same module objects as
+        # tf.compat.v1 and tf.compat.v2.
         self.compat = tensorflow.compat
         self._v1: ModuleType = tensorflow.compat.v1
         self._tensorflow = tensorflow

@@ -205,8 +205,8 @@ class _LocalVariables(dict[int, Any]):
         """Return whether the map has a variable for a handle or would create one on access.
 
         The map would create a variable if the handle belongs to a variable of a metric or of Keras
-        itself. This method creates none. If the map lacks the handle, all metrics of the model are
-        reset.
+        itself. This method creates no variable. To look the handle up, the method resets all
+        metrics of the model, unless the map already has the handle.
 
         Args:
           handle: the id() of the handle of a Keras variable.

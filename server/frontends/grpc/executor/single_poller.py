@@ -110,9 +110,9 @@ class SinglePollerMode:
         elif is_poller and self._quick_calls > _SLOW_WEIGHT:
             self._quick_calls -= _SLOW_WEIGHT
         elif is_poller:
-            # End single-poller mode after too many slow events. Each of them takes less than
-            # `_TICK_SECONDS`, so that `_watch` does not notice it, but together they delay all
-            # other calls.
+            # End single-poller mode after too many slow events. Each of these events is too short
+            # for `_watch` to notice (less than `_TICK_SECONDS`), but together they delay all other
+            # calls.
             self.deactivate()
         else:
             self._quick_calls = 0

@@ -47,8 +47,8 @@ class OutfeedReceiver(Protocol):
         """Pass the values of one outfeed to the `StepPart`s that sent them.
 
         Args:
-          session: the session that ran `fetches`.
-          values: the values of `fetches`.
+          session: the session that ran `self.fetches`.
+          values: the values of `self.fetches`.
         """
 
 
