@@ -127,8 +127,8 @@ def make_warm_up(
       settings: the settings of the server.
       platform: the settings of the platform config file; None without such a file.
       metrics: the registry in which the durations of warm-ups are recorded.
-      executor: calls a function that runs the warm-up requests of a version. While the server
-        answers requests of clients, the function runs in a thread of low priority.
+      executor: calls the function that it gets, which runs the warm-up requests of a version: in
+        a thread of low priority while the server answers requests of clients.
     """
     if not settings.enable_model_warmup:
         return None

@@ -58,8 +58,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "tpu_functional": ("tpu.functional", ""),
     "tpu_ops": ("tpu.ops.tpu_ops", ""),
 }
-# Key of _NAMES, which names a module or class → the attributes of that object that tpuserve uses.
-# These attributes are checked when the module or class is imported.
+# A module or class of _NAMES, by its key there → the attributes of it that tpuserve uses. These
+# attributes are checked when the module or class is imported.
 _MODULE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "ConcreteFunction": ("from_func_graph",),
     "autograph_api": ("tf_convert",),

@@ -46,10 +46,11 @@ class RowCheck:
         limit_seconds: float = _LIMIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a check, which can be called for any number of models.
+        """Create a check of the signatures of any number of models.
 
         Args:
-          make_rows: returns valid inputs of a signature, of at least two different rows (examples).
+          make_rows: returns valid inputs for a signature. The inputs have at least two rows
+            (examples), which differ.
           limit_seconds: the longest time for the check of a model, in seconds. Signatures that are
             not checked within this time are not batched.
           clock: returns seconds, as `time.monotonic` does.

@@ -193,8 +193,8 @@ def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveEr
     """
     start, end = 0, len(rows)
     # Bisect, because decoding many rows at once takes a fraction of the time of decoding them one
-    # by one: decode the first half of the remaining rows, together with row 0 for its shape, and
-    # continue with the half that has the first error.
+    # by one: decode the first half of the remaining rows, and continue with the half that
+    # has the first error. Row 0 is decoded with each half, because all rows must have its shape.
     while end - start > _FEW_ROWS:
         middle = (start + end) // 2
         try:

@@ -24,7 +24,7 @@ REQUEST = """\
 
 
 def check_flags(model_base_path: str, model_config_file: str) -> None:
-    """Raise an error if a flag names another model than the sample model.
+    """Raise an error if a flag selects a model, because the sample model is served.
 
     Args:
       model_base_path: the value of --model_base_path.

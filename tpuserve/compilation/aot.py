@@ -164,8 +164,8 @@ def _compile_plan(
       translator: Translates XLA clusters to StableHLO.
       targets: The TPU topologies to compile for.
       compiler: Runs the TPU compiler, and has the cache of results.
-      progress: Called with the number of finished jobs, the number of all jobs to compile, and a
-        description of the current step.
+      progress: Called with the number of finished jobs, the number of all jobs, and a description
+        of the current step. A job compiles one XLA cluster for one topology.
 
     Returns:
       One result for each combination of signature, batch size and topology.

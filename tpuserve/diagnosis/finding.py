@@ -18,10 +18,10 @@ class Finding:
 
     Attributes:
       check: the name of the check, such as "packages".
-      status: OK if nothing is to do, NOTE if the user may want to change something, PROBLEM if a
-        run on a TPU would fail.
+      status: OK if there is nothing to do, NOTE if the user may want to change something, PROBLEM
+        if a run on a TPU would fail.
       message: what was found, in one line.
-      advice: what to do, one line each; empty if nothing is to do.
+      advice: what to do, one line each; empty if there is nothing to do.
     """
 
     check: str

@@ -16,8 +16,9 @@ _FORWARDING_OPS = frozenset({"Identity", "Snapshot", "StopGradient"})
 # Ops that only read a variable, although their names begin with "Resource". All other ops with such
 # a name count as ops that write to a variable.
 _READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
-# The largest length of a chain of variables that the search follows. In a chain, each variable is
-# assigned the value of the next variable. A path that comes from a longer chain counts as unsafe.
+# The largest length of a chain of TensorFlow variables through which a path is traced. In a chain,
+# each variable is assigned the value of the next variable. A path that comes from a longer chain
+# counts as unsafe.
 _MAX_CHAIN = 10
 
 
@@ -104,8 +105,9 @@ class PathTracer:
             )
             self._chain_length -= 1
             if not is_path:
-                # The variable can have other values, so the result True, which was stored above, is
-                # wrong. Drop the results of all variables: some can depend on the wrong result.
+                # The variable can have values that are not paths, so the result True, which was
+                # stored above, is wrong. Drop the results of all variables: some can depend on the
+                # wrong result.
                 self._path_variables.clear()
             self._path_variables[name] = is_path
         return self._path_variables[name]

@@ -34,8 +34,9 @@ class SourceLocations:
             finally:
                 self.record(tf.compat.v1.get_default_graph())
 
-        # If model_fn is a functools.partial, its attribute `keywords` holds the arguments that are
-        # bound already. Copy the attribute to the wrapper, so that callers do not pass them again.
+        # If model_fn is a functools.partial, callers read from its attribute `keywords` which
+        # arguments are bound already. Copy the attribute to the wrapper, because callers would
+        # otherwise pass these arguments again.
         record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
         return record_and_call
 

@@ -122,8 +122,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._started = 0.0
         self._step = 0
         self._iterations = 1
-        # The numbers of training loops and of steps that have run without a change of the global
-        # step; None once the global step has changed.
+        # How many training loops and how many steps have run without a change of the global step;
+        # None once the global step has changed.
         self._unmoved: tuple[int, int] | None = (0, 0)
 
     def after_create_session(self, session: Any, coord: Any) -> None:

@@ -6,8 +6,8 @@ import socket
 import threading
 from typing import Any
 
-# The largest length of a message in bytes. A longer line cannot come from a host of the program, so
-# `receive` treats such a line as the end of the connection.
+# The largest length of a message in bytes. A message is one line. A longer line cannot come from a
+# host of the program, so `receive` treats such a line as the end of the connection.
 _MAX_BYTES = 2**24
 
 

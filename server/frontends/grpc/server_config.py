@@ -8,8 +8,8 @@ from server.config.tls import TlsConfig
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
 # A connection can have this number of HTTP/2 streams beyond the largest number of requests in
-# flight from one client: for health checks, and for calls whose message has not arrived, which do
-# not count as requests in flight.
+# flight from one client. The additional streams are for health checks and for calls whose message
+# has not arrived, which do not count as requests in flight.
 _EXTRA_STREAMS = 100
 
 _CHANNEL_ARGUMENTS: dict[str, int | str] = {

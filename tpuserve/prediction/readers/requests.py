@@ -84,10 +84,10 @@ def read_log_batches(
     batch_size: int,
     start: Position,
 ) -> Iterator[InputBatch]:
-    """Yield the PredictRequests in the PredictionLogs of a TFRecord file in batches.
+    """Yield, in batches, the PredictRequests in the PredictionLogs of a TFRecord file.
 
-    The arguments and errors are those of `read_request_batches`. A PredictionLog of another method
-    than Predict raises InvalidInput too.
+    The arguments and errors are those of `read_request_batches`. A PredictionLog of a method other
+    than Predict also raises InvalidInput.
     """
     return _read_batches(path, signatures, signature_name, batch_size, start, _parse_log)
 

@@ -208,9 +208,9 @@ class SignatureRunner:
         try:
             if self._canceller is None:
                 return run_session({}, ())
-            # Use the canceller even for a run that nobody cancels. The canceller adds ops to the
-            # targets of session.run, so all runs have the same targets. TensorFlow prepares the
-            # graph once for each set of targets.
+            # Use the canceller even for a run that nobody cancels, so that all runs have the same
+            # targets: TensorFlow prepares the graph once for each set of targets, and the canceller
+            # adds ops to the targets.
             return self._canceller.run(run_session, names, cancellation)
         finally:
             c_api.TF_DeleteBuffer(buffer)

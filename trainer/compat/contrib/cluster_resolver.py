@@ -44,10 +44,11 @@ _CONFIG_VARIABLE = "TPU_CONFIG"
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """Finds the workers of the TPU that a program names; without a name, selects this machine.
 
-    Programs create the resolver whether or not they use a TPU. Therefore the name "local" selects
-    this machine. So does no name, or "", unless an environment variable of Google Cloud names a
-    TPU. If this machine is selected, master() returns "", and the ClusterSpec is empty.
-    TPUEstimator finds out whether this machine has a TPU, real or emulated.
+    Programs create the resolver whether or not they use a TPU, and so a missing name is no error.
+    The name "local" always selects this machine. Without a name, or with the name "", the resolver
+    selects the TPU that an environment variable of Google Cloud names, or else this machine. If
+    this machine is selected, master() returns "", and the ClusterSpec is empty. TPUEstimator finds
+    out whether this machine has a TPU, real or emulated.
     """
 
     def __init__(self, tpu: Any = None, zone: Any = None, project: Any = None, **more: Any) -> None:

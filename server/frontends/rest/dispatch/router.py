@@ -88,15 +88,14 @@ class Router(Protocol):
           body: The raw body, decompressed if it was gzip. Empty unless `route.runs_model` or
             `route.has_body`.
           timeout_ms: The milliseconds left for the answer. None means no limit.
-          cancellation: Tells whether the client still waits for the answer. None if that is
-            unknown, because the method runs in the event loop.
+          cancellation: Tells whether the client still waits for the answer. None if the
+            method runs in the event loop, where this is unknown.
           reservation: The request's reservation in the memory budget, which covers the body
             already. None if the body is too small to be counted.
           timeline: Records the times at which the stages of the request begin and end. None means
             that nothing is recorded.
 
         Raises:
-          WouldBlock: The request would have to wait, which is forbidden because the method runs in
-            the event loop.
+          WouldBlock: The method runs in the event loop, and the request would have to wait.
           Exception: Any other exception becomes an error response.
         """

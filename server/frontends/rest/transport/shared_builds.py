@@ -27,8 +27,8 @@ class SharedBuilds(Generic[Document]):
 
     def __init__(self) -> None:
         """Create a builder. All its calls must come from the same event loop."""
-        # Key of a document → futures of the calls that wait for its next build, which has not
-        # begun.
+        # Key of a document → futures of the calls that get the result of the document's next build.
+        # Calls that get the result of a running build are not included.
         self._waiting: dict[Hashable, list[asyncio.Future[Document]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._lock = asyncio.Lock()

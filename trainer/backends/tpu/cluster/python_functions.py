@@ -109,9 +109,9 @@ def serve_functions(
     registry = script_ops._py_funcs
     get_known = registry.get
     lock = threading.Lock()
-    # Index of an input pipeline → (the number of the leader process's graph for which input_fn was
-    # last called here, the tf.Graph that this call has built). Storing the tf.Graph keeps the
-    # Python functions of the call alive.
+    # Index of an input pipeline → what is known of the last call of its input_fn: the number of the
+    # leader process's graph that needed the call, and the tf.Graph that the call has built. Storing
+    # the tf.Graph keeps the Python functions of the call alive.
     graphs: dict[int, tuple[int, Any]] = {}
 
     def get(token: str, default: Any = None) -> Any:
