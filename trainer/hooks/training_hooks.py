@@ -287,12 +287,14 @@ class StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
     detect whether one of them ends training.
 
     Attributes:
+      has_stopped: whether this hook has stopped training.
       was_stop_requested: whether another hook has requested to end training, so that training must
         not resume.
     """
 
     def __init__(self, evaluation: EvaluationDue) -> None:
         """Store the object that tells whether an evaluation is due."""
+        self.has_stopped = False
         self.was_stop_requested = False
         self._evaluation = evaluation
 
@@ -300,6 +302,7 @@ class StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
         """Record whether another hook ends training, and stop if an evaluation is due."""
         self.was_stop_requested = self.was_stop_requested or run_context.stop_requested
         if self._evaluation.is_evaluation_due:
+            self.has_stopped = True
             run_context.request_stop()
 
 

@@ -66,7 +66,7 @@ def evaluate_between_trainings(
         _train(estimator, train_spec, [hook], [listener])
         # Let host 0 decide for all hosts whether an evaluation is due. The CheckpointSaverListener
         # that finds this out is called only on host 0, which saves the checkpoints.
-        is_due = current_group().broadcast("an evaluation", listener.is_evaluation_due)
+        is_due = current_group().broadcast("an evaluation", hook.has_stopped)
         stops = current_group().gather("the end of training", hook.was_stop_requested)
         if not is_due or any(stops):
             break

@@ -142,6 +142,15 @@ def test_hook_of_model_fn_ends_training_at_a_step_that_is_evaluated(
     assert evaluated_steps(tmp_path / "eval") == [2]
 
 
+@pytest.mark.parametrize("run", RUNNERS)
+def test_training_whose_input_ends_before_a_checkpoint_is_not_resumed(
+    run: Any, tmp_path: Path
+) -> None:
+    evaluator = CheckpointEvaluator(estimator(tmp_path), eval_spec(), 4)
+    run(estimator(tmp_path), TrainSpec(programs.ones(batches=1), max_steps=4), [evaluator])
+    assert evaluated_steps(tmp_path / "eval") == [1]
+
+
 def test_the_end_of_the_input_is_final(tmp_path: Path) -> None:
     exports, waits = Recorder("exports", result=b"there"), Recorder("waits")
     metrics, exported = train_and_evaluate(  # type: ignore[misc]
