@@ -1,5 +1,6 @@
 """tf.contrib.cluster_resolver: TensorFlow's resolvers, and a TPUClusterResolver of tpuserve."""
 
+import json
 import logging
 import os
 from typing import Any
@@ -33,11 +34,10 @@ SlurmClusterResolver = _tf_resolvers.SlurmClusterResolver
 TFConfigClusterResolver = _tf_resolvers.TFConfigClusterResolver
 UnionClusterResolver = _tf_resolvers.UnionResolver
 
-# If the program names no TPU, these environment variables can contain its name or addresses; the
-# first one that is set counts. Source: tensorflow/python/tpu/client/client.py.
+# The environment variables that name a TPU if the program does not. The first two contain a name or
+# addresses; the last contains JSON with the items "tpu_node_name", "zone" and "project". The first
+# variable that names a TPU counts. Source: tensorflow/python/tpu/client/client.py.
 _NAMING_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
-# An environment variable with JSON that contains the TPU's name. TensorFlow's resolver reads this
-# variable if the program and _NAMING_VARIABLES name no TPU.
 _CONFIG_VARIABLE = "TPU_CONFIG"
 
 
@@ -67,20 +67,16 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
           TpuNotFound: the name cannot be resolved.
         """
         self._tpu_name = _single_name(tpu)
-        # Read the variables here and not in TensorFlow's resolver, which would ask the Google Cloud
-        # API for a TPU with the name "local" or "" in a variable.
-        names = (self._tpu_name, *map(os.environ.get, _NAMING_VARIABLES))
-        name = next(filter(None, names), None)
-        if name is None and not os.environ.get(_CONFIG_VARIABLE):
-            name = "local"
-        if name == "local":
-            logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)
-            # Disable the coordinator, a server that TensorFlow would start in this process for TPU
-            # workers on other machines. Without a TPU's name there are no such workers, and
-            # TensorFlow could not determine the server's address.
-            more = {**more, "coordinator_name": None}
         try:
-            super().__init__(name, zone, project, **more)
+            if not self._tpu_name:
+                self._tpu_name, zone, project = _read_environment(zone, project)
+            if self._tpu_name == "local":
+                logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)
+                # Disable the coordinator, a server that TensorFlow would start in this process for
+                # TPU workers on other machines. Without a TPU's name there are no such workers, and
+                # TensorFlow could not determine the server's address.
+                more = {**more, "coordinator_name": None}
+            super().__init__(self._tpu_name, zone, project, **more)
         except Exception as error:
             raise self._not_found_error(error) from error
 
@@ -119,6 +115,27 @@ def _single_name(tpu: Any) -> Any:
     """Return the TPU's name as a string; `tpu` may hold it as bytes or in a list of one element."""
     name = tpu[0] if isinstance(tpu, (list, tuple)) and len(tpu) == 1 else tpu
     return name.decode() if isinstance(name, bytes) else name
+
+
+def _read_environment(zone: Any, project: Any) -> tuple[str, Any, Any]:
+    """Read which TPU the environment variables name, for a program that names no TPU.
+
+    TensorFlow's resolver reads the variables too, but would ask the Google Cloud API for a TPU with
+    the name "local" or "" in a variable.
+
+    Args:
+      zone: the program's zone; None to take the zone in TPU_CONFIG.
+      project: the program's project; None to take the project in TPU_CONFIG.
+
+    Returns:
+      (the name or the addresses, zone, project). The name is "local" if no variable names a TPU.
+    """
+    for variable in _NAMING_VARIABLES:
+        if name := os.environ.get(variable):
+            return name, zone, project
+    config = json.loads(os.environ.get(_CONFIG_VARIABLE) or "{}")
+    name = config.get("tpu_node_name") or "local"
+    return name, zone or config.get("zone"), project or config.get("project")
 
 
 __getattr__ = missing_names.getattr_for("tf.contrib.cluster_resolver", __all__)

@@ -35,6 +35,8 @@ def test_no_name_is_this_machine(tpu: Any, monkeypatch: pytest.MonkeyPatch) -> N
             {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://10.0.0.3:8470", "TPU_NAME": "local"},
             "10.0.0.3",
         ),
+        ({"TPU_NAME": "", "TPU_CONFIG": '{"tpu_node_name": "grpc://10.0.0.4:8470"}'}, "10.0.0.4"),
+        ({"TPU_CONFIG": '{"tpu_node_name": "local"}'}, ""),
     ],
 )
 def test_variables_name_the_tpu_of_a_program_that_names_none(
@@ -45,6 +47,16 @@ def test_variables_name_the_tpu_of_a_program_that_names_none(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert TPUClusterResolver().master() == (f"grpc://{master}:8470" if master else "")
+
+
+def test_error_for_a_variable_that_is_no_json_gives_advice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TPU_CONFIG", "tpu_node_name")
+    with pytest.raises(TpuNotFound, match="JSONDecodeError.*give 'local'"):
+        TPUClusterResolver()
 
 
 def test_this_machine_needs_no_coordinator() -> None:
