@@ -83,8 +83,8 @@ class SpanExporter(Generic[Item]):
         """Queue an item, whose spans are sent later; discard it if the queue is full."""
         waiting = len(self._items)
         if waiting >= _MAX_WAITING:
-            self._num_dropped += 1
             self._drop_reason = "the collector does not keep up"
+            self._num_dropped += 1
             return
         self._items.append(item)
         if waiting + 1 == _BATCH_SIZE:
@@ -132,8 +132,8 @@ class SpanExporter(Generic[Item]):
         try:
             send(self._encode(batch))
         except grpc.RpcError as error:
-            self._num_dropped += count
             self._drop_reason = f"{error.code().name}: {error.details()}"
+            self._num_dropped += count
         except Exception:
             # Log the exception and continue, because the thread must send later spans.
             logger.exception("spans cannot be encoded")
