@@ -27,6 +27,7 @@ _PARTS: Mapping[str, Sequence[str]] = {
     ),
     "jaxlib.mlir.ir": (
         "Attribute",
+        "ComplexType",
         "DenseI64ArrayAttr",
         "DictAttr",
         "FunctionType",
