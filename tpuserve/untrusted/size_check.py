@@ -37,8 +37,8 @@ def check_sizes(
             size = evaluator.evaluate()
         except UnboundedSize as error:
             raise ModelTooLarge(
-                f"{directory} may become too large to run: {error}. Export the model without "
-                f"these ops, or serve it with --max_constant_bytes=0 if you trust it."
+                f"{directory} may become too large to run: {error}. Change the model, or serve "
+                f"it with --max_constant_bytes=0 if you trust it."
             ) from error
         _check_size(size, evaluator.run, max_constant_bytes, directory)
 

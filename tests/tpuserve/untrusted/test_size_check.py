@@ -250,7 +250,7 @@ def test_functions_that_double_at_each_level_are_refused() -> None:
 def test_functions_that_are_nested_deeply_are_refused() -> None:
     check([nested_functions(99, 1)])
     for depth in (102, 100_000):
-        with pytest.raises(ModelTooLarge, match="nested more than 100 deep. Export the model"):
+        with pytest.raises(ModelTooLarge, match="nested more than 100 deep. Change the model"):
             check([nested_functions(depth, 1)])
 
 
