@@ -23,6 +23,10 @@ from tpuserve.saved_model.signature import Signature
 MAX_CONNECTIONS = 1000
 """The largest number of HTTP connections of an open loop."""
 
+# The largest threshold that Python's garbage collector takes. With this number of collections of
+# young objects before a full collection, there is no full collection.
+_NEVER = 2**31 - 1
+
 _ADVICE = (
     "The inputs {origin}. Give inputs that the model accepts: --input for a file of them, or "
     "--request-log."
@@ -122,14 +126,15 @@ def run_benchmark(
         finally:
             await sender.close()
 
-    # Exempt the objects that exist before the measurement from Python's garbage collection. The
-    # pause for a collection would count as latency of the server.
+    # Run no full garbage collection during the measurement: its pause would count as latency of the
+    # server.
     gc.collect()
-    gc.freeze()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*thresholds[:2], _NEVER)
     try:
         return _run_on_loop(measure_all)
     finally:
-        gc.unfreeze()
+        gc.set_threshold(*thresholds)
 
 
 def choose_requests(target: Target, choice: InputChoice) -> Requests:
