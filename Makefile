@@ -26,8 +26,9 @@ help:  ## Show what there is to make.
 demo: .venv/demo.stamp  ## Train, export and serve real digits; about a minute and a half.
 	$(BIN)/tpuserve demo
 
+# Three processes, although the target is for two cores: many tests wait for other processes.
 test: .venv/dev.stamp .venv-clients/stamp .venv-perf/stamp  ## Run all tests.
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no TensorFlow.
 	$(BIN)/pytest -n 4 --dist loadfile -m "not slow"
