@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.codec.array_to_json import JsonText
 from server.codec.requests import count_bytes
+from server.dataplane import Classification, Regression
 from server.servables.servable import Array
 
 # If all outputs of a response together have fewer bytes than this, they reserve no memory, because
@@ -20,6 +21,12 @@ _MIN_COUNTED_BYTES = 64 << 10
 _JSON_BYTES_PER_NUMBER = 26
 # The largest size of an integer in a protobuf message, in bytes; negative integers have this size.
 _VARINT_BYTES = 10
+# The numbers of bytes to reserve for the encoding of a classification as JSON: for each pair of a
+# label and a score, which becomes several objects in Python, and for each byte of a label.
+_JSON_BYTES_PER_PAIR, _JSON_BYTES_PER_LABEL_BYTE = 190, 4
+# The numbers of bytes to reserve for the encoding of a classification or a regression as protobuf:
+# for each element, which becomes a message, and for each byte of a label.
+_BYTES_PER_MESSAGE, _MESSAGE_BYTES_PER_LABEL_BYTE = 128, 3
 
 
 def reserve_for_message(outputs: Mapping[str, Array], reserve: Callable[[int], object]) -> None:
@@ -63,6 +70,54 @@ def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], obje
         for array in outputs.values()
     )
     reserve(outputs_bytes + text)
+
+
+def reserve_for_result_as_json(
+    result: Classification | Regression, reserve: Callable[[int], object]
+) -> None:
+    """Reserve memory for a classification or a regression and for its JSON text.
+
+    A small result reserves nothing.
+
+    Args:
+      result: the answer to a Classify or a Regress request.
+      reserve: reserves a number of bytes; raises an error if the memory budget does not have them.
+    """
+    if isinstance(result, Regression):
+        reserve_for_json({"values": result.values}, reserve)
+    else:
+        _reserve_for_elements(result, _JSON_BYTES_PER_PAIR, _JSON_BYTES_PER_LABEL_BYTE, reserve)
+
+
+def reserve_for_result_as_message(
+    result: Classification | Regression, reserve: Callable[[int], object]
+) -> None:
+    """Reserve memory for a classification or a regression and for its protobuf message.
+
+    The arguments are those of `reserve_for_result_as_json`. A small result reserves nothing.
+    """
+    _reserve_for_elements(result, _BYTES_PER_MESSAGE, _MESSAGE_BYTES_PER_LABEL_BYTE, reserve)
+
+
+def _reserve_for_elements(
+    result: Classification | Regression,
+    element_bytes: int,
+    label_factor: int,
+    reserve: Callable[[int], object],
+) -> None:
+    arrays = (
+        {"values": result.values}
+        if isinstance(result, Regression)
+        else {"classes": result.classes, "scores": result.scores}
+    )
+    present = {name: array for name, array in arrays.items() if array is not None}
+    num_elements = max((array.size for array in present.values()), default=0)
+    label_bytes = sum(
+        sum(map(len, array.ravel().tolist())) for array in present.values() if array.dtype == object
+    )
+    num_bytes = num_elements * element_bytes + label_bytes * label_factor
+    if num_bytes >= _UNCOUNTED_BYTES:
+        reserve(count_bytes(present) + num_bytes)
 
 
 def reserve_for_body(body: JsonText, budget: MemoryBudget) -> MemoryReservation | None:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from tensorflow_serving.apis import classification_pb2, inference_pb2, regression_pb2
 
 from server.dataplane import Classification, DataPlaneInterface, Regression
+from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.call_handler import UnaryFunction
 from server.frontends.grpc.services.model_spec import (
@@ -78,6 +79,7 @@ def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
         response = inference_pb2.MultiInferenceResponse()
         for result in results:
             call.version = result.version
+            output_memory.reserve_for_result_as_message(result, call.memory.grow)
             proto = response.results.add()
             _write_model_spec(proto.model_spec, result)
             if isinstance(result, Classification):
@@ -118,6 +120,7 @@ def _examples_function(
 
     def serialize(result: _Result, call: CallContext) -> bytes:
         call.version = result.version
+        output_memory.reserve_for_result_as_message(result, call.memory.grow)
         response = response_type()
         _write_model_spec(response.model_spec, result)
         write_result(response.result, result)

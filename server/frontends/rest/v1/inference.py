@@ -148,9 +148,13 @@ def _make_examples_operation(
             cancellation=cancellation,
             timeline=timeline,
         )
-        return pending.transform(
-            started, lambda result: _hold_memory(encode(result), result.version, budget)
-        )
+        return pending.transform(started, lambda result: encode_result(result, budget))
+
+    def encode_result(result: Any, budget: MemoryBudget) -> EncodedResult:
+        with budget.reserve() as memory:
+            output_memory.reserve_for_result_as_json(result, memory.grow)
+            body = encode(result)
+        return _hold_memory(body, result.version, budget)
 
     return run
 

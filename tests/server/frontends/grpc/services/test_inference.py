@@ -1,13 +1,15 @@
 """Classify, Regress, MultiInference and GetModelMetadata answer TensorFlow Serving's stubs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from server.admission.memory_budget import MemoryBudget
 from server.dataplane import DataPlane
+from server.frontends import output_memory
 from server.models.manager import Manager
 from tests.server.aspired_versions import aspire
 from tests.server.dataplane.models import ExamplesModel
@@ -38,7 +40,7 @@ def client(model: RecordingModel) -> Iterator[Client]:
     manager = Manager(lambda directory: model)
     aspire(manager, "half", {3: Path("/models/half/3")})
     with (
-        clients.serving(DataPlane(manager)) as server,
+        clients.serving(DataPlane(manager), memory_budget=MemoryBudget(1 << 30)) as server,
         clients.connect(server.address) as client,
     ):
         yield client
@@ -101,6 +103,30 @@ def test_context_precedes_each_example_and_the_example_wins(
     ]
     assert [features["x"].float_list.value[0] for features in merged] == [1, 7]
     assert merged[1]["y"].float_list.value[0] == 2
+
+
+def classify(client: Client) -> Any:
+    return client.classify(example_list([example(x=1)]), **CLASSIFY)
+
+
+def regress(client: Client) -> Any:
+    return client.regress(example_list([example(x=1)]), **REGRESS)
+
+
+def infer(client: Client) -> Any:
+    return client.multi_inference(example_list([example(x=1)]), (REGRESS, REGRESS_METHOD))
+
+
+@pytest.mark.parametrize("call", [classify, regress, infer])
+def test_result_without_memory_for_its_message_is_refused(
+    call: Callable[[Client], Any], client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(client)
+    # The memory budget has fewer bytes.
+    monkeypatch.setattr(output_memory, "_BYTES_PER_MESSAGE", 2**60)
+    with pytest.raises(grpc.RpcError) as caught:
+        call(client)
+    assert clients.status_and_text(caught)[0] == "RESOURCE_EXHAUSTED"
 
 
 def test_multi_inference_answers_all_tasks(client: Client) -> None:

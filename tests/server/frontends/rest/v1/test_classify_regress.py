@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryBudget
 from server.dataplane import DataPlane
+from server.frontends import output_memory
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from server.servables.servable import Array
@@ -82,7 +84,7 @@ class CountingModel(FakeModel):
 def address(serve: Serve) -> Address:
     manager = Manager(lambda directory: CountingModel())
     aspire(manager, "count", {7: Path("/models/count/7")})
-    return serve(build_rest_app(DataPlane(manager)))
+    return serve(build_rest_app(DataPlane(manager), memory_budget=MemoryBudget(1 << 30)))
 
 
 def post(address: Address, verb: str, body: Any) -> tuple[int, Any]:
@@ -99,6 +101,25 @@ def test_classify_returns_pairs_of_label_and_score(address: Address) -> None:
     reply, answer = ask(address, "POST", "/v1/models/count:classify", body)
     assert reply.status == 200
     assert answer == (b'{\n    "results": [[["14 bytes", 7.0]], [["15 bytes", 7.5]]\n    ]\n}')
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "constant"),
+    [
+        ("classify", {"examples": [ONE]}, "_JSON_BYTES_PER_PAIR"),
+        ("regress", {"signature_name": "length", "examples": [ONE]}, "_JSON_BYTES_PER_NUMBER"),
+    ],
+)
+def test_result_without_memory_for_its_text_is_refused(
+    verb: str, body: Any, constant: str, address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert post(address, verb, body)[0] == 200
+    # The memory budget has fewer bytes. A result of any size counts.
+    monkeypatch.setattr(output_memory, constant, 2**60)
+    monkeypatch.setattr(output_memory, "_UNCOUNTED_BYTES", 0)
+    status, answer = post(address, verb, body)
+    assert status == 413
+    assert "(--max_request_memory_bytes)" in answer["error"]
 
 
 def test_regress_returns_values_and_merges_the_context_into_each_example(address: Address) -> None:
