@@ -25,8 +25,9 @@ _VARINT_BYTES = 10
 # label and a score, which becomes several objects in Python, and for each byte of a label.
 _JSON_BYTES_PER_PAIR, _JSON_BYTES_PER_LABEL_BYTE = 190, 4
 # The numbers of bytes to reserve for the encoding of a classification or a regression as protobuf:
-# for each element, which becomes a message, and for each byte of a label.
-_BYTES_PER_MESSAGE, _MESSAGE_BYTES_PER_LABEL_BYTE = 128, 3
+# for each element, which becomes a message, and for each byte of a label. Old releases of protobuf
+# double the buffer of the serialised message while it grows.
+_BYTES_PER_MESSAGE, _MESSAGE_BYTES_PER_LABEL_BYTE = 128, 6
 
 
 def reserve_for_message(outputs: Mapping[str, Array], reserve: Callable[[int], object]) -> None:

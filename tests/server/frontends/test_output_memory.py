@@ -67,15 +67,17 @@ def test_small_result_reserves_nothing() -> None:
 
 # Measure in another process, because the memory of protobuf's messages is only visible as memory of
 # the process.
-MEASURE_MESSAGE = """
-import resource
+MEASURE_MESSAGE = r"""
+import re
+from pathlib import Path
 from tensorflow_serving.apis import classification_pb2, regression_pb2
 from server.frontends.grpc.services import inference
 from server.frontends import output_memory
 from tests.server.frontends.test_output_memory import classification, regression
 
 def max_memory():
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kibibytes = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]
+    return 1024 * int(kibibytes)
 
 result, message, write = {arguments}
 reserved = []
