@@ -6,7 +6,6 @@ The memory is also at most the memory that is reserved for the parsing beforehan
 
 import gc
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -25,6 +24,7 @@ from server.codec import examples, json_parser, requests
 from server.frontends.rest.transport.request_body import gunzip
 from server.parsing.memory_estimate import estimate_memory_bytes, worst_memory_bytes
 from tests.server.fakes import spec
+from tests.server.peak_memory import measure_bytes
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
 
@@ -64,15 +64,6 @@ def measure_seconds(function: Callable[[], None]) -> float:
     started = time.process_time()
     function()
     return time.process_time() - started
-
-
-def measure_bytes(function: Callable[[], None]) -> int:
-    tracemalloc.start()
-    try:
-        function()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import tracemalloc
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from server.codec.responses import encode_columnar_format, encode_row_format
+from tests.server.peak_memory import measure_bytes
 from tpuserve.errors import InvalidTensor
 
 Y = np.array([2.5, 3.0, 4.5], np.float32)
@@ -116,13 +116,9 @@ def test_encoding_a_large_output_takes_little_more_memory_than_its_text(
     names: str, encode: Any, dtype: Any
 ) -> None:
     outputs = {name: np.arange(600_000).reshape(300, 2, 1000).astype(dtype) for name in names}
-    tracemalloc.start()
-    try:
-        size = len(encode(outputs))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 1.5 * size
+    sizes: list[int] = []
+    peak = measure_bytes(lambda: sizes.append(len(encode(outputs))))
+    assert peak < 1.5 * sizes[0]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import tracemalloc
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from server.codec import responses
 from server.dataplane import Classification, Regression
 from server.frontends import output_memory
+from tests.server.peak_memory import measure_bytes
 
 EXAMPLES, CLASSES = 100, 500
 
@@ -24,15 +23,6 @@ def classification(label: bytes | None, examples: int = EXAMPLES) -> Classificat
 def regression(examples: int) -> Regression:
     values = np.random.default_rng(0).random(examples, np.float32)
     return Regression("model", 1, "signature", values)
-
-
-def measure_bytes(function: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
-        function()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("label", [None, b"", b"a" * 10, b"a" * 1000])
