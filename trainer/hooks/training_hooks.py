@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -270,16 +270,6 @@ class HostCallHook(SummaryWritersHook):
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 
-class EvaluationDue(Protocol):
-    """Tells whether an evaluation is due.
-
-    Attributes:
-      is_evaluation_due: whether training is to stop for an evaluation.
-    """
-
-    is_evaluation_due: bool
-
-
 class StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
     """Stops training when an evaluation is due; training resumes after the evaluation.
 
@@ -292,16 +282,16 @@ class StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
         not resume.
     """
 
-    def __init__(self, evaluation: EvaluationDue) -> None:
-        """Store the object that tells whether an evaluation is due."""
+    def __init__(self, is_evaluation_due: Callable[[], bool]) -> None:
+        """Store the function that returns whether an evaluation is due."""
         self.has_stopped = False
         self.was_stop_requested = False
-        self._evaluation = evaluation
+        self._is_evaluation_due = is_evaluation_due
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Record whether another hook ends training, and stop if an evaluation is due."""
         self.was_stop_requested = self.was_stop_requested or run_context.stop_requested
-        if self._evaluation.is_evaluation_due:
+        if self._is_evaluation_due():
             self.has_stopped = True
             run_context.request_stop()
 

@@ -62,7 +62,7 @@ def evaluate_between_trainings(
     """
     while True:
         listener = _EvaluationDueListener(evaluators, train_spec.max_steps)
-        hook = StopForEvaluationHook(listener)
+        hook = StopForEvaluationHook(listener.is_evaluation_due)
         _train(estimator, train_spec, [hook], [listener])
         # Let host 0 decide for all hosts whether an evaluation is due. The CheckpointSaverListener
         # that finds this out is called only on host 0, which saves the checkpoints.
@@ -176,13 +176,10 @@ class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
     """Records whether an evaluation was due when training saved a checkpoint.
 
     The checkpoint from which training starts and the final checkpoint are ignored.
-
-    Attributes:
-      is_evaluation_due: whether a CheckpointEvaluator was due when a checkpoint was saved.
     """
 
     def __init__(self, evaluators: Sequence[CheckpointEvaluator], max_steps: int | None) -> None:
-        self.is_evaluation_due = False
+        self._is_evaluation_due = False
         self._evaluators = evaluators
         self._max_steps = max_steps
         self._is_first = True
@@ -195,4 +192,8 @@ class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
         is_last = self._max_steps is not None and global_step_value >= self._max_steps
         if is_first or is_last or not any(evaluator.is_due() for evaluator in self._evaluators):
             return
-        self.is_evaluation_due = True
+        self._is_evaluation_due = True
+
+    def is_evaluation_due(self) -> bool:
+        """Return whether a CheckpointEvaluator was due when a checkpoint was saved."""
+        return self._is_evaluation_due
