@@ -106,19 +106,15 @@ def _reserve_for_elements(
     label_factor: int,
     reserve: Callable[[int], object],
 ) -> None:
-    arrays = (
-        {"values": result.values}
-        if isinstance(result, Regression)
-        else {"classes": result.classes, "scores": result.scores}
+    labels, numbers = (
+        (None, result.values) if isinstance(result, Regression) else (result.classes, result.scores)
     )
-    present = {name: array for name, array in arrays.items() if array is not None}
-    num_elements = max((array.size for array in present.values()), default=0)
-    label_bytes = sum(
-        sum(map(len, array.ravel().tolist())) for array in present.values() if array.dtype == object
-    )
+    arrays = [array for array in (labels, numbers) if array is not None]
+    num_elements = max((array.size for array in arrays), default=0)
+    label_bytes = 0 if labels is None else sum(map(len, labels.ravel().tolist()))
     num_bytes = num_elements * element_bytes + label_bytes * label_factor
     if num_bytes >= _UNCOUNTED_BYTES:
-        reserve(count_bytes(present) + num_bytes)
+        reserve(sum(count_bytes({"": array}) for array in arrays) + num_bytes)
 
 
 def reserve_for_body(body: JsonText, budget: MemoryBudget) -> MemoryReservation | None:
