@@ -13,10 +13,14 @@ from trainer.compat.contrib.cluster_resolver import TPUClusterResolver, replace_
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("tpu", [None, "", "local", [""], b"local"])
-def test_no_name_is_this_machine(tpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _no_variable_names_a_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_CONFIG"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("tpu", [None, "", "local", [""], b"local"])
+def test_no_name_is_this_machine(tpu: Any) -> None:
     resolver = TPUClusterResolver(tpu, zone=None, project=None)
     assert (resolver.master(), resolver.get_master(), resolver.cluster_spec().as_dict()) == (
         "",
@@ -42,8 +46,6 @@ def test_no_name_is_this_machine(tpu: Any, monkeypatch: pytest.MonkeyPatch) -> N
 def test_variables_name_the_tpu_of_a_program_that_names_none(
     variables: dict[str, str], master: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_CONFIG"):
-        monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert TPUClusterResolver().master() == (f"grpc://{master}:8470" if master else "")
@@ -52,8 +54,6 @@ def test_variables_name_the_tpu_of_a_program_that_names_none(
 def test_error_for_a_variable_that_is_no_json_gives_advice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TPU_CONFIG", "tpu_node_name")
     with pytest.raises(TpuNotFound, match="JSONDecodeError.*give 'local'"):
         TPUClusterResolver()
