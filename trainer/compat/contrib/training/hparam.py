@@ -146,7 +146,7 @@ class HParams:
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
-        """Add hyperparameters.
+        """Create the object with hyperparameters.
 
         Args:
           hparam_def: must be None. The protocol buffer HParamDef was part of tf.contrib only.
