@@ -35,6 +35,10 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
 # After each product of matrices, the threads of OpenBLAS wait actively for the next product, and
 # take the processors from the other processes that run tests.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# On processors with AVX-512 or newer instructions, TensorFlow rewrites graphs for oneDNN's kernels.
+# TensorFlow then searches the list of all kernels for each node, which takes up to a quarter of the
+# time of a test that trains. `make test-other-processors` has the kernels on.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 # A shell without job control starts background jobs with SIGINT ignored. Processes that tests start
 # would inherit this, and Ctrl-C would not interrupt them.

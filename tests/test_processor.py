@@ -36,9 +36,6 @@ def test_onednn_uses_the_instructions_that_its_variable_allows() -> None:
     np.testing.assert_array_equal((tf.constant(rows) @ weights).numpy() != 0, is_fused)
 
 
-@pytest.mark.skipif(
-    "TF_ENABLE_ONEDNN_OPTS" not in os.environ, reason="TensorFlow chooses by the processor"
-)
 def test_tensorflow_uses_onednn_where_the_variable_says_so() -> None:
     from tensorflow.python.framework.test_util import IsMklEnabled
 

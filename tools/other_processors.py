@@ -2,16 +2,16 @@
 
     python -m tools.other_processors
 
-`make test` runs all tests with the processor's own instructions. Here each run of pytest may use
-older instructions only, and has one or two threads. So the kernels, the lengths of vectors and the
-order of sums are others. Two runs are made at a time.
+`make test` runs all tests with the processor's own instructions and without oneDNN's kernels. Here
+each run of pytest has older instructions or oneDNN's kernels, and has one or two threads. So the
+kernels, the lengths of vectors and the order of sums are others. Two runs are made at a time.
 
     Tests                                    oneDNN's kernels   oneDNN    XLA      Threads
     conformance, tpuserve, embedding         off                SSE4.1    SSE4.2   1
     others of one process                    on                 SSE4.1    SSE4.2   2
     conformance, tpuserve, embedding/PJRT    on                 AVX2      AVX2     2
     others of one process                    off                AVX2      AVX2     1
-    whole programs                           off                default   SSE4.2   2
+    whole programs                           on                 default   SSE4.2   2
     several processes                        on                 AVX2      AVX2     2
 
 Where oneDNN's kernels are off in TensorFlow, oneDNN still multiplies matrices for some of
@@ -136,7 +136,7 @@ CONFIGURATIONS = (
         {**_OFF, **_AVX2},
         (*_OTHERS, f"-k=bfloat16 or {_TF_KERAS} or not ([keras or -keras or keras-)"),
     ),
-    Configuration("programs at SSE4", 2, {**_OFF, **_XLA_SSE4}, (_PROBE, *_PROGRAM_TESTS)),
+    Configuration("programs at SSE4", 2, {**_ON, **_XLA_SSE4}, (_PROBE, *_PROGRAM_TESTS)),
     Configuration("processes at AVX2", 2, {**_ON, **_AVX2}, (_PROBE, *_PROCESS_FILES)),
 )
 
