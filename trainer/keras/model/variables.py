@@ -29,12 +29,6 @@ class CheckpointVariable:
     is_trained: bool = False
     is_slot: bool = False
 
-    @property
-    def value(self) -> Any:
-        """Return the current value of `keras_variable`, as an array."""
-        with eager_mode():
-            return self.keras_variable.numpy()
-
 
 def collect_variables(adapter: KerasAdapter, model: Any) -> list[CheckpointVariable]:
     """Collect the variables of a compiled model and of its optimizer, with names for checkpoints.
@@ -107,8 +101,8 @@ def initial_values(
       Name of a variable → array with the shape and the dtype of the variable.
     """
     variables = list(variables)
-    values = {variable.name: variable.value for variable in variables}
     with eager_mode():
+        values = {variable.name: variable.keras_variable.numpy() for variable in variables}
         has_trained = int(adapter.iterations(model).numpy()) > 0
     if not has_trained:
         # Initialise each moving average with the value of its weight, because Keras sets the

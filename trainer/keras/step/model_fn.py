@@ -200,22 +200,23 @@ class _LocalVariables(dict[int, Any]):
         """
         super().__init__()
         self._converted, self._scope = converted, scope
+        self._keras_variables: dict[int, Any] = {}
 
     def __contains__(self, handle: object) -> bool:
         """Return whether the map has a variable for a handle or would create one on access.
 
         The map would create a variable if the handle belongs to a variable of a metric or of Keras
-        itself. This method creates no variable. To look the handle up, the method resets all
-        metrics of the model, unless the map already has the handle.
+        itself. This method creates no variable. It resets all metrics of the model if it does not
+        know the handle yet.
 
         Args:
           handle: the id() of the handle of a Keras variable.
         """
-        return super().__contains__(handle) or handle in self._keras_variables()
+        return super().__contains__(handle) or handle in self._collect_keras_variables(handle)
 
     def __missing__(self, handle: int) -> Any:
         """Create the local variable for a handle, with the current value of the Keras variable."""
-        keras_variable = self._keras_variables()[handle]
+        keras_variable = self._collect_keras_variables(handle)[handle]
         with eager_mode():
             initial = keras_variable.numpy()
         self[handle] = variables.create_local_variable(
@@ -223,14 +224,22 @@ class _LocalVariables(dict[int, Any]):
         )
         return self[handle]
 
-    def _keras_variables(self) -> dict[int, Any]:
+    def _collect_keras_variables(self, handle: object) -> dict[int, Any]:
         """Return the variables of metrics and of Keras itself: id of a handle → tf.Variable.
 
-        The metrics are reset, so that the variables have their initial values. The result is not
-        cached, because metrics create variables when their first batch is traced.
+        The metrics are reset when the variables are collected, so that the variables have their
+        initial values. The variables are collected again if none of them has the handle, because
+        metrics create variables when their first batch is traced.
+
+        Args:
+          handle: the id() of the handle of a Keras variable.
         """
-        adapter, model = self._converted.adapter, self._converted.model
-        with eager_mode():
-            adapter.reset_metrics(model)
-            keras_variables = [*adapter.metric_variables(model), *adapter.local_variables()]
-            return {id(variable.handle): variable for variable in keras_variables}
+        if handle not in self._keras_variables:
+            adapter, model = self._converted.adapter, self._converted.model
+            with eager_mode():
+                adapter.reset_metrics(model)
+                keras_variables = [*adapter.metric_variables(model), *adapter.local_variables()]
+                self._keras_variables = {
+                    id(variable.handle): variable for variable in keras_variables
+                }
+        return self._keras_variables
