@@ -1,16 +1,21 @@
-"""Forks processes that run Python programs, after importing TensorFlow once.
+r"""Forks processes that run Python programs, after importing TensorFlow once.
 
-    python -c "from tests.preloaded import fork_server; fork_server.serve_requests()()" SOCKET
+    python -c "from tests.preloaded import fork_server; fork_server.serve_requests()()" \
+        SOCKET MODULES
 
-SOCKET is the number of the open socket that requests arrive on. A request is a JSON object with the
-arguments of the Python interpreter, the environment and the working directory of a process. The
-process's standard streams arrive as file descriptors. The reply is the process's ID.
+SOCKET is the number of the open socket that requests arrive on. MODULES are the names of modules to
+import after TensorFlow, each an argument. Modules that are not installed are left out. A request is
+a JSON object with the arguments of the Python interpreter, the environment and the working
+directory of a process. The process's standard streams arrive as file descriptors. The reply is the
+process's ID.
 
 A fork of a process with several threads may hang, because it copies locks that other threads hold.
 So this program ends if the import has started a thread. Some optional packages start threads when
 TensorFlow imports them, so PYTHONPATH hides these packages from this program.
 """
 
+import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -86,7 +91,7 @@ def _program_call(arguments: list[str]) -> Call:
 
 
 def serve_requests() -> Call:
-    """Import TensorFlow, and fork a process for each request.
+    """Import TensorFlow and other modules, and fork a process for each request.
 
     Returns:
       In a forked process: the call that runs the requested program. The caller makes this call, so
@@ -99,8 +104,12 @@ def serve_requests() -> Call:
 
     # The directory of this program, and those of PYTHONPATH.
     del sys.path[: 1 + len(os.environ["PYTHONPATH"].split(os.pathsep))]
+    with gc_control.gc_disabled():
+        for module in sys.argv[2:]:
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(module)
     threads = os.listdir("/proc/self/task")
-    assert len(threads) == 1, f"importing TensorFlow has started {len(threads) - 1} threads"
+    assert len(threads) == 1, f"the imports have started {len(threads) - 1} threads"
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         requests.sendall(b"ready\n")
         request = _serve(requests)

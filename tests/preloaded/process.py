@@ -23,12 +23,14 @@ from typing import Any
 from tests.preloaded.fork_server import MAX_REQUEST_BYTES
 
 _ROOT = Path(__file__).parents[2]
+# Modules in this directory hide optional packages from processes.
+_WITHOUT_EXTRAS = str(_ROOT / "tests/without_extras")
 _SERVE_REQUESTS = "from tests.preloaded import fork_server; fork_server.serve_requests()()"
 # The constant of Linux's <sys/prctl.h>.
 _PR_SET_CHILD_SUBREAPER = 36
 # The beginnings of the names of variables that are read before a program begins: by Python, or
-# when TensorFlow is imported.
-_EARLY_VARIABLES = ("GRPC_", "KMP_", "LD_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "TF_")
+# when TensorFlow or jax is imported.
+_EARLY_VARIABLES = ("GRPC_", "JAX_", "KMP_", "LD_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "TF_")
 # Variables with such names that programs read themselves.
 _LATE_VARIABLES = ("PYTHONPATH", "TF_CONFIG")
 # The first parameters of the private method with which subprocess.Popen starts a process, on all
@@ -44,11 +46,11 @@ _PARAMETERS = [
 class _ForkServer:
     """A fork server that this process has started."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._server = subprocess.Popen(
-                [sys.executable, "-c", _SERVE_REQUESTS, str(other.fileno())],
+                [sys.executable, "-c", _SERVE_REQUESTS, str(other.fileno()), *modules],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=_ROOT,
@@ -56,7 +58,7 @@ class _ForkServer:
                 env={
                     **environment,
                     "OPENBLAS_NUM_THREADS": "1",
-                    "PYTHONPATH": str(_ROOT / "tests/without_extras"),
+                    "PYTHONPATH": _WITHOUT_EXTRAS,
                 },
             )
         assert self._receive_line() == "ready", "the fork server has ended"
@@ -102,6 +104,8 @@ class _ForkServer:
 class PreloadedProcess(subprocess.Popen[str]):
     """A process that runs a Python program, and has TensorFlow imported when the program begins.
 
+    The process also has jax imported, unless PYTHONPATH hides the optional packages.
+
     The first argument is `sys.executable`. The process is an ordinary one, without TensorFlow, if a
     variable that Python or TensorFlow reads early differs from the variables of the tests, or if an
     option of subprocess.Popen is used that the fork server does not know.
@@ -120,10 +124,12 @@ class PreloadedProcess(subprocess.Popen[str]):
         ends = values["p2cread"], values["c2pwrite"], values["errwrite"]
         # -1 stands for the stream of this process.
         streams = [number if end == -1 else end for number, end in enumerate(ends)]
-        server = _fork_server(os.getpid(), early)
+        paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+        modules = () if _WITHOUT_EXTRAS in paths else ("jax",)
+        server = _fork_server(os.getpid(), early, modules)
         if server.has_ended:
             _fork_server.cache_clear()
-            server = _fork_server(os.getpid(), early)
+            server = _fork_server(os.getpid(), early, modules)
         self.pid = server.fork(rest, environment, str(values["cwd"] or os.getcwd()), streams)
         self._child_created = True
         self._close_pipe_fds(*map(values.get, _PIPE_ENDS))  # type: ignore[attr-defined]
@@ -160,9 +166,11 @@ def _early_variables(environment: Mapping[str, str]) -> tuple[tuple[str, str], .
 
 
 @cache
-def _fork_server(pid: int, early: tuple[tuple[str, str], ...]) -> _ForkServer:
-    """Return the fork server of a process for the variables that are read early."""
-    return _ForkServer({**os.environ, **dict(early)})
+def _fork_server(
+    pid: int, early: tuple[tuple[str, str], ...], modules: tuple[str, ...]
+) -> _ForkServer:
+    """Return a process's fork server for variables that are read early, and for other modules."""
+    return _ForkServer({**os.environ, **dict(early)}, modules)
 
 
 def _has_other_options(values: Mapping[str, Any], arguments: Sequence[Any]) -> bool:

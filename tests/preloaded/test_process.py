@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.preloaded import process as preloaded_process
 from tests.preloaded.process import PreloadedProcess, run_preloaded
 
 pytestmark = pytest.mark.slow
@@ -35,6 +36,16 @@ def test_program_gets_its_arguments_streams_directory_and_environment(tmp_path: 
     assert output == f"True __main__ ['-c', '--flag'] {tmp_path} value {os.getpid()}\n"
     assert errors == "typed\n"
     assert process.returncode == 7
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_jax_is_imported_unless_the_optional_packages_are_hidden(is_hidden: bool) -> None:
+    pytest.importorskip("jax")
+    program = "import sys; print('jax' in sys.modules); import jax"
+    path = preloaded_process._WITHOUT_EXTRAS if is_hidden else ""
+    finished = run_preloaded(["-c", program], env={**os.environ, "PYTHONPATH": path})
+    assert finished.stdout == f"{not is_hidden}\n"
+    assert ("ImportError: hidden" in finished.stderr) == is_hidden
 
 
 def test_script_and_module_run_as_the_interpreter_runs_them(tmp_path: Path) -> None:
