@@ -223,9 +223,10 @@ def _close_shapes(
             if _is_undetermined(argument):
                 return _failed_request(request, cluster, argument)
             if argument.variable is None and argument.shape and None in argument.shape:
+                assumed = [request.batch_size] + (len(argument.shape) - 1) * [unknown_dimension]
                 closed = tuple(
-                    size or (request.batch_size if axis == 0 else unknown_dimension)
-                    for axis, size in enumerate(argument.shape)
+                    default if size is None else size
+                    for size, default in zip(argument.shape, assumed, strict=True)
                 )
                 notes[_describe_closing(request, cluster, argument, closed)] = None
                 argument = dataclasses.replace(argument, shape=closed)

@@ -231,6 +231,16 @@ def test_an_unknown_dimension_gets_the_assumed_size_and_a_note(
     )
 
 
+def test_a_dimension_of_size_0_is_no_unknown_dimension(tmp_path: Path, compiler: Compiler) -> None:
+    directory = exports.write_model(
+        tmp_path, exports.whole(lambda x: tf.reduce_sum(x, 1)), [None, None, 0]
+    )
+    (note,) = aot.compile(
+        directory, compiler=compiler, topologies=[V5E], batch_sizes=[2], unknown_dimension=24
+    ).notes
+    assert note.endswith("float32 [2, ?, 0] at batch size 2, and was compiled as [2, 24, 0]")
+
+
 def on_the_host(x: Any) -> Any:
     return x * 2.0
 
