@@ -100,6 +100,7 @@ _WITH_EXTRAS = (
     "tests/trainer/backends/tpu/test_signals.py",
     "tests/trainer/hosts",
     "tests/tpuserve/pjrt/test_executable_cache.py",
+    "tests/tpuserve/runtime/pjrt",
     "tests/trainer/keras/model/test_unsupported_options.py",
 )
 """Directories and files with tests whose processes need jax or matplotlib."""

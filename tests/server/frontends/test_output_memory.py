@@ -1,14 +1,12 @@
 """The memory that is reserved for a classification or a regression covers its encoding."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from server.codec import responses
 from server.dataplane import Classification, Regression
 from server.frontends import output_memory
+from tests.preloaded.process import run_preloaded
 from tests.server.peak_memory import measure_bytes
 
 EXAMPLES, CLASSES = 100, 500
@@ -93,8 +91,7 @@ print(reserved[0], max_memory() - before)
 )
 def test_message_needs_no_more_than_is_reserved(arguments: str) -> None:
     program = MEASURE_MESSAGE.replace("{arguments}", arguments)
-    output = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
-    ).stdout
-    reserved, needed = map(int, output.split())
+    finished = run_preloaded(["-c", program])
+    assert finished.returncode == 0, finished.stderr
+    reserved, needed = map(int, finished.stdout.split())
     assert needed <= reserved <= 6 * needed

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import trainer
-from tests.preloaded.process import PreloadedProcess
+from tests.preloaded.process import PreloadedProcess, run_preloaded
 from tests.trainer import programs
 from trainer.execution import graceful_shutdown
 
@@ -98,7 +98,7 @@ def test_a_second_sigterm_ends_at_once() -> None:
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    print('still there', flush=True)\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    result = run_preloaded(["-c", program])
     assert result.returncode == -signal.SIGTERM
     assert "still there" not in result.stdout
 

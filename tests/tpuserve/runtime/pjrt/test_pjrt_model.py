@@ -1,6 +1,6 @@
 """The computations of a TPU metagraph run on devices of jax's PJRT client."""
 
-import subprocess
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.preloaded.process import run_preloaded
 from tests.tpuserve.compilation import exports
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
@@ -229,19 +230,13 @@ print(system.tpu_cores, len(used), answers)
 
 def test_two_requests_at_once_run_on_two_devices(linear: Path) -> None:
     environment = {
-        "PATH": "/usr/bin:/bin",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **os.environ,
         "TPUSERVE_PJRT_PLATFORM": "cpu",
         "TPUSERVE_TPU_RUNTIME": "pjrt",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
     }
-    result = subprocess.run(
-        [sys.executable, "-c", _TWO_DEVICES, str(linear)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    result = run_preloaded(["-c", _TWO_DEVICES, str(linear)], env=environment)
+    assert result.returncode == 0, result.stderr
     assert (
         result.stdout.splitlines()[-1]
         == "2 2 [[[16.0, 16.0, 16.0, 16.0]], [[16.0, 16.0, 16.0, 16.0]]]"

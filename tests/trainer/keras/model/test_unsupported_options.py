@@ -2,8 +2,6 @@
 
 import importlib.util
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from tests.preloaded.process import run_preloaded
 from tests.trainer.keras import models
 from tpuserve.errors import InvalidSetting
 from trainer import CrossShardOptimizer
@@ -176,9 +175,8 @@ def test_another_backend_is_refused() -> None:
         except ValueError as error:
             print(error)
     """
-    command = [sys.executable, "-c", program]
-    environment = {**os.environ, "KERAS_BACKEND": "numpy"}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    process = run_preloaded(["-c", program], env={**os.environ, "KERAS_BACKEND": "numpy"})
+    assert process.returncode == 0, process.stderr
     assert "(numpy) cannot become a TPUEstimator because of KERAS_BACKEND" in process.stdout
 
 
