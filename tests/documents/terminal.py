@@ -26,6 +26,8 @@ BLOCK = re.compile(
     re.M | re.S,
 )
 SERVER = re.compile(r"(\w+=\S+ )*tpuserve( serve|-model-server)\b")
+# Commands that change files, which a server may notice while the command runs, or later.
+FILE_CHANGE = re.compile(r"(cp|mkdir|mv|rm|sed|touch) ")
 COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 
 LogAndOutput: TypeAlias = tuple[str, str]
@@ -116,11 +118,13 @@ class Terminal:
         """Run a command, and return the new log lines and the output, with the document's names.
 
         A query whose output differs from the expected output is repeated for a while, because the
-        server polls its files.
+        server polls its files. For the same reason, a command that changes files has no log lines.
         """
         deadline = time.monotonic() + POLL_TIMEOUT
         while True:
             result = self._run(command)
+            if FILE_CHANGE.match(command):
+                return "", result[1]
             is_query = command.startswith("curl") and " -d " not in command
             if not is_query or matches_output(expected, *result) or time.monotonic() > deadline:
                 return result
