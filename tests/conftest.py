@@ -39,6 +39,9 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 # TensorFlow then searches the list of all kernels for each node, which takes up to a quarter of the
 # time of a test that trains. `make test-other-processors` has the kernels on.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+# XLA's optimisations of machine code take a fifth of the time of a program that XLA compiles for an
+# emulated TPU. `make test-other-processors` has the optimisations on.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # A shell without job control starts background jobs with SIGINT ignored. Processes that tests start
 # would inherit this, and Ctrl-C would not interrupt them.

@@ -2,16 +2,17 @@
 
     python -m tools.other_processors
 
-`make test` runs all tests with the processor's own instructions and without oneDNN's kernels. Here
-each run of pytest has older instructions or oneDNN's kernels, and has one or two threads. So the
-kernels, the lengths of vectors and the order of sums are others. Two runs are made at a time.
+`make test` runs all tests with the processor's own instructions, but without oneDNN's kernels and
+without XLA's optimisations of machine code. Here, XLA optimises. Each run of pytest may have older
+instructions or oneDNN's kernels, and has one or two threads. So the kernels, the lengths of vectors
+and the order of sums are others. Two runs are made at a time.
 
     Tests                                    oneDNN's kernels   oneDNN    XLA      Threads
     conformance, tpuserve, embedding         off                SSE4.1    SSE4.2   1
     others of one process                    on                 SSE4.1    SSE4.2   2
     conformance, tpuserve, embedding/PJRT    on                 AVX2      AVX2     2
     others of one process                    off                AVX2      AVX2     1
-    whole programs                           on                 default   SSE4.2   2
+    whole programs                           on                 default   default  2
     several processes                        on                 AVX2      AVX2     2
 
 Where oneDNN's kernels are off in TensorFlow, oneDNN still multiplies matrices for some of
@@ -95,8 +96,7 @@ class Configuration:
 _OFF = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 # By default, TensorFlow uses these kernels only on processors with AVX-512 or newer instructions.
 _ON = {"TF_ENABLE_ONEDNN_OPTS": "1"}
-_XLA_SSE4 = {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
-_SSE4 = {"ONEDNN_MAX_CPU_ISA": "SSE41", **_XLA_SSE4}
+_SSE4 = {"ONEDNN_MAX_CPU_ISA": "SSE41", "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
 _AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"}
 # The tests of tf_keras and of its legacy optimizers, in an expression of pytest.
 _TF_KERAS = "(tf_keras or legacy)"
@@ -136,7 +136,7 @@ CONFIGURATIONS = (
         {**_OFF, **_AVX2},
         (*_OTHERS, f"-k=bfloat16 or {_TF_KERAS} or not ([keras or -keras or keras-)"),
     ),
-    Configuration("programs at SSE4", 2, {**_ON, **_XLA_SSE4}, (_PROBE, *_PROGRAM_TESTS)),
+    Configuration("programs", 2, {**_ON, "XLA_FLAGS": ""}, (_PROBE, *_PROGRAM_TESTS)),
     Configuration("processes at AVX2", 2, {**_ON, **_AVX2}, (_PROBE, *_PROCESS_FILES)),
 )
 

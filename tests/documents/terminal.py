@@ -44,8 +44,8 @@ MASKS = (
 # The ports of the documents: gRPC, REST, and a collector of spans.
 PORTS = ("8500", "8501", "4317")
 # The beginnings of the names of variables that commands must not inherit: a developer's emulated
-# TPU, and what jax sets when a test imports it.
-TPU_VARIABLES = ("TPUSERVE_", "TPU_", "JAX_", "PJRT_", "LIBTPU_")
+# TPU, what jax sets when a test imports it, and the flags of the tests.
+DROPPED_VARIABLES = ("TPUSERVE_", "TPU_", "JAX_", "PJRT_", "LIBTPU_", "XLA_FLAGS")
 # The time limit of a command in seconds. No command takes nearly as long, even on a busy machine.
 TIME_LIMIT = 300
 # The time in seconds within which the server must have noticed a changed file.
@@ -198,7 +198,7 @@ class Terminal:
 def environment(directory: Path) -> dict[str, str]:
     """Return an environment with the commands on the path and a curl without progress output."""
     inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith(TPU_VARIABLES)
+        name: value for name, value in os.environ.items() if not name.startswith(DROPPED_VARIABLES)
     }
     directories = (str(directory / "bin"), str(Path(sys.executable).parent), inherited["PATH"])
     return {
