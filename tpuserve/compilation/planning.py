@@ -101,7 +101,8 @@ def plan_compilations(
             notes[f"signature {name!r} runs nothing on the TPU"] = None
             continue
         requests += [
-            _close_shapes(request, unknown_dimension, notes) for request in signature_requests
+            _replace_unknown_dimensions(request, unknown_dimension, notes)
+            for request in signature_requests
         ]
     if not requests:
         raise InvalidInput(
@@ -203,7 +204,7 @@ def _find_clusters(
     return CompileRequest(name, batch_size, tuple(finder.clusters))
 
 
-def _close_shapes(
+def _replace_unknown_dimensions(
     request: CompileRequest, unknown_dimension: int, notes: dict[str, None]
 ) -> CompileRequest:
     """Replace unknown dimensions in the argument shapes of a signature's XLA clusters.
@@ -224,12 +225,12 @@ def _close_shapes(
                 return _failed_request(request, cluster, argument)
             if argument.variable is None and argument.shape and None in argument.shape:
                 assumed = [request.batch_size] + (len(argument.shape) - 1) * [unknown_dimension]
-                closed = tuple(
+                known_shape = tuple(
                     default if size is None else size
                     for size, default in zip(argument.shape, assumed, strict=True)
                 )
-                notes[_describe_closing(request, cluster, argument, closed)] = None
-                argument = dataclasses.replace(argument, shape=closed)
+                notes[_describe_replacement(request, cluster, argument, known_shape)] = None
+                argument = dataclasses.replace(argument, shape=known_shape)
             arguments.append(argument)
         clusters.append(dataclasses.replace(cluster, arguments=tuple(arguments)))
     return dataclasses.replace(request, clusters=tuple(clusters))
@@ -261,20 +262,20 @@ def _failed_request(
     return CompileRequest(request.signature, request.batch_size, (), error)
 
 
-def _describe_closing(
+def _describe_replacement(
     request: CompileRequest,
     cluster: XlaCluster,
     argument: AbstractTensor,
-    closed: tuple[int, ...],
+    known_shape: tuple[int, ...],
 ) -> str:
     """Return a sentence about an argument whose unknown dimensions were replaced.
 
-    The sentence becomes a note of the report. `closed` is the shape of the argument after the
+    The sentence becomes a note of the report. `known_shape` is the shape of the argument after the
     replacement.
     """
     sizes = ", ".join("?" if size is None else str(size) for size in argument.shape or ())
     return (
         f"signature {request.signature!r}: an input of {cluster.function} is "
         f"{argument.dtype.name} [{sizes}] at batch size {request.batch_size}, and was compiled as "
-        f"{list(closed)}"
+        f"{list(known_shape)}"
     )
