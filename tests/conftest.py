@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.preloaded.process import WITHOUT_EXTRAS
 from tpuserve.devices import tpu_system
 from tpuserve.runtime import gc_control
 
@@ -80,12 +81,6 @@ _LONGEST = (
 """The files that take longest, longest first. They start first, so that none runs alone last."""
 
 
-_WITHOUT_EXTRAS = str(Path(__file__).with_name("without_extras"))
-"""A directory of modules that hide optional packages, which TensorFlow imports if they are there.
-
-The processes that tests start import TensorFlow in 60 % of the time without these packages, and see
-what users see who install tpuserve without extras.
-"""
 _WITH_EXTRAS = (
     "tests/clusters",
     "tests/conformance/exports",
@@ -131,7 +126,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Hide the optional packages from the processes that a test and its fixtures start."""
     path = item.path.relative_to(item.config.rootpath).as_posix()
-    hidden = "" if path.startswith(_WITH_EXTRAS) else _WITHOUT_EXTRAS
+    hidden = "" if path.startswith(_WITH_EXTRAS) else WITHOUT_EXTRAS
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [hidden, _PYTHONPATH]))
 
 

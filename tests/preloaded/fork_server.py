@@ -102,9 +102,8 @@ def serve_requests() -> Call:
     with gc_control.gc_disabled():
         import tensorflow  # noqa: F401
 
-    # The directory of this program, and those of PYTHONPATH.
-    del sys.path[: 1 + len(os.environ["PYTHONPATH"].split(os.pathsep))]
-    with gc_control.gc_disabled():
+        # The directory of this program, and those of PYTHONPATH.
+        del sys.path[: 1 + len(os.environ["PYTHONPATH"].split(os.pathsep))]
         for module in sys.argv[2:]:
             with contextlib.suppress(ModuleNotFoundError):
                 importlib.import_module(module)

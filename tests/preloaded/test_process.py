@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.preloaded import process as preloaded_process
-from tests.preloaded.process import PreloadedProcess, run_preloaded
+from tests.preloaded.process import WITHOUT_EXTRAS, PreloadedProcess, run_preloaded
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +41,7 @@ def test_program_gets_its_arguments_streams_directory_and_environment(tmp_path: 
 def test_jax_is_imported_unless_the_optional_packages_are_hidden(is_hidden: bool) -> None:
     pytest.importorskip("jax")
     program = "import sys; print('jax' in sys.modules); import jax"
-    path = preloaded_process._WITHOUT_EXTRAS if is_hidden else ""
+    path = WITHOUT_EXTRAS if is_hidden else ""
     finished = run_preloaded(["-c", program], env={**os.environ, "PYTHONPATH": path})
     assert finished.stdout == f"{not is_hidden}\n"
     assert ("ImportError: hidden" in finished.stderr) == is_hidden
