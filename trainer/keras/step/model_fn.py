@@ -206,8 +206,8 @@ class _LocalVariables(dict[int, Any]):
         """Return whether the map has a variable for a handle or would create one on access.
 
         The map would create a variable if the handle belongs to a variable of a metric or of Keras
-        itself. This method creates no variable. It resets all metrics of the model if it does not
-        know the handle yet.
+        itself. This method creates no variable. The method resets all metrics of the model if
+        neither the map nor the variables collected so far have the handle.
 
         Args:
           handle: the id() of the handle of a Keras variable.
