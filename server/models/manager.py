@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from server.models.servable_loader import (
     WarmUpModel,
     is_retriable,
 )
+from server.process.thread_pool import ThreadPool
 from server.servables import directory_fingerprint
 from server.servables.directory_fingerprint import Fingerprint
 from server.servables.servable import Load, Servable, State, VersionStatus
@@ -156,9 +156,9 @@ class Manager:
         self._failed_downloads: dict[Servable, int] = {}
         self._is_closed = False
         self._condition = threading.Condition(threading.RLock())
-        self._loads = ThreadPoolExecutor(load_threads or LOAD_THREADS, "load")
-        self._downloads = ThreadPoolExecutor(_DOWNLOAD_THREADS, "download")
-        self._unloads = ThreadPoolExecutor(unload_threads or _UNLOAD_THREADS, "unload")
+        self._loads = ThreadPool(load_threads or LOAD_THREADS, "load")
+        self._downloads = ThreadPool(_DOWNLOAD_THREADS, "download")
+        self._unloads = ThreadPool(unload_threads or _UNLOAD_THREADS, "unload")
 
     def set_aspired_versions(self, name: str, versions: Mapping[int, Path]) -> None:
         """Set the versions that should be loaded, and start to load and unload versions.
@@ -338,9 +338,9 @@ class Manager:
         `tries_left` is the number of retries if the load fails.
         """
         if self._downloads_first(servable):
-            self._downloads.submit(self._download, servable, tries_left)
+            self._downloads.run_soon(self._download, servable, tries_left)
         else:
-            self._loads.submit(self._load, servable, tries_left)
+            self._loads.run_soon(self._load, servable, tries_left)
 
     def _downloads_first(self, servable: Servable) -> bool:
         directory = servable.directory
@@ -374,7 +374,7 @@ class Manager:
             if is_cancelled():
                 servable.mark_cancelled()
             else:
-                self._loads.submit(self._load, servable, tries_left)
+                self._loads.run_soon(self._load, servable, tries_left)
 
     def _handle_failed_download(
         self,
@@ -508,7 +508,7 @@ class Manager:
 
     def _begin_unload(self, servable: Servable) -> None:
         if servable.begin_unload() and not self._is_closed:
-            self._unloads.submit(self._finish_unload, servable)
+            self._unloads.run_soon(self._finish_unload, servable)
 
     def _finish_unload(self, servable: Servable) -> None:
         with self._during_move():

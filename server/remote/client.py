@@ -6,10 +6,10 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from server.admission.cancellation import Cancellation
+from server.process.thread_pool import ThreadPool
 from server.remote import protocol
 from server.remote.call import RemoteCall
 from server.remote.channel import Channel, Message
@@ -56,7 +56,7 @@ class EngineClient:
         self._on_disconnected = on_disconnected
         self.on_state: Callable[[], object] = lambda: None
         self._reader = make_reader(self._receive, self._disconnect)
-        self._retries = ThreadPoolExecutor(_RETRY_THREADS, "engine-retry")
+        self._retries = ThreadPool(_RETRY_THREADS, "engine-retry")
         self._channel: Channel | None = None
         self._is_available = False
         # This event is set when the engine process has reported whether a model is available, or
@@ -166,7 +166,7 @@ class EngineClient:
         if call is None:
             return
         if kind == protocol.OTHER_SIGNATURE:
-            self._retries.submit(self._retry, call)
+            self._retries.run_soon(self._retry, call)
         elif kind == protocol.ERROR:
             call.complete(protocol.unpack_error(message[3]))
         else:

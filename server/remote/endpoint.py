@@ -7,7 +7,6 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -19,6 +18,7 @@ from server.admission.latency_tracker import LatencyTracker
 from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
 from server.metrics import Metrics
 from server.metrics.timeline import Timeline
+from server.process.thread_pool import ThreadPool
 from server.remote import protocol
 from server.remote.channel import Channel, Message, PackedArray
 from server.remote.channel_loop import ChannelLoop
@@ -103,10 +103,10 @@ class EngineEndpoint:
         self._run_pool = RunPool(threads)
         # The threads that run inferences. Their number is not the limit: the queues limit how many
         # inferences run at the same time.
-        self._inferences = ThreadPoolExecutor(_MAX_THREADS, "inference")
-        self._admin = ThreadPoolExecutor(_ADMIN_THREADS, "engine-admin")
-        self._slow = ThreadPoolExecutor(_SLOW_THREADS, "engine-slow")
-        self._functions: dict[int, tuple[ThreadPoolExecutor, Callable[..., Message]]] = {
+        self._inferences = ThreadPool(_MAX_THREADS, "inference")
+        self._admin = ThreadPool(_ADMIN_THREADS, "engine-admin")
+        self._slow = ThreadPool(_SLOW_THREADS, "engine-slow")
+        self._functions: dict[int, tuple[ThreadPool, Callable[..., Message]]] = {
             protocol.PREDICT: (self._inferences, self._predict),
             protocol.INFER: (self._inferences, self._infer),
             protocol.SIGNATURE: (self._admin, self._find_signature),
@@ -176,7 +176,7 @@ class EngineEndpoint:
             pool = self._slow
         work = partial(self._run, function, channel, number, values)
         if pool is not self._inferences:
-            pool.submit(work)
+            pool.run_soon(work)
             return
         cancellation = self._cancellations[channel, number] = Cancellation()
         ticket = _InferenceTicket(self._model_name(kind, values), self, work, channel, number)
@@ -230,7 +230,7 @@ class EngineEndpoint:
                 channel, number, target, channel.unpack(packed), output_filter, timeout_ms
             )
             if isinstance(answer, Pending):
-                self._inferences.submit(self._finish_predict, channel, number, ticket, answer)
+                self._inferences.run_soon(self._finish_predict, channel, number, ticket, answer)
                 return True
             target.tracker.record(time.perf_counter() - started)
         except Exception as error:
@@ -405,7 +405,7 @@ class _InferenceTicket(RunnableTicket):
         self._number = number
 
     def start(self) -> None:
-        self._endpoint._inferences.submit(self._endpoint._queues.run, self)
+        self._endpoint._inferences.run_soon(self._endpoint._queues.run, self)
 
     def refuse(self, error: TpuserveError) -> None:
         channel, number = self._channel, self._number

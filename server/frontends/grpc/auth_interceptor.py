@@ -1,7 +1,6 @@
 """Checks the API key of each gRPC call, the metadata entry "authorization: Bearer KEY"."""
 
 from collections.abc import Callable, Iterable
-from concurrent import futures
 from typing import Any
 
 import grpc
@@ -9,6 +8,7 @@ import grpc
 from server.admission.api_keys import ApiKeys
 from server.frontends.grpc.observability import CallObserver
 from server.frontends.grpc.services import call_handler
+from server.process.thread_pool import ThreadPool
 from tpuserve.errors import Unauthenticated
 
 
@@ -18,7 +18,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
     def __init__(
         self,
         keys: ApiKeys,
-        rejection_pool: futures.ThreadPoolExecutor,
+        rejection_pool: ThreadPool,
         observer: CallObserver,
         *,
         open_services: Iterable[str] = (),

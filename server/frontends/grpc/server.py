@@ -4,7 +4,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from server.frontends.grpc.services.registry import SERVICE_TYPES
 from server.frontends.grpc.services.service import GrpcService, ServiceContext, counted_methods
 from server.metrics import Metrics
 from server.process import ports
+from server.process.thread_pool import ThreadPool
 from server.request_log.access_log import AccessLog
 from server.scheduling.request_queues import RequestQueues
 
@@ -110,10 +110,10 @@ class GrpcServer:
             max_pending_bytes=budget.max_bytes // 2,
             allow_direct_polling=allow_direct_polling,
         )
-        self._admin_pool = futures.ThreadPoolExecutor(_ADMIN_THREADS, "grpc-admin")
+        self._admin_pool = ThreadPool(_ADMIN_THREADS, "grpc-admin")
         # Reject calls in a separate thread, so that a client gets its error while all other threads
         # are busy. One thread suffices, because a rejection never blocks.
-        self._rejection_pool = futures.ThreadPoolExecutor(1, "grpc-rejections")
+        self._rejection_pool = ThreadPool(1, "grpc-rejections")
         enabled = [service for service in service_types if service.is_enabled(settings)]
         self._observer = CallObserver(
             counted_methods(enabled),
@@ -184,7 +184,7 @@ class GrpcServer:
             # server stops. Otherwise a rejected client could send its next call at the moment of
             # the stop. gRPC would end this call with CANCELLED, and clients do not retry a
             # cancelled call at another server.
-            self._rejection_pool.submit(is_stopping.wait)
+            self._rejection_pool.run_soon(is_stopping.wait)
             time.sleep(_HOLD_SECONDS)
         try:
             self._stopped = self._server.stop(self._grace_seconds)

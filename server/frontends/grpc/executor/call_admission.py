@@ -1,9 +1,8 @@
 """Admits gRPC calls whose message has arrived, within the limits on requests and on memory."""
 
-from concurrent import futures
-
 from server.admission.admission import AdmissionController
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
+from server.process.thread_pool import ThreadPool
 
 
 class AdmittedCall:
@@ -52,7 +51,7 @@ class CallAdmission:
         self,
         controller: AdmissionController | None,
         budget: MemoryBudget,
-        rejection_pool: futures.ThreadPoolExecutor,
+        rejection_pool: ThreadPool,
     ) -> None:
         """Create the admission control of a method.
 

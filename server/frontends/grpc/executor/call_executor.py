@@ -3,7 +3,6 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from typing import Any, TypeAlias
 
 import grpc
@@ -16,6 +15,7 @@ from server.frontends.grpc.executor.stalled_calls import (
     StalledCallLimits,
     StalledCallReaper,
 )
+from server.process.thread_pool import ThreadPool
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import RunPool
 from server.servables.pending import Pending
@@ -62,7 +62,7 @@ class CallExecutor(ABC):
         self,
         behavior: Any,
         *,
-        pool: futures.ThreadPoolExecutor | None = None,
+        pool: ThreadPool | None = None,
         is_quick: bool = False,
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",

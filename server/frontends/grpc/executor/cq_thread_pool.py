@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from functools import partial
 from typing import Any
 
@@ -33,6 +32,7 @@ from server.frontends.grpc.executor.single_poller import SinglePollerMode
 from server.frontends.grpc.executor.stalled_calls import CancellableCall, StalledCallLimits
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
+from server.process.thread_pool import ThreadPool
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import RunnableTicket
 from server.servables.pending import Pending
@@ -72,16 +72,17 @@ class CompletionQueueThreadPool(CallExecutor):
         # The threads for queued gRPC calls that may run because a REST request has ended. Such a
         # call must not run in the thread of the REST request. The number of threads can be large,
         # because the queues of the models limit how many calls run.
-        self._other_threads = futures.ThreadPoolExecutor(_MAX_OTHER_THREADS, "grpc-queued")
+        self._other_threads = ThreadPool(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
 
     def start(self, server: grpc.Server) -> None:
-        """Start a grpc.Server that was created with this executor, and two threads that poll."""
+        """Start a grpc.Server that was created with this executor, and the first threads."""
         state = self._server_state = server._state
         with state.lock:
             state.server.start()
             state.stage = _server._ServerStage.STARTED
             _server._request_call(state)
+        self._resuming_thread.start()
         for _ in range(2):
             self._add_thread()
         self._reaper.start()
@@ -90,7 +91,7 @@ class CompletionQueueThreadPool(CallExecutor):
         self,
         behavior: Any,
         *,
-        pool: futures.ThreadPoolExecutor | None = None,
+        pool: ThreadPool | None = None,
         is_quick: bool = False,
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
@@ -99,7 +100,7 @@ class CompletionQueueThreadPool(CallExecutor):
         if is_quick:
             behavior.dispatch = _run_now
         elif pool is not None:
-            behavior.dispatch = lambda future, message: pool.submit(future.run)
+            behavior.dispatch = lambda future, message: pool.run_soon(future.run)
         else:
             behavior.dispatch = partial(self._run_or_queue, read_model_name)
         behavior.admission = admission
@@ -151,7 +152,7 @@ class CompletionQueueThreadPool(CallExecutor):
                     # Free the memory of the message, which may be large: the refused call does not
                     # need it.
                     state.request = None
-                    behavior.admission.rejection_pool.submit(future.run)
+                    behavior.admission.rejection_pool.run_soon(future.run)
             except Exception:
                 # Cancel a call that cannot be run, for example because no thread can be started. No
                 # handler will answer it.
@@ -483,7 +484,7 @@ class _CallTicket(RunnableTicket):
         self.message = message
 
     def start(self) -> None:
-        self._executor._other_threads.submit(self._executor._queues.run, self)
+        self._executor._other_threads.run_soon(self._executor._queues.run, self)
 
     def run(self) -> None:
         if self.future.run():

@@ -1,9 +1,9 @@
 """The executor that uses only grpcio's public API: a pool of threads with a queue of calls."""
 
 import dataclasses
+import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -18,6 +18,7 @@ from server.frontends.grpc.executor.call_executor import (
 )
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
+from server.process.thread_pool import ThreadPool
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import RunPool, Ticket
 from tpuserve.errors import Cancelled, TpuserveError
@@ -31,6 +32,8 @@ _QUICK_THREADS = 4
 # The largest number of calls whose message has not arrived: of all clients, and of one client.
 # CompletionQueueThreadPool allows more such calls, but here each of them occupies a thread.
 _MAX_WAITING_CALLS, _MAX_WAITING_CALLS_PER_PEER = 800, 200
+
+logger = logging.getLogger(__name__)
 
 
 class DefaultThreadPool(CallExecutor):
@@ -64,7 +67,7 @@ class DefaultThreadPool(CallExecutor):
             queues,
         )
         self._queue: SimpleQueue[CallFuture | None] = SimpleQueue()
-        self._quick_pool = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
+        self._quick_pool = ThreadPool(_QUICK_THREADS, "grpc-quick")
         self._size = 0
         self._num_awaiting_turn = 0
         # Thread-local data. The attribute `ticket` is the entry in `RequestQueues` for the call
@@ -83,7 +86,7 @@ class DefaultThreadPool(CallExecutor):
         self,
         behavior: Any,
         *,
-        pool: futures.ThreadPoolExecutor | None = None,
+        pool: ThreadPool | None = None,
         is_quick: bool = False,
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
@@ -170,8 +173,12 @@ class DefaultThreadPool(CallExecutor):
 
     def _add_replacements(self) -> None:
         num_queued = self._queue.qsize()
-        for _ in range(min(num_queued, self._target_size(num_queued) - self._size)):
-            self._add_thread()
+        try:
+            for _ in range(min(num_queued, self._target_size(num_queued) - self._size)):
+                self._add_thread()
+        except RuntimeError as error:
+            # Go on with the existing threads. The reaper tries again in a second.
+            logger.warning("%s: queued calls wait for the %d gRPC threads", error, self._size)
 
     def _target_size(self, num_queued: int) -> int:
         num_stalled = len(self._reaper.calls_waiting_longer_than(_SLOW_MESSAGE_SECONDS))
@@ -183,8 +190,10 @@ class DefaultThreadPool(CallExecutor):
 
     def _add_thread(self) -> None:
         with self._lock:
+            # Start the thread first, because this fails if the system cannot start a thread.
+            name = f"grpc-{self._size + 1}"
+            threading.Thread(target=self._run_calls, name=name, daemon=True).start()
             self._size += 1
-        threading.Thread(target=self._run_calls, name=f"grpc-{self._size}", daemon=True).start()
 
     def _run_calls(self) -> None:
         while not self._leave_if_surplus():

@@ -46,13 +46,16 @@ class ResumingThread:
     """
 
     def __init__(self) -> None:
-        """Create the object. Its thread starts when the first call is suspended."""
+        """Create the object, without starting its thread."""
         self._calls: FairQueue[CallFuture] = FairQueue()
         # The queue on which the thread blocks. True means that a further call in `_calls` is ready
         # to run again. False means that the thread must end.
         self._signals: SimpleQueue[bool] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="grpc-resume", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
 
     def resume_when_complete(self, future: "CallFuture", suspended: CallSuspended) -> None:
         """Run a suspended call again, in the thread of this object, when its result is complete.
@@ -61,13 +64,6 @@ class ResumingThread:
           future: the call; its method `run` is called.
           suspended: the exception with which the handler has suspended the call.
         """
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(
-                        target=self._run, name="grpc-resume", daemon=True
-                    )
-                    self._thread.start()
 
         def resume() -> None:
             self._calls.put(suspended.model, future)
@@ -82,7 +78,7 @@ class ResumingThread:
           timeout_seconds: how long to wait for the end of the thread.
         """
         self._signals.put(False)
-        if self._thread is not None:
+        if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
 
     def _run(self) -> None:

@@ -6,7 +6,6 @@ time limits, decompression, error statuses, metrics and the access log.
 
 import logging
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeAlias
@@ -21,6 +20,7 @@ from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmi
 from server.frontends.grpc.executor.call_executor import CallExecutor, ReadModelName
 from server.frontends.grpc.executor.suspension import CallSuspended
 from server.frontends.grpc.observability import CallObserver
+from server.process.thread_pool import ThreadPool
 from server.servables.pending import Pending
 from tpuserve.errors import (
     Cancelled,
@@ -72,7 +72,7 @@ class UnaryMethod:
     """
 
     function: UnaryFunction
-    pool: futures.ThreadPoolExecutor | None = None
+    pool: ThreadPool | None = None
     is_quick: bool = False
     read_model_name: ReadModelName = read_no_model_name
 
@@ -275,7 +275,7 @@ class _UnaryHandler:
 
 
 def build_rejecting_handler(
-    name: str, error: TpuserveError, observer: CallObserver, pool: futures.ThreadPoolExecutor
+    name: str, error: TpuserveError, observer: CallObserver, pool: ThreadPool
 ) -> grpc.RpcMethodHandler:
     """Build a handler that ends a call with an error before any message is read.
 

@@ -106,7 +106,7 @@ class HealthService(GrpcService):
             watchers = list(self._watchers)
         for watcher in watchers:
             # Send in the threads of a pool, because sending can block if the client does not read.
-            self._context.admin_pool.submit(watcher.send_status)
+            self._context.admin_pool.run_soon(watcher.send_status)
 
     def drain(self) -> None:
         """Send NOT_SERVING to all clients of the method Watch, and end their streams.
@@ -119,7 +119,7 @@ class HealthService(GrpcService):
         for watcher in watchers:
             # End the streams in the threads of a pool, because sending the last message can block
             # if the client does not read.
-            self._context.admin_pool.submit(watcher.end)
+            self._context.admin_pool.run_soon(watcher.end)
 
     @property
     def _status(self) -> Any:

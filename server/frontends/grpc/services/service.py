@@ -6,7 +6,6 @@ reflection and the request metrics read the class attributes of the service.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent import futures
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +20,7 @@ from server.frontends.grpc.observability import CallObserver
 from server.frontends.grpc.services import call_handler
 from server.frontends.grpc.services.call_handler import CallEnvironment, UnaryMethod
 from server.metrics import Metrics
+from server.process.thread_pool import ThreadPool
 from tpuserve.errors import Unavailable
 
 
@@ -42,8 +42,8 @@ class ServiceContext:
     dataplane: DataPlaneInterface
     settings: Settings
     environment: CallEnvironment
-    admin_pool: futures.ThreadPoolExecutor
-    rejection_pool: futures.ThreadPoolExecutor
+    admin_pool: ThreadPool
+    rejection_pool: ThreadPool
     admission: AdmissionController | None
     metrics: Metrics | None
     service_types: Sequence[type["GrpcService"]]

@@ -13,6 +13,7 @@ from server.admission.cancellation import Cancellation
 from server.admission.latency_tracker import LatencyTracker
 from server.frontends.rest.transport.responses import Response
 from server.parsing.request_parser import MAX_LOCAL_BYTES
+from server.process.thread_pool import ThreadPool
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import InlineTicket, RunnableTicket, RunPool, Ticket
 from server.servables.pending import Pending
@@ -50,7 +51,7 @@ class Workers:
         may_run_inline: bool = True,
         queues: RequestQueues | None = None,
     ) -> None:
-        """Create the object. Threads are started when requests need them.
+        """Create the object, with one thread. Requests start further threads when they need them.
 
         Args:
           threads: The largest number of small requests that run in threads at the same time. In
@@ -66,7 +67,7 @@ class Workers:
         self._large_pool = RunPool(max(1, threads // 2), share=0.5)
         # The threads that run requests. The size of this pool does not limit how many requests run
         # at the same time: the queues of the models do that.
-        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="rest-worker")
+        self._threads = ThreadPool(_MAX_THREADS, "rest-worker")
         self._change_threads = ThreadPoolExecutor(_CHANGE_THREADS, thread_name_prefix="rest-change")
         self._timeout_ms = timeout_ms
         self.may_run_inline = may_run_inline
@@ -232,7 +233,7 @@ class _WorkTicket(RunnableTicket):
         self.future: asyncio.Future[Any] = self._loop.create_future()
 
     def start(self) -> None:
-        self._workers._threads.submit(self._workers._queues.run, self)
+        self._workers._threads.run_soon(self._workers._queues.run, self)
 
     def refuse(self, error: TpuserveError) -> None:
         self._on_dropped()

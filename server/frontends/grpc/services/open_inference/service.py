@@ -5,7 +5,6 @@ grpc_service.proto.
 """
 
 from collections.abc import Callable, Mapping
-from concurrent import futures
 from typing import Any
 
 from google.protobuf import json_format
@@ -20,6 +19,7 @@ from server.frontends.grpc.services.open_inference.model_spec import decode_mode
 from server.frontends.grpc.services.parsing import parse_message
 from server.frontends.grpc.services.service import UnaryService
 from server.frontends.open_inference.describer import Describer
+from server.process.thread_pool import ThreadPool
 from tpuserve.errors import ModelNotFound
 
 
@@ -107,7 +107,7 @@ def _method(
     name: str,
     answer: Callable[[Message, CallContext], dict[str, Any]],
     is_quick: bool = False,
-    pool: futures.ThreadPoolExecutor | None = None,
+    pool: ThreadPool | None = None,
 ) -> UnaryMethod:
     """Return a method that parses its request, calls a function, and serialises the response.
 

@@ -6,7 +6,6 @@ Source: https://github.com/grpc/grpc/blob/master/doc/server-reflection.md.
 import contextlib
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent import futures
 from typing import Any
 
 import grpc
@@ -14,6 +13,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from server.frontends.grpc.services.reflection.pool import ReflectionPool
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
+from server.process.thread_pool import ThreadPool
 
 _METHOD = "ServerReflectionInfo"
 # The number of threads that answer reflection requests, and so the largest number of streams that
@@ -36,7 +36,7 @@ class ReflectionService(GrpcService):
     def __init__(self, context: ServiceContext) -> None:
         """Create the service."""
         self._executor = context.executor
-        self._pool = futures.ThreadPoolExecutor(_THREADS, "grpc-reflection")
+        self._pool = ThreadPool(_THREADS, "grpc-reflection")
         _import_descriptors(context.service_types)
         self._servicer = reflection.ReflectionServicer(
             # Remove duplicate names: two classes can implement methods of the same service.

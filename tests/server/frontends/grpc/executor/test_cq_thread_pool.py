@@ -4,7 +4,6 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from server.frontends.grpc.executor import grpcio_compat
 from server.frontends.grpc.executor.cq_thread_pool import CompletionQueueThreadPool
 from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
+from server.process.thread_pool import ThreadPool
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.run_limits import RunLimits
 from tests.processes import LOOPBACK
@@ -222,8 +222,9 @@ def test_server_without_references_ends() -> None:
     executor.start(server)
     assert alive() - before
     del server
-    # All threads end but "grpc-watch", which belongs to the executor and ends with `shutdown`.
-    assert wait_for(lambda: {thread.name for thread in alive() - before} <= {"grpc-watch"})
+    # All threads that poll end. The others belong to the executor and end with `shutdown`.
+    others = {"grpc-watch", "grpc-resume", "grpc-queued_0"}
+    assert wait_for(lambda: {thread.name for thread in alive() - before} <= others)
     executor.shutdown()
 
 
@@ -253,16 +254,16 @@ def test_call_that_cannot_be_submitted_is_cancelled_and_the_next_is_answered(ech
 
 
 def test_call_that_its_pool_rejects_is_cancelled_and_the_next_is_answered(echo: Echo) -> None:
-    class Full(ThreadPoolExecutor):
+    class Closed(ThreadPool):
         num_failures = 1
 
-        def submit(self, *args: Any, **options: Any) -> Any:
+        def run_soon(self, *args: Any) -> None:
             if self.num_failures:
                 self.num_failures -= 1
-                raise RuntimeError("can't start new thread")
-            return super().submit(*args, **options)
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            super().run_soon(*args)
 
-    with Full(1) as pool, serving(echo, CompletionQueueThreadPool(1), pool=pool) as begin:
+    with Closed(1, "pool") as pool, serving(echo, CompletionQueueThreadPool(1), pool=pool) as begin:
         assert begin([b"a"]).exception().code() == grpc.StatusCode.CANCELLED
         assert begin([b"b"]).result() == b"echo b"
 

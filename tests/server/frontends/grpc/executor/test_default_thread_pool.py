@@ -8,6 +8,7 @@ import pytest
 
 from server.frontends.grpc.executor.default_thread_pool import DefaultThreadPool
 from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
+from tests.threads import no_new_threads
 
 
 class Clock:
@@ -101,6 +102,23 @@ def test_thread_that_waits_long_for_a_message_is_replaced(
     _, received = receive(executor, call)
     clock.now = 1
     assert submit_event(executor).wait(10)
+    assert executor.size == 2
+    call.deliver()
+    assert received.wait(10)
+
+
+def test_thread_is_replaced_as_soon_as_the_system_can_start_another(
+    executor: DefaultThreadPool, clock: Clock
+) -> None:
+    call = Call()
+    _, received = receive(executor, call)
+    clock.now = 1
+    with no_new_threads():
+        has_run = submit_event(executor)
+        executor.handle_stalled_calls()
+        assert executor.size == 1
+    executor.handle_stalled_calls()
+    assert has_run.wait(10)
     assert executor.size == 2
     call.deliver()
     assert received.wait(10)

@@ -12,6 +12,7 @@ from server.batching.tasks import BatchTask
 from server.frontends.rest.dispatch.workers import Workers
 from server.frontends.rest.transport.responses import Response
 from server.servables.pending import Pending
+from tests.threads import no_new_threads
 from tpuserve.errors import Cancelled, DeadlineExceeded
 
 QUICK, SLOW = 0.0001, 0.2
@@ -89,6 +90,19 @@ def test_only_quick_and_small_work_runs_in_the_event_loop(
     tracker = build_tracker(*[QUICK] * 8) if is_quick else LatencyTracker()
     ran_in = asyncio.run(workers.run("m", threading.get_ident, size, tracker))
     assert (ran_in == threading.get_ident()) == inline
+    workers.close()
+
+
+def test_work_runs_in_the_threads_that_there_are_if_no_other_can_be_started() -> None:
+    workers = Workers(2, 10_000)
+
+    async def run_both() -> list[int]:
+        runs = [workers.run("m", threading.get_ident, 9999, LatencyTracker()) for _ in range(2)]
+        return await asyncio.gather(*runs)
+
+    with no_new_threads():
+        ran_in = asyncio.run(run_both())
+    assert threading.get_ident() not in ran_in
     workers.close()
 
 

@@ -1,0 +1,60 @@
+"""A thread pool that keeps working while the system cannot start new threads."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+logger = logging.getLogger(__name__)
+
+# The text of the RuntimeError of `threading.Thread.start`. The RuntimeError of a pool that has been
+# shut down has another text.
+_NO_NEW_THREAD = "can't start new thread"
+
+
+class ThreadPool(ThreadPoolExecutor):
+    """A ThreadPoolExecutor that has at least one thread from the beginning.
+
+    Containers limit the number of threads (`pids.max` of Linux's control groups). At this limit,
+    `ThreadPoolExecutor.submit` raises RuntimeError, although it has queued the function already.
+    """
+
+    def __init__(self, max_threads: int, name: str) -> None:
+        """Create the pool and start its first thread.
+
+        Args:
+          max_threads: the largest number of threads.
+          name: the prefix of the threads' names.
+
+        Raises:
+          RuntimeError: the system cannot start a thread.
+        """
+        super().__init__(max_threads, name)
+        self.submit(_do_nothing)
+
+    def run_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Run a function in a thread of the pool.
+
+        If all threads are busy and the system cannot start another thread, the function runs when
+        one of the threads becomes free.
+
+        Args:
+          function: the function; the pool ignores its result and its exceptions.
+          args: the positional arguments of the function.
+
+        Raises:
+          RuntimeError: the pool has been shut down.
+        """
+        try:
+            self.submit(function, *args)
+        except RuntimeError as error:
+            if _NO_NEW_THREAD not in str(error):
+                raise
+            logger.warning(
+                "%s: a function waits for one of the threads that run. Raise the limit of threads, "
+                "for example pids.max of the container.",
+                error,
+            )
+
+
+def _do_nothing() -> None:
+    """Let the pool start its first thread."""
