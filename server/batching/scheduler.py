@@ -125,7 +125,7 @@ class Scheduler:
         Raises:
           BatchTooLarge: the task has more rows than any batch may have.
           QueueFull: the queue is full at the moment.
-          Unavailable: the scheduler is closed.
+          Unavailable: the scheduler is closed, or the system cannot start its first thread.
           WouldBlock: the task must wait, and `blocking_allowed` is False; the task is not enqueued.
         """
         with self._lock:
@@ -145,6 +145,7 @@ class Scheduler:
                     self._running += 1
                     return queue.run, batch
                 if blocking_allowed:
+                    self._start_threads()
                     if batch is not None:
                         self._enqueue_ready((queue.run, batch))
                     self._unanswered += 1
@@ -180,7 +181,7 @@ class Scheduler:
         Raises:
           BatchTooLarge: the task has more rows than any batch may have.
           QueueFull: the queue is full at the moment.
-          Unavailable: the scheduler is closed.
+          Unavailable: the scheduler is closed, or the system cannot start its first thread.
         """
         with self._lock:
             self._submit(key, make_queue, task)
@@ -236,6 +237,7 @@ class Scheduler:
         self, key: Hashable, make_queue: Callable[[], BatchingQueue], task: BatchTask
     ) -> None:
         self._check_open()
+        self._start_threads()
         queue, now = self._queues.get(key) or make_queue(), self.clock()
         queue.policy.add(task, now)
         self._unanswered += 1
@@ -247,7 +249,6 @@ class Scheduler:
 
     def _store_queue(self, key: Hashable, queue: BatchingQueue, now: float) -> None:
         self._queues[key] = queue
-        self._start_threads()
         self._dispatch(now)
 
     def _dispatch(self, now: float) -> None:
@@ -290,12 +291,29 @@ class Scheduler:
         return min((seconds for seconds in next_times if seconds is not None), default=None)
 
     def _start_threads(self) -> None:
-        """Start threads until there is one for each batch that may run at the same time."""
+        """Start threads until there is one for each batch that may run at the same time.
+
+        If the system cannot start another thread, the existing threads run all batches.
+
+        Raises:
+          Unavailable: the system cannot start the first thread.
+        """
         for number in range(len(self._threads), self._run_limit.limit):
             name = f"{self._name}-{number}"
             thread = threading.Thread(target=self._run_batches, name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                if not number:
+                    raise Unavailable(
+                        f"the server has no thread to run batches: {error}. Send the request again "
+                        f"later, or raise the limit of threads of the server's container."
+                    ) from error
+                logger.warning(
+                    "%s: only %d of %d threads run batches", error, number, self._run_limit.limit
+                )
+                return
             self._threads.append(thread)
-            thread.start()
 
     def _run_batches(self) -> None:
         ready = self._wait_for_batch()

@@ -12,6 +12,7 @@ from server.batching.tasks import AloneReason, Batch, BatchTask
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
 from tests.server.batching.waiting_policy import WaitingTasksPolicy
+from tests.threads import no_new_threads
 from tpuserve.errors import Unavailable
 
 
@@ -464,3 +465,32 @@ def test_closed_scheduler_takes_nothing(scheduler: Scheduler) -> None:
         scheduler.submit("a", make_timeout_queue, task())
     with pytest.raises(Unavailable):
         scheduler.try_run_inline("a", make_timeout_queue, task())
+
+
+def test_a_task_that_no_thread_can_run_is_refused_and_the_next_task_runs() -> None:
+    scheduler = Scheduler(1, "batch")
+    has_run = threading.Event()
+
+    def make_queue() -> BatchingQueue:
+        return make_timeout_queue(0, lambda batch: has_run.set())
+
+    with no_new_threads(), pytest.raises(Unavailable, match="can't start new thread"):
+        scheduler.submit("a", make_queue, task())
+    assert scheduler.waiting == 0
+    scheduler.submit("a", make_queue, task())
+    assert has_run.wait(10)
+    scheduler.close()
+
+
+def test_one_thread_runs_all_batches_if_no_other_can_be_started() -> None:
+    limit = AdjustableLimit(1)
+    scheduler = Scheduler(limit, "batch")
+    scheduler.submit("a", make_timeout_queue, task(2))
+    assert limit.run_end.acquire(timeout=10)
+    limit.limit = 2
+    with no_new_threads():
+        for _ in range(2):
+            scheduler.submit("a", make_timeout_queue, task(2))
+    for _ in range(2):
+        assert limit.run_end.acquire(timeout=10)
+    scheduler.close()
