@@ -164,10 +164,10 @@ class FileSystemSource:
                 # Do not start a second listing of a base path while the first is still running.
                 if model.is_remote and model not in listed:
                     listing = _Listing(model)
-                    self._listings.append(listing)
                     threading.Thread(
                         target=self._run, args=(listing,), name="listing", daemon=True
                     ).start()
+                    self._listings.append(listing)
             self._report_slow_listings()
 
     def _run(self, listing: _Listing) -> None:

@@ -132,10 +132,9 @@ class RequestLog:
             self._is_reconfigured = True
             self._condition.notify()
             if models and self._thread is None and not self._is_closing:
-                self._thread = threading.Thread(
-                    target=self._write_queue, name="request-log", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._write_queue, name="request-log", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def should_log(self, model: str) -> bool:
         """Return whether to log the present request of a model.

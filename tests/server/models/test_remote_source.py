@@ -16,6 +16,7 @@ from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
 from tests.server.fakes import FakeModel
 from tests.server.storage.web_server import WebServer, serve_directory, write_version
+from tests.threads import no_new_threads
 from tpuserve.errors import Code, ModelsNotAvailable, StorageUnavailable
 
 
@@ -75,6 +76,16 @@ def test_versions_are_downloaded_loaded_and_replaced(models: Models) -> None:
     models.wait(lambda: models.manager.is_available("half", 2))
     models.wait(lambda: models.manager.status("half", 1)[0].state is State.END)
     assert models.loaded_texts == ["first", "second"]
+
+
+def test_a_base_path_is_listed_again_after_no_thread_could_list_it(models: Models) -> None:
+    write_version(models.site / "half" / "1")
+    models.config_manager.start(models.config("half"))
+    write_version(models.site / "half" / "2")
+    with no_new_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        models.source.poll_once()
+    models.poll()
+    models.wait(lambda: models.manager.is_available("half", 2))
 
 
 def test_failed_download_is_retried_and_the_status_says_why(models: Models) -> None:

@@ -15,6 +15,7 @@ from server.config.model_config import RequestLogging
 from server.dataplane import Prediction
 from server.metrics import Metrics
 from server.request_log import RequestLog, log
+from tests.threads import no_new_threads
 from tpuserve.errors import InvalidConfig
 from tpuserve.saved_model import warm_up_file
 
@@ -225,3 +226,15 @@ def test_what_no_log_can_be_written_by_is_refused(config: RequestLogging, text: 
     with pytest.raises(InvalidConfig, match="^logging_config of model m: ") as caught:
         RequestLog().configure({"m": config})
     assert text in str(caught.value)
+
+
+def test_a_configuration_without_a_new_thread_fails_and_the_next_one_works(tmp_path: Path) -> None:
+    request_log = RequestLog(encode=encode, clock=lambda: 7)
+    config = {"m": RequestLogging("", str(tmp_path / "log"), 1)}
+    with no_new_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        request_log.configure(config)
+    request_log.configure(config)
+    request_log.predict(answer(), X, [])
+    request_log.close(10)
+    (path,) = tmp_path.iterdir()
+    assert list(warm_up_file.read_warm_up_records(path)) == [b"3 at 7"]
