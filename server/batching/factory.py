@@ -81,6 +81,7 @@ class BatchingRunnerFactory:
 
         Raises:
           InvalidConfig: the file of batching parameters in the version's directory is invalid.
+          Unavailable: the system cannot start a thread for the batches.
         """
         parameters = self._parameters
         if self._per_model:
@@ -108,6 +109,8 @@ class BatchingRunnerFactory:
             unbatched |= self._find_unbatched(model, directory, parameters)
             limit = MeasuredRunLimit(parameters.num_batch_threads, name)
         scheduler = Scheduler(limit, f"{parameters.thread_pool_name}-{name}", self._clock)
+        # At the limit of threads of a container, one thread runs all batches.
+        scheduler.start()
         self._schedulers[name] = scheduler
         statistics.set_unbatched(unbatched)
         statistics.read_runs = lambda: (scheduler.running, scheduler.run_limit)

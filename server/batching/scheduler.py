@@ -84,6 +84,15 @@ class Scheduler:
         self._threads: list[threading.Thread] = []
         self._is_closed = False
 
+    def start(self) -> None:
+        """Start the first thread. Tasks start the others when batches need them.
+
+        Raises:
+          Unavailable: the system cannot start a thread.
+        """
+        with self._lock:
+            self._start_threads(1)
+
     @property
     def run_limit(self) -> int:
         """The number of batches that may run at the same time now."""
@@ -145,7 +154,7 @@ class Scheduler:
                     self._running += 1
                     return queue.run, batch
                 if blocking_allowed:
-                    self._start_threads()
+                    self._start_threads(self._run_limit.limit)
                     if batch is not None:
                         self._enqueue_ready((queue.run, batch))
                     self._unanswered += 1
@@ -237,7 +246,7 @@ class Scheduler:
         self, key: Hashable, make_queue: Callable[[], BatchingQueue], task: BatchTask
     ) -> None:
         self._check_open()
-        self._start_threads()
+        self._start_threads(self._run_limit.limit)
         queue, now = self._queues.get(key) or make_queue(), self.clock()
         queue.policy.add(task, now)
         self._unanswered += 1
@@ -290,15 +299,15 @@ class Scheduler:
         next_times = (queue.policy.next_time() for queue in self._queues.values())
         return min((seconds for seconds in next_times if seconds is not None), default=None)
 
-    def _start_threads(self) -> None:
-        """Start threads until there is one for each batch that may run at the same time.
+    def _start_threads(self, count: int) -> None:
+        """Start threads until there are `count` threads.
 
         If the system cannot start another thread, the existing threads run all batches.
 
         Raises:
           Unavailable: the system cannot start the first thread.
         """
-        for number in range(len(self._threads), self._run_limit.limit):
+        for number in range(len(self._threads), count):
             name = f"{self._name}-{number}"
             thread = threading.Thread(target=self._run_batches, name=name, daemon=True)
             try:
@@ -309,9 +318,7 @@ class Scheduler:
                         f"the server has no thread to run batches: {error}. Send the request again "
                         f"later, or raise the limit of threads of the server's container."
                     ) from error
-                logger.warning(
-                    "%s: only %d of %d threads run batches", error, number, self._run_limit.limit
-                )
+                logger.warning("%s: only %d of %d threads run batches", error, number, count)
                 return
             self._threads.append(thread)
 
@@ -361,7 +368,7 @@ class Scheduler:
         self._running -= 1
         self._run_limit.run_ended(rows, now, bool(self._queues or self._ready))
         if self._queues:
-            self._start_threads()
+            self._start_threads(self._run_limit.limit)
 
     def _claim(self, now: float) -> ReadyBatch | None:
         if self._ready:

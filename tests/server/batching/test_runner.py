@@ -17,10 +17,12 @@ from server.config.batching_parameters import BatchingParameters
 from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
+from server.servables.pending import Pending
 from server.servables.servable import Array
 from tests.server.aspired_versions import aspire
 from tests.server.batching.waiting_policy import WaitingTasksPolicy
 from tests.server.fakes import FakeModel
+from tests.threads import no_new_threads
 from tpuserve.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -29,6 +31,7 @@ from tpuserve.errors import (
     ModelExecutionError,
     SignatureNotFound,
     TpuserveError,
+    Unavailable,
 )
 
 # With these parameters a batch runs when it has four rows; the timeout is longer than the test.
@@ -38,11 +41,12 @@ FOUR = BatchingParameters(
 
 
 class CountingModel(FakeModel):
-    """Records the signature and the number of rows of each run, and the last time limit."""
+    """Records the signature, the number of rows and the thread of each run."""
 
     def __init__(self) -> None:
         super().__init__()
         self.runs: list[tuple[str, int]] = []
+        self.threads: list[threading.Thread] = []
 
     def run(
         self,
@@ -54,6 +58,7 @@ class CountingModel(FakeModel):
         cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         self.runs.append((signature_name, max(map(len, inputs.values()), default=0)))
+        self.threads.append(threading.current_thread())
         return super().run(
             signature_name,
             inputs,
@@ -325,14 +330,31 @@ def test_version_brings_its_own_parameters_or_is_not_batched(
     runners.close()
 
 
+def test_batches_run_while_no_thread_can_be_started(model: CountingModel) -> None:
+    clients = Clients(FOUR, model)
+    with no_new_threads():
+        first = clients.runner.start("serving_default", half(1))
+        second = clients.runner.start("serving_default", half(2, 5, 3))
+        assert isinstance(first, Pending)
+        assert isinstance(second, Pending)
+        assert first.finish()["y"].tolist() == [2.5]
+        assert second.finish()["y"].tolist() == [3, 4.5, 3.5]
+    clients.close()
+
+
+def test_a_version_without_a_thread_for_its_batches_is_not_loaded(model: CountingModel) -> None:
+    runners = BatchingRunnerFactory(FOUR)
+    with no_new_threads(), pytest.raises(Unavailable, match="can't start new thread"):
+        runners.wrap(model, Path("/models/half/3"), "half/3")
+    assert runners._count_waiting() == {}
+
+
 def test_request_alone_is_run_where_it_comes_from(model: CountingModel) -> None:
-    # Compare with <=, because threads of other tests may end meanwhile.
-    threads = set(threading.enumerate())
     runners = BatchingRunnerFactory(BatchingParameters(num_batch_threads=1))
     runner = runners.wrap(model, Path("/models/half/3"))
     for _ in range(3):
         assert runner.run("serving_default", half(1), timeout_ms=10_000)["y"].tolist() == [2.5]
-    assert set(threading.enumerate()) <= threads
+    assert model.threads == [threading.current_thread()] * 3
     with pytest.raises(ModelExecutionError):
         runner.run("failing", half(1))
     with NonBlocking():
