@@ -69,7 +69,12 @@ class StageReporter:
     def _start_timer(self) -> None:
         timer = threading.Timer(_INTERVAL_SECONDS, self._report_and_continue)
         timer.daemon = True
-        timer.start()
+        try:
+            timer.start()
+        except RuntimeError:
+            # The system cannot start a thread. Let the next request try again.
+            with self._lock:
+                self._is_scheduled = False
 
     def _report_and_continue(self) -> None:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from server.dataplane.inference_statistics import StageTimes
 from server.metrics.timeline import Timeline
 from server.remote.stage_reporter import StageReporter
+from tests.threads import no_new_threads
 from tpuserve.errors import Unavailable
 
 
@@ -36,6 +37,22 @@ def test_times_are_reported_by_themselves_again_and_again() -> None:
         reporter.add(make_timeline(2, 5, 7))
         assert reported.wait(60)
         reported.clear()
+
+
+def test_times_are_reported_with_the_next_request_after_no_thread_could_be_started() -> None:
+    reports: list[Sequence[StageTimes]] = []
+    has_reported = threading.Event()
+
+    def report(stages: Sequence[StageTimes]) -> None:
+        reports.append(stages)
+        has_reported.set()
+
+    reporter = StageReporter(report)
+    with no_new_threads():
+        reporter.add(make_timeline(2, 5, 7))
+    reporter.add(make_timeline(2, 1, 2))
+    assert has_reported.wait(60)
+    assert reports == [[StageTimes("half", 3, 2, 6, 9)]]
 
 
 def test_engine_process_that_has_ended_is_no_error() -> None:
