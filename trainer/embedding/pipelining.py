@@ -39,19 +39,29 @@ def update_later(
         kept_ids = _keep(f"{name}/ids", tf.constant([-1]))
         dimension = collected.gradients.shape[1]
         kept_gradients = _keep(f"{name}/gradients", tf.zeros([1, dimension]))
-    earlier = [kept_ids.read_value(), kept_gradients.read_value()]
+        has_kept = tf.compat.v1.Variable(
+            False,
+            trainable=False,
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            use_resource=True,
+            name=f"{name}/has_gradients",
+        )
+    earlier = [variable.read_value() for variable in (kept_ids, kept_gradients, has_kept)]
     with tf.control_dependencies(activations):
-        first = update(RowGradients(tf.identity(earlier[0]), tf.identity(earlier[1])))
+        first = update(RowGradients(*map(tf.identity, earlier)))
     with tf.control_dependencies(first):
         ids = tf.where(is_last, collected.ids, -1)
-        second = update(RowGradients(tf.identity(ids), tf.identity(collected.gradients)))
+        second = update(
+            RowGradients(tf.identity(ids), tf.identity(collected.gradients), tf.identity(is_last))
+        )
     with tf.control_dependencies(earlier):
         later = [
             kept_ids.assign(tf.where(is_last, -1, collected.ids), read_value=False),
             kept_gradients.assign(collected.gradients, read_value=False),
         ]
-    for operation in later:
-        _mark(operation)
+        for operation in later:
+            _mark(operation)
+        later.append(has_kept.assign(tf.logical_not(is_last), read_value=False))
     return [*first, *second, *later]
 
 

@@ -31,10 +31,13 @@ class RowGradients:
     Attributes:
       ids: the id of the row of each gradient, int32 [n]; -1 for padding.
       gradients: float32 [n, dimension].
+      is_applied: whether the update takes place, bool []. Without ids, some optimizers still change
+        all rows.
     """
 
     ids: Any
     gradients: Any
+    is_applied: Any = True
 
 
 class TableStep:
@@ -181,8 +184,10 @@ class TableStep:
         gradients = tf.gather(sums, self._local_row(ids))
         rows, new_slots = optimizer.step(old[0], old[1:], gradients, rate)
         return [
-            self._write(handle, ids, new)
-            for handle, new in zip((self.handle, *slots), (rows, *new_slots), strict=True)
+            self._write(handle, ids, tf.where(collected.is_applied, after, before))
+            for handle, before, after in zip(
+                (self.handle, *slots), old, (rows, *new_slots), strict=True
+            )
         ]
 
     def _read(self, ids: Any) -> Any:

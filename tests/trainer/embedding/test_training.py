@@ -235,3 +235,21 @@ def test_pipelined_lookups_come_before_the_update_of_the_step_before(
         model.train(sums.batches([[0], [0]]), steps=4)
     row_sums = [sums.variables(tmp_path, step)["words"][0].sum() for step in (3, 4)]
     np.testing.assert_allclose(row_sums, [1.25, 1.25 - 0.5 * 0.25], rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_pipelined_optimizer_of_all_rows_makes_one_update_per_step(
+    compiled: bool, tmp_path: Path
+) -> None:
+    # A loop of one step waits for nothing, so both trainings have the same results.
+    parameters = AdamParameters(0.1, lazy_adam=False, sum_inside_sqrt=False, epsilon=1e-3)
+    tables = {}
+    for is_pipelined in (False, True):
+        model_dir = tmp_path / str(is_pipelined)
+        spec = sums.spec(parameters, pipelined=is_pipelined)
+        with slope.tpu(1, compiled=compiled):
+            model = sums.estimator(model_dir, spec, iterations_per_loop=1)
+            model.train(sums.batches(sums.IDS), steps=3)
+        tables[is_pipelined] = sums.variables(model_dir)
+    for name, value in tables[False].items():
+        np.testing.assert_array_equal(tables[True][name], value, err_msg=name)
