@@ -90,6 +90,9 @@ class SignatureRunner:
         ]
         self._names = signature.inputs.keys()
         self._all_outputs = tuple(sorted(signature.outputs))
+        self._has_string_outputs = any(
+            spec.dtype == "string" for spec in signature.outputs.values()
+        )
         self._callables: dict[tuple[str, ...], Any] = {}
         # With string inputs, the run time also depends on the lengths of the strings, and not only
         # on the shapes.
@@ -137,6 +140,8 @@ class SignatureRunner:
             raise DeadlineExceeded(error_summary(error)) from error
         except tf.errors.OpError as error:
             raise ModelExecutionError(error_summary(error)) from error
+        if self._has_string_outputs:
+            results = map(_to_array, results)
         return dict(zip(outputs, results, strict=True))
 
     def warm_up(self) -> None:
@@ -276,6 +281,11 @@ def error_summary(error: Exception) -> str:
     if _NO_KERNEL in cause and _BFLOAT16 in cause:
         return f"{cause}. {_KERNEL_ADVICE}"
     return cause
+
+
+def _to_array(result: Any) -> Any:
+    """Return a result of a session as an array: a session returns a string of shape [] as bytes."""
+    return np.array(result, object) if isinstance(result, bytes) else result
 
 
 def _numpy_type(name: str) -> Any:

@@ -25,6 +25,7 @@ def session() -> Iterator[Any]:
         x = v1.placeholder(tf.float32, [None], name="x")
         tf.add(x, x, name="doubled")
         tf.negative(x, name="negated")
+        tf.strings.join(["v", tf.strings.as_string(tf.size(x))], name="version")
     with v1.Session(graph=graph) as session:
         yield session
 
@@ -39,6 +40,7 @@ VECTOR = Signature(
         "negated": TensorSpec("negated:0", "float32", (None,)),
     },
 )
+TEXT = Signature(VECTOR.inputs, {"version": TensorSpec("version:0", "string", ())})
 X = {"x": np.array([1, 2], np.float32)}
 
 
@@ -113,3 +115,9 @@ def test_warm_up_creates_the_callable_of_the_first_request(session: Any) -> None
     assert runner._callables == callables
     missing = Signature({}, {"y": TensorSpec("gone:0", "float32", ())})
     SignatureRunner(session, missing).warm_up()
+
+
+@pytest.mark.parametrize("timeout_ms", [None, 60_000])
+def test_a_string_without_dimensions_is_an_array(session: Any, timeout_ms: float | None) -> None:
+    version = SignatureRunner(session, TEXT).run(X, None, timeout_ms)["version"]
+    assert (version.dtype, version.shape, version.item()) == (np.dtype(object), (), b"v2")
