@@ -3,9 +3,11 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+from server.admission import nonblocking
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from server.codec import json_parser, requests
@@ -76,13 +78,14 @@ class RequestParser:
           DeadlineExceeded: The time limit passed.
           Cancelled: The request was cancelled.
           Unavailable: The parse process has ended unexpectedly.
+          WouldBlock: Another thread parses a body, and the calling thread must not wait.
         """
         if len(body) <= _MAX_TINY_BYTES:
             # Parse a tiny body without the lock and without a reservation: this holds Python's GIL
             # for less than a millisecond, and takes far less memory than the connection.
             return LocalRequest(json_parser.parse_json(body))
         if len(body) <= MAX_LOCAL_NUMERIC_BYTES:
-            with self._local_lock:
+            with self._local_turn():
                 if cancellation is not None:
                     cancellation.raise_if_cancelled()
                 parsed = _parse_locally(body, reservation, LocalRequest)
@@ -122,11 +125,12 @@ class RequestParser:
             `server.codec.open_inference.infer_request.decode_infer_request` raises these errors.
           RequestTooLarge, MemoryBudgetExceeded, DeadlineExceeded, Cancelled: The request cannot be
             parsed for the reasons that `parse` describes.
+          WouldBlock: Another thread parses a body, and the calling thread must not wait.
         """
         if len(body) <= _MAX_TINY_BYTES:
             return decode_infer_request(json_parser.parse_json(body))
         if len(body) <= MAX_LOCAL_NUMERIC_BYTES:
-            with self._local_lock:
+            with self._local_turn():
                 if cancellation is not None:
                     cancellation.raise_if_cancelled()
                 parsed = _parse_locally(body, reservation, decode_infer_request)
@@ -146,6 +150,20 @@ class RequestParser:
     def close(self) -> None:
         """End the idle parse processes. A process in use ends after its request."""
         self._processes.close()
+
+    @contextmanager
+    def _local_turn(self) -> Iterator[None]:
+        """Wait until no other thread parses a body, and let no other thread do so in the context.
+
+        Raises:
+          WouldBlock: Another thread parses a body, and the calling thread must not wait.
+        """
+        if not self._local_lock.acquire(blocking=nonblocking.blocking_allowed()):
+            raise nonblocking.WouldBlock
+        try:
+            yield
+        finally:
+            self._local_lock.release()
 
     def _start_remote_request(
         self,

@@ -12,6 +12,7 @@ import pytest
 
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget
+from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.parsing import request_parser
 from server.parsing.parse_process import ParseProcess
 from server.parsing.parsed_request import LocalRequest
@@ -188,3 +189,14 @@ def test_requests_wait_for_a_process_in_order() -> None:
     pool.release(process)
     with pytest.raises(OSError, match="Bad file descriptor"):
         process.call("drop")
+
+
+@pytest.mark.parametrize("method", ["parse", "parse_infer_request"])
+def test_the_event_loop_does_not_wait_while_a_thread_parses_a_body(
+    parser: RequestParser, method: str
+) -> None:
+    body = b'{"instances": [%s1]}' % (b"1, " * 2000)
+    with parser._local_turn(), NonBlocking(), pytest.raises(WouldBlock):
+        getattr(parser, method)(body)
+    with NonBlocking():
+        parser.parse(body).close()
