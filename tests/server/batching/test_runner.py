@@ -332,6 +332,7 @@ def test_version_brings_its_own_parameters_or_is_not_batched(
 
 def test_batches_run_while_no_thread_can_be_started(model: CountingModel) -> None:
     clients = Clients(FOUR, model)
+    assert isinstance(clients.runner, BatchingRunner)
     with no_new_threads():
         first = clients.runner.start("serving_default", half(1))
         second = clients.runner.start("serving_default", half(2, 5, 3))
