@@ -210,7 +210,7 @@ class Dispatcher:
                     route.model, work, size, tracker, release, cancellation, watch_for_disconnect
                 )
             if isinstance(answer, Pending):
-                return await self._finish_later(answer, cancellation, route.model)
+                return await self._finish_later(answer, cancellation, route.model, received_at)
             return answer
         except BaseException:
             # Stop the function that handles the request: its result is not needed any more, for
@@ -346,6 +346,7 @@ class Dispatcher:
         peer: Peer,
     ) -> AnySyncResponse:
         timeline = Timeline()
+        received_at = time.monotonic()
         sender = ("POST", path, headers, peer)
         network = _network_of(peer)
         try:
@@ -366,7 +367,9 @@ class Dispatcher:
                 finish = partial(
                     self._finish_pending, result.finish, route, tracker, timeline, sender
                 )
-                return self._finish_later(result.then(finish), cancellation, route.model)
+                return self._finish_later(
+                    result.then(finish), cancellation, route.model, received_at
+                )
             response = result
             self._admission.release(network)
         self._record(route, response, timeline, sender)
@@ -393,7 +396,11 @@ class Dispatcher:
         return response
 
     def _finish_later(
-        self, pending: Pending[Response], cancellation: Cancellation | None, model: str
+        self,
+        pending: Pending[Response],
+        cancellation: Cancellation | None,
+        model: str,
+        received_at: float,
     ) -> asyncio.Future[Response]:
         """Return an asyncio future of a response that is not complete yet.
 
@@ -405,6 +412,8 @@ class Dispatcher:
           pending: The response that is not complete yet.
           cancellation: Is set to stop the work for the request. None if it cannot be stopped.
           model: The name of the model. Responses of different models are sent in turn.
+          received_at: When the body was complete, in seconds of `time.monotonic`. The time limit
+            counts from then.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Response] = loop.create_future()
@@ -431,9 +440,10 @@ class Dispatcher:
             if future.cancelled():
                 cancel()
 
-        timer = (
-            None if self._timeout_ms is None else loop.call_later(self._timeout_ms / 1000, expire)
-        )
+        timer = None
+        if self._timeout_ms is not None:
+            seconds_left = received_at + self._timeout_ms / 1000 - time.monotonic()
+            timer = loop.call_later(max(0, seconds_left), expire)
         future.add_done_callback(cancel_with_future)
 
         deliveries = self._deliveries
