@@ -9,6 +9,7 @@ from server.admission.cancellation import Cancellation
 from server.batching import merge
 from server.batching.batch_executor import BatchExecutor, BatchingContext, RunModel
 from server.batching.policy import MakePolicy
+from server.batching.run_slots import RunSlots
 from server.batching.scheduler import BatchingQueue, Scheduler
 from server.batching.tasks import BatchTask
 from server.metrics.timeline import Timeline
@@ -50,6 +51,8 @@ class BatchingRunner:
         self._scheduler = scheduler
         self._context = context
         self._unbatched = unbatched
+        # The slots for requests that run without a batch.
+        self._slots = RunSlots(context.parameters.num_batch_threads)
         self.close = close
 
     @property
@@ -74,7 +77,7 @@ class BatchingRunner:
         """Compute the outputs of a signature, and wait until the request's batch has run.
 
         A request without inputs runs alone, and so does a request for a signature that must not be
-        batched.
+        batched. At most `num_batch_threads` of them run at the same time.
 
         Args:
           signature_name: the name of the signature.
@@ -98,7 +101,8 @@ class BatchingRunner:
           Cancelled: the request was cancelled before its batch had run. When no request of the
             batch waits for the outputs, the run is stopped too, if the runtime can stop a run.
           TpuserveError: the model raised an error.
-          WouldBlock: the request must wait for a batch, and the calling thread must not block.
+          WouldBlock: the request must wait for a batch or, if it must run alone, until fewer such
+            requests run, and the calling thread must not block.
         """
         outputs = self._start(
             signature_name,
@@ -148,13 +152,14 @@ class BatchingRunner:
             nonblocking.check_running_allowed()
             if is_unbatched:
                 self._context.statistics.count_unbatched()
-            return self._model.run(
-                signature_name,
-                inputs,
-                output_names,
-                timeout_ms=timeout_ms,
-                cancellation=cancellation,
-            )
+            with self._slots.occupy(timeout_ms, cancellation) as time_ms:
+                return self._model.run(
+                    signature_name,
+                    inputs,
+                    output_names,
+                    timeout_ms=time_ms,
+                    cancellation=cancellation,
+                )
         aliases = None if output_names is None else tuple(sorted(output_names))
 
         def run(

@@ -350,6 +350,29 @@ def test_a_version_without_a_thread_for_its_batches_is_not_loaded(model: Countin
     assert runners._count_waiting() == {}
 
 
+def test_requests_that_must_not_be_batched_run_in_as_many_threads_as_batches(
+    model: CountingModel,
+) -> None:
+    runners = BatchingRunnerFactory(
+        BatchingParameters(num_batch_threads=1, batching_policy="continuous"),
+        find_unbatched=lambda *arguments: {"serving_default": "its rows change each other"},
+    )
+    runner = runners.wrap(model, Path("/models/half/3"), "half/3")
+    model.gate.clear()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(runner.run, "serving_default", half(1))
+        assert model.has_begun.wait(10)
+        with pytest.raises(DeadlineExceeded, match="1 requests run, the limit of num_batch_thr"):
+            runner.run("serving_default", half(2), timeout_ms=20)
+        with NonBlocking(), pytest.raises(WouldBlock):
+            runner.run("serving_default", half(2))
+        second = pool.submit(runner.run, "serving_default", half(3), timeout_ms=60_000)
+        model.gate.set()
+        assert [first.result(10)["y"], second.result(10)["y"]] == [2.5, 3.5]
+    assert len(model.runs) == 2
+    runners.close()
+
+
 def test_request_alone_is_run_where_it_comes_from(model: CountingModel) -> None:
     runners = BatchingRunnerFactory(BatchingParameters(num_batch_threads=1))
     runner = runners.wrap(model, Path("/models/half/3"))
