@@ -7,6 +7,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 # The largest number of routes whose latencies are stored. When this number is reached, all stored
 # latencies are discarded. Otherwise clients could fill the memory by sending many different paths.
 _MAX_ROUTES = 1024
+# The event loop serialises the responses of batches as long as those of the model have at most this
+# number of bytes. Serialising 256 KiB of JSON takes about 3 ms for numbers, and 20 ms for the labels
+# and scores of Classify. The loop answers no other request in this time.
+_MAX_LOOP_RESPONSE_BYTES = 256 << 10
 _UNKNOWN_ROUTE = Route()
 
 Sender: TypeAlias = tuple[str, str, Headers, Peer]
@@ -93,6 +98,8 @@ class Dispatcher:
         self._is_batched = config.is_batched
         self._workers = Workers(config.threads, config.timeout_ms, not config.is_batched, queues)
         self._deliveries: FairDeliveries | None = None
+        # The name of a model → the size of its last response that had waited, in bytes.
+        self._response_bytes: dict[str, int] = {}
         self._trackers: dict[tuple[str, Route], LatencyTracker] = {}
         self._fast_paths: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
 
@@ -404,9 +411,9 @@ class Dispatcher:
     ) -> asyncio.Future[Response]:
         """Return an asyncio future of a response that is not complete yet.
 
-        The response is serialised in the event loop. If the time limit for requests passes first,
-        the result of the future is the error response for DeadlineExceeded. Cancelling the future
-        cancels the request.
+        The response is serialised in the event loop or, if the last response of the model was
+        large, in a thread. If the time limit for requests passes first, the result of the future is
+        the error response for DeadlineExceeded. Cancelling the future cancels the request.
 
         Args:
           pending: The response that is not complete yet.
@@ -419,9 +426,21 @@ class Dispatcher:
         future: asyncio.Future[Response] = loop.create_future()
 
         def deliver() -> None:
+            if self._response_bytes.get(model, 0) > _MAX_LOOP_RESPONSE_BYTES:
+                self._workers.run_soon(finish_in_thread)
+            else:
+                complete(pending.finish())
+
+        def finish_in_thread() -> None:
+            response = pending.finish()
+            # Ignore the error that the event loop is closed: the server has stopped.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(complete, response)
+
+        def complete(response: Response) -> None:
             if timer is not None:
                 timer.cancel()
-            response = pending.finish()
+            self._response_bytes[model] = len(response.body)
             if future.done():
                 response.release()
             else:

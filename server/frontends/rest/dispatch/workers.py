@@ -145,6 +145,10 @@ class Workers:
             if ticket.future.cancelled():
                 self._withdraw(ticket)
 
+    def run_soon(self, function: Callable[[], object]) -> None:
+        """Run a function, whose result is not needed, in a thread."""
+        self._threads.run_soon(function)
+
     async def run_change(
         self, work: Callable[[], Result], on_dropped: Callable[[], object] = lambda: None
     ) -> Result:

@@ -1,6 +1,7 @@
-"""The time limit of a request counts from when its body is complete."""
+"""Requests that wait for a batch end within their time, and delay no other request."""
 
 import asyncio
+import threading
 import time
 
 from server.batching.tasks import BatchTask
@@ -22,4 +23,29 @@ def test_the_time_before_the_wait_for_a_batch_counts_against_the_limit() -> None
     response = asyncio.run(wait())
     assert response.status == 504
     assert b"not answered within 50000 ms" in response.body
+    dispatcher.close()
+
+
+def test_a_thread_serialises_the_responses_of_a_model_after_a_large_one() -> None:
+    dispatcher = Dispatcher((), RestConfig(is_batched=True))
+    serialising_threads: list[int] = []
+
+    async def answer(size: int) -> None:
+        task = BatchTask({}, 1, 0.0, None)
+
+        def finish() -> Response:
+            serialising_threads.append(threading.get_ident())
+            return Response(200, bytes(size))
+
+        future = dispatcher._finish_later(Pending(task, finish), None, "half", time.monotonic())
+        task.add_part(0, 1, {})
+        assert len((await asyncio.wait_for(future, 10)).body) == size
+
+    async def answer_all() -> None:
+        for size in (10, 300_000, 300_000, 10, 10):
+            await answer(size)
+
+    asyncio.run(answer_all())
+    is_in_loop = [thread == threading.get_ident() for thread in serialising_threads]
+    assert is_in_loop == [True, True, False, False, True]
     dispatcher.close()
