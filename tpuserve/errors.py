@@ -448,7 +448,7 @@ class Unavailable(TpuserveError):
 
 
 class StorageUnavailable(Unavailable):
-    """Remote storage, or the cache of downloaded models, cannot be reached."""
+    """The storage of a base path, or the cache of downloaded models, cannot be reached."""
 
 
 class ShuttingDown(Unavailable):

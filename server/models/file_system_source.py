@@ -55,6 +55,13 @@ class _Listing:
             # keep the data of the listing in memory.
             error.__traceback__ = error.__cause__ = error.__context__ = None
             self.error = error
+        except Exception as error:
+            # A failure that nobody has foreseen, such as a stale file handle, must not look like a
+            # base path without versions: its model would be unloaded.
+            self.error = StorageUnavailable(
+                f"{self.model.base_path} cannot be listed: {type(error).__name__}: {error}. The "
+                f"server goes on; check the storage."
+            )
 
     def is_slow(self, max_seconds: float) -> bool:
         """Return whether the listing has not ended, and began at least `max_seconds` ago."""
@@ -171,13 +178,11 @@ class FileSystemSource:
             self._report_slow_listings()
 
     def _run(self, listing: _Listing) -> None:
-        try:
-            listing.run(self._remote_models)
-        finally:
-            with self._lock:
-                if listing.model in self._models:
-                    self._apply(listing.model, listing.versions, listing.error)
-                listing.end.set()
+        listing.run(self._remote_models)
+        with self._lock:
+            if listing.model in self._models:
+                self._apply(listing.model, listing.versions, listing.error)
+            listing.end.set()
 
     def _report_slow_listings(self) -> None:
         with self._lock:

@@ -1,5 +1,7 @@
 """Versions that appear on disk are loaded, and versions that disappear are unloaded."""
 
+import errno
+import os
 import threading
 from pathlib import Path
 
@@ -63,6 +65,29 @@ def test_model_whose_base_path_is_gone_keeps_its_versions(
     (tmp_path / "half").rename(tmp_path / "moved")
     source.poll_once()
     assert wait_for_states(manager) == {3: State.AVAILABLE}
+
+
+def test_model_whose_files_cannot_be_examined_keeps_its_versions_and_others_are_polled(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base_path = tmp_path / "half" / "3"
+    (tmp_path / "other" / "4").mkdir(parents=True)
+    base_path.mkdir(parents=True)
+    (base_path / "saved_model.pb").touch()
+    source = FileSystemSource(manager)
+    other = ModelConfig("other", str(tmp_path / "other"))
+    source.set_models((ModelConfig("half", str(base_path)), other))
+    assert wait_for_states(manager) == {3: State.AVAILABLE}
+
+    def fail(path: Path) -> bool:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    monkeypatch.setattr(Path, "is_file", fail)
+    (tmp_path / "other" / "5").mkdir()
+    source.poll_once()
+    assert manager.wait(lambda: manager.is_available("other", 5), 10)
+    assert wait_for_states(manager) == {3: State.AVAILABLE}
+    assert "cannot be listed: OSError: " in str(manager.unavailable_reason("half"))
 
 
 def test_missing_base_path_is_said_once(
