@@ -178,11 +178,7 @@ class ModelConfigManager:
             return
         # Wait for the models without holding the lock: a load can be retried for minutes, and
         # another reload must be able to start in the meantime.
-        self._source.wait_for_listings(new)
-        self._manager.wait(lambda: all(map(self._is_done_loading, new)))
-        failed = [name for name in new if not self._manager.matches_aspired(name)]
-        if failed:
-            raise self._failure(failed, "model")
+        self._wait_for_loads(new)
 
     def load_model(self, name: str) -> None:
         """Load a model that was unloaded, or a model of the configuration that has failed to load.
@@ -193,14 +189,16 @@ class ModelConfigManager:
           ModelNotFound: no model of the configuration and no unloaded model has this name.
           TpuserveError: the model cannot be loaded; the errors are those of `reload`.
         """
-        unloaded = self._unloaded.get(name)
-        models = self._config.models
-        if unloaded is not None and name not in self._config.names():
-            models = (*models, unloaded)
-        elif name not in self._config.names():
-            raise self._unknown_model(name)
-        self.reload(ModelServerConfig(models))
-        self._unloaded.pop(name, None)
+        with self._reload_lock:
+            model = self._known_model(name)
+        # Check the version and wait for the load without holding the lock, as `reload` does.
+        self._check_versions([model])
+        with self._reload_lock:
+            model = self._known_model(name)
+            models = self._config.models
+            self._apply(ModelServerConfig(models if model in models else (*models, model)))
+            self._unloaded.pop(name, None)
+        self._wait_for_loads([name])
 
     def unload_model(self, name: str) -> None:
         """Begin to unload all versions of a model, and wait until no load of it is in progress.
@@ -274,6 +272,29 @@ class ModelConfigManager:
             others = tuple(model for model in self._config.models if model.name != name)
             self._apply(ModelServerConfig(others))
         self._manager.wait(lambda: self._manager.is_converged(name))
+
+    def _wait_for_loads(self, names: Sequence[str]) -> None:
+        """Wait until each model is available or has failed.
+
+        Raises:
+          ModelsNotAvailable: models have failed to load.
+        """
+        self._source.wait_for_listings(names)
+        self._manager.wait(lambda: all(map(self._is_done_loading, names)))
+        failed = [name for name in names if not self._manager.matches_aspired(name)]
+        if failed:
+            raise self._failure(failed, "model")
+
+    def _known_model(self, name: str) -> ModelConfig:
+        """Return a model of the configuration, or an unloaded model.
+
+        Raises:
+          ModelNotFound: no model of the configuration and no unloaded model has this name.
+        """
+        known = self._unloaded | {model.name: model for model in self._config.models}
+        if name not in known:
+            raise self._unknown_model(name)
+        return known[name]
 
     def _unknown_model(self, name: str) -> ModelNotFound:
         known = _format_names([*self._config.names(), *self._unloaded]) or "none"

@@ -246,6 +246,55 @@ def test_reload_whose_model_another_one_leaves_out_meanwhile_says_so(tmp_path: P
             first.result(10)
 
 
+def test_load_keeps_a_model_that_another_client_loads_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = Models(tmp_path, versions_required=True)
+    models.add("a", 1)
+    models.add("b", 2)
+    models.config_manager.start(models.config("a", "b"))
+    models.config_manager.unload_model("a")
+    models.config_manager.unload_model("b")
+    begun, gate = threading.Event(), threading.Event()
+    find_versions = models.source.find_versions
+
+    def find_slowly(model: ModelConfig) -> dict[int, Path]:
+        if model.name == "a":
+            begun.set()
+            assert gate.wait(10)
+        return find_versions(model)
+
+    monkeypatch.setattr(models.source, "find_versions", find_slowly)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(models.config_manager.load_model, "a")
+        assert begun.wait(10)
+        models.config_manager.load_model("b")
+        gate.set()
+        first.result(10)
+    assert sorted(models.config_manager.config.names()) == ["a", "b"]
+    assert models.manager.is_available("a")
+    assert models.manager.is_available("b")
+
+
+def test_model_that_another_client_unloads_at_the_end_of_its_load_can_be_loaded_again(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models.config_manager.start(models.config("a"))
+    models.config_manager.unload_model("a")
+    matches_aspired = models.manager.matches_aspired
+
+    def match_and_unload(name: str) -> bool:
+        result = matches_aspired(name)
+        models.config_manager.unload_model(name)
+        return result
+
+    with monkeypatch.context() as context:
+        context.setattr(models.manager, "matches_aspired", match_and_unload)
+        models.config_manager.load_model("a")
+    models.config_manager.load_model("a")
+    assert models.manager.is_available("a")
+
+
 def test_served_model_that_moves_to_no_place_fails_and_is_served_from_the_old(
     models: Models,
 ) -> None:
