@@ -44,13 +44,19 @@ class Place:
         """Start a process in this slot.
 
         `on_event` is called with each message of the process, and with None when it has ended.
+
+        Raises:
+          OSError, RuntimeError: the process cannot be started, as by `SupervisedProcess`.
         """
         self.restart_at = None
         self._started_at = time.monotonic()
         self.process = SupervisedProcess(self.name, self.main, self.arguments, on_event)
 
     def end(self) -> float:
-        """Remove the ended process, and return the seconds until the next process is started."""
+        """Remove the ended process, and return the seconds until the next process is started.
+
+        There is no process to remove if its start has failed.
+        """
         now = time.monotonic()
         if now - self._started_at >= _STABLE_SECONDS:
             self._backoff_seconds = _FIRST_BACKOFF_SECONDS

@@ -39,6 +39,10 @@ class SupervisedProcess:
           arguments: the further arguments of the main function.
           on_event: called in the receiving thread with each message of the process, and with None
             when the process has ended.
+
+        Raises:
+          OSError: the system has no further process, file descriptor or memory.
+          RuntimeError: the system has no further thread.
         """
         self.name = name
         here, there = _CONTEXT.Pipe()
@@ -49,7 +53,13 @@ class SupervisedProcess:
         there.close()
         self._control = ControlChannel(here)
         self._on_event = on_event
-        threading.Thread(target=self._receive, name=name, daemon=True).start()
+        try:
+            threading.Thread(target=self._receive, name=name, daemon=True).start()
+        except RuntimeError:
+            # Nothing would receive the messages of the process, or notice its end.
+            self.kill()
+            self._control.close()
+            raise
 
     @property
     def pid(self) -> int:

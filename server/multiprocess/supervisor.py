@@ -127,7 +127,7 @@ class Supervisor:
 
     def _run(self) -> None:
         for place in self._places:
-            place.start(self._put_event)
+            self._start_process(place)
         while True:
             try:
                 event = self._events.get(timeout=self._seconds_to_next_deadline())
@@ -179,11 +179,17 @@ class Supervisor:
             return
         assert frontend.process is not None
         assert self._engine.process is not None
-        for user in ("event loop", "threads"):
-            frontend_end, engine_end = socket.socketpair()
-            with frontend_end, engine_end:
-                frontend.process.send("connect", user, frontend_end)
-                self._engine.process.send("connect", connection=engine_end)
+        try:
+            for user in ("event loop", "threads"):
+                frontend_end, engine_end = socket.socketpair()
+                with frontend_end, engine_end:
+                    frontend.process.send("connect", user, frontend_end)
+                    self._engine.process.send("connect", connection=engine_end)
+        except OSError as error:
+            # Kill the frontend process, because one of its two connections may exist. The process
+            # that replaces it is connected anew.
+            logger.error("the %s process cannot be connected: %s", frontend.name, error)
+            frontend.process.kill()
 
     def _handle_failure(
         self, place: Place, error: TpuserveError, cause: BaseException | None
@@ -201,7 +207,11 @@ class Supervisor:
     def _handle_end(self, place: Place) -> None:
         assert place.process is not None
         self._metrics.end(place.process)
-        reason = f"the {place.name} process has ended {_format_exit(place.process.exit_code)}"
+        exit_text = _format_exit(place.process.exit_code)
+        self._plan_restart(place, f"the {place.name} process has ended {exit_text}")
+
+    def _plan_restart(self, place: Place, reason: str) -> None:
+        """Plan the next start of a process that does not run; `reason` says why it does not."""
         seconds = place.end()
         if self._start_error is None and not self._is_started.is_set():
             self._start_error = Unavailable(f"{reason}. See the log for the cause.")
@@ -222,7 +232,14 @@ class Supervisor:
         now = time.monotonic()
         for place in self._places:
             if place.restart_at is not None and place.restart_at <= now:
-                place.start(self._put_event)
+                self._start_process(place)
+
+    def _start_process(self, place: Place) -> None:
+        try:
+            place.start(self._put_event)
+        except (OSError, RuntimeError) as error:
+            # The limit of processes, files, memory or threads is reached.
+            self._plan_restart(place, f"the {place.name} process cannot be started: {error}")
 
     def _put_event(self, process: SupervisedProcess, message: ControlMessage | None) -> None:
         self._events.put((process, message))

@@ -1,17 +1,25 @@
 """A process of the server that dies is replaced, and the other processes continue."""
 
+import contextlib
+import errno
 import itertools
 import os
+import resource
 import signal
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import grpc
 import httpx
 import pytest
 
+from server.config.settings import Settings
+from server.multiprocess.supervisor import Supervisor
+from tests.processes import LOOPBACK, free_ports
 from tests.server.multiprocess.fake_server import DEADLY, GOOD, SECONDS, FakeServer, wait_until
+from tpuserve.errors import Unavailable
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +48,25 @@ def calm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeServer
     server = FakeServer(tmp_path_factory.mktemp("calm"))
     yield server
     server.kill()
+
+
+def answers(server: FakeServer) -> bool:
+    """Return whether a server answers; no process listens while all frontends are replaced."""
+    try:
+        return server.is_answering()
+    except httpx.TransportError:
+        return False
+
+
+@contextlib.contextmanager
+def no_new_files(server: FakeServer) -> Iterator[None]:
+    """Let the supervisor open no file, socket or pipe in a context."""
+    before = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, before)
 
 
 def test_engine_that_a_model_kills_is_started_again_while_the_frontends_answer(
@@ -131,6 +158,53 @@ def test_frontend_that_dies_is_replaced_and_the_other_one_answers_on(server: Fak
     # The counters do not fall, although a process that had a part of the counts has died.
     assert server.count_requests() >= before
     assert server.stop()[0] == 0
+
+
+def test_process_whose_start_fails_is_started_later_and_the_other_one_answers_on(
+    server: FakeServer,
+) -> None:
+    with no_new_files(server):
+        os.kill(server.find("tpuserve-front1"), signal.SIGKILL)
+        wait_until(lambda: "the frontend 1 process cannot be started: " in server.log_text)
+        assert server.is_answering()
+    wait_until(lambda: "tpuserve-front1" in server.children().values())
+    for _ in range(20):
+        wait_until(server.is_answering)
+    assert server.stop()[0] == 0
+
+
+def test_frontends_that_cannot_be_connected_are_connected_later(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    # The new engine is ready when it finds a version, and not while the limit is set.
+    (tmp_path / "models" / "3").rmdir()
+    killed = server.find("tpuserve-engine")
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: killed not in server.children())
+    wait_until(lambda: "tpuserve-engine" in server.children().values())
+    with no_new_files(server):
+        (tmp_path / "models" / "3").mkdir()
+        wait_until(lambda: "the frontend 0 process cannot be connected: " in server.log_text)
+    for _ in range(20):
+        wait_until(lambda: answers(server))
+    assert server.stop()[0] == 0
+
+
+def test_start_whose_processes_cannot_be_started_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: BaseProcess) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(BaseProcess, "start", fail)
+    rpc_port, rest_port = free_ports(2)
+    settings = Settings(
+        tmp_path, host=LOOPBACK, port=rpc_port, rest_api_port=rest_port, frontend_processes=1
+    )
+    supervisor = Supervisor(settings, None)
+    with pytest.raises(Unavailable, match="the engine process cannot be started: .*Errno"):
+        supervisor.start()
+    assert supervisor.stop()
 
 
 def test_page_of_metrics_is_the_same_whoever_serves_it(calm_server: FakeServer) -> None:
