@@ -42,9 +42,10 @@ class ModelCache:
     """A cache directory with an entry for each downloaded model version.
 
     An entry is a directory that holds the version's directory and a lock file. A version is
-    downloaded to an entry with a temporary name, which is renamed when the download is complete. A
-    thread that adds or removes entries holds the lock of the whole cache. The lock also applies to
-    other processes, so that several servers can share the cache.
+    downloaded to an entry with a temporary name, which is renamed when the download is complete. An
+    entry gets the temporary name again before its files are removed. A thread that adds or removes
+    entries holds the lock of the whole cache. The lock also applies to other processes, so that
+    several servers can share the cache.
     """
 
     def __init__(self, root: Path, max_bytes: int) -> None:
@@ -96,7 +97,7 @@ class ModelCache:
           TpuserveError: the download has failed; its files are removed.
         """
         entry = directory.parent
-        partial = entry.with_name(entry.name + _PARTIAL_SUFFIX)
+        partial = _partial_path(entry)
         while True:
             if is_cancelled():
                 raise Cancelled(f"the download of {directory} was cancelled.")
@@ -110,7 +111,7 @@ class ModelCache:
                 descriptor = _try_lock(partial, fcntl.LOCK_EX)
                 if descriptor is not None:
                     try:
-                        self._begin(partial, directory.name, size)
+                        self._begin(entry, directory.name, size)
                     except BaseException:
                         self._discard(partial, descriptor)
                         raise
@@ -131,14 +132,18 @@ class ModelCache:
             raise
         return Lease(entry, descriptor)
 
-    def _begin(self, partial: Path, name: str, size: int) -> None:
-        # Remove the files of an earlier download, which a killed server can have left.
+    def _begin(self, entry: Path, name: str, size: int) -> None:
+        # Remove what a killed server can have left: the files of an earlier download, and an entry
+        # without its lock file, which would be in the way of the new entry.
+        partial = _partial_path(entry)
         shutil.rmtree(partial / name, ignore_errors=True)
+        if not (entry / _LOCK_FILE).exists():
+            shutil.rmtree(entry, ignore_errors=True)
         _write_size(partial, size)
         self._make_room(partial, size)
 
     def _discard(self, partial: Path, descriptor: int) -> None:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
         os.close(descriptor)
 
     def _make_room(self, partial: Path, size: int) -> None:
@@ -166,7 +171,7 @@ class ModelCache:
             if descriptor is None:
                 continue
             freed = _read_size(entry)
-            shutil.rmtree(entry, ignore_errors=True)
+            _remove(entry)
             os.close(descriptor)
             total -= freed
             logger.info("removed %s from the model cache: %s", entry, format_megabytes(freed))
@@ -200,6 +205,25 @@ class ModelCache:
             yield
         finally:
             os.close(descriptor)
+
+
+def _partial_path(entry: Path) -> Path:
+    """Return the temporary name of an entry, under which its files may be incomplete."""
+    return entry.with_name(entry.name + _PARTIAL_SUFFIX)
+
+
+def _remove(entry: Path) -> None:
+    """Remove an entry, which the caller has locked.
+
+    The rest of an entry that a killed server was removing has a temporary name and a lock file, so
+    that it is like the rest of a download: it is replaced or removed later.
+    """
+    if not entry.name.endswith(_PARTIAL_SUFFIX):
+        entry = entry.rename(_partial_path(entry))
+    for path in entry.glob("*"):
+        # This removes the version's directory, and not the lock file.
+        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(entry, ignore_errors=True)
 
 
 def _try_lock(entry: Path, mode: int) -> int | None:

@@ -1,9 +1,11 @@
 """The cache of downloaded versions is bounded and shared, and holds complete versions only."""
 
+import multiprocessing
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from server.storage.model_cache import Lease, ModelCache
 from tpuserve.errors import Cancelled, ModelCacheFull, StorageUnavailable
 
 KB = 1000
+# The exit status of a process that a test ends.
+KILLED = 9
 
 
 def acquire(cache: ModelCache, fingerprint: str, size: int = KB) -> Lease:
@@ -23,6 +27,18 @@ def acquire(cache: ModelCache, fingerprint: str, size: int = KB) -> Lease:
 
 def entries(root: Path) -> set[str]:
     return {path.name for path in root.iterdir() if path.is_dir()}
+
+
+def acquire_and_die_at_the_first_removed_file(root: Path) -> None:
+    """Evict a version in a process that ends at once when it has removed the first file."""
+    unlink = os.unlink
+
+    def unlink_and_die(path: Any, *, dir_fd: int | None = None) -> None:
+        unlink(path, dir_fd=dir_fd)
+        os._exit(KILLED)
+
+    os.unlink = unlink_and_die
+    acquire(ModelCache(root, 3 * KB), "b", 2 * KB)
 
 
 def refuse_download(directory: Path) -> None:
@@ -58,6 +74,36 @@ def test_download_that_a_killed_server_left_is_replaced(tmp_path: Path) -> None:
     acquire(ModelCache(tmp_path, 0), "a").close()
     assert entries(tmp_path) == {"a"}
     assert [path.name for path in (tmp_path / "a" / "1").iterdir()] == ["saved_model.pb"]
+
+
+def test_entry_that_has_lost_its_lock_file_is_replaced(tmp_path: Path) -> None:
+    cache = ModelCache(tmp_path, 0)
+    acquire(cache, "a").close()
+    (tmp_path / "a" / "lock").unlink()
+    (tmp_path / "a" / "1" / "variables").write_text("old")
+    acquire(cache, "a").close()
+    assert entries(tmp_path) == {"a"}
+    assert [path.name for path in (tmp_path / "a" / "1").iterdir()] == ["saved_model.pb"]
+
+
+@pytest.mark.slow
+def test_version_that_a_killed_server_was_removing_counts_and_is_downloaded_again(
+    tmp_path: Path,
+) -> None:
+    cache = ModelCache(tmp_path, 3 * KB)
+    acquire(cache, "a", 2 * KB).close()
+    process = multiprocessing.get_context("spawn").Process(
+        target=acquire_and_die_at_the_first_removed_file, args=(tmp_path,)
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == KILLED
+    assert entries(tmp_path) == {"a.partial", "b.partial"}
+    acquire(cache, "c", KB).close()
+    assert sum(int((tmp_path / name / "lock").read_text()) for name in entries(tmp_path)) <= 3 * KB
+    acquire(cache, "a", 2 * KB).close()
+    assert entries(tmp_path) == {"a", "c"}
+    assert (tmp_path / "a" / "1" / "saved_model.pb").read_bytes() == bytes(2 * KB)
 
 
 def test_least_recently_used_version_goes(tmp_path: Path) -> None:
