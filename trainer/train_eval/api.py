@@ -27,8 +27,9 @@ def train_and_evaluate(
     EvalSpec began. The last checkpoint is always evaluated. On the CPU, an evaluation runs
     between two training loops; a training loop is one `session.run`. On a TPU, training releases
     the TPU for the evaluation and then restarts its input from the beginning. Therefore shuffle
-    and repeat the training input. If training was complete before the call, the last checkpoint
-    is evaluated and exported again.
+    and repeat the training input. On a TPU, a training without max_steps, which ends when its input
+    ends, is not interrupted: only its last checkpoint is evaluated. If training was complete before
+    the call, the last checkpoint is evaluated and exported again.
 
     In a cluster, which TF_CONFIG describes, the task of the process decides its work: the chief and
     the workers train, a ps holds variables, and one evaluator evaluates each new checkpoint.
@@ -123,7 +124,8 @@ def _train_and_evaluate_locally(
 ) -> None:
     """Train and evaluate alternately in this process, and call the exporters.
 
-    If training and evaluation both use the TPU, training releases the TPU for each evaluation.
+    If training and evaluation both use the TPU, training releases the TPU for each evaluation. A
+    training without max_steps is then evaluated only at its end.
 
     Args:
       estimator: the estimator to train.

@@ -52,7 +52,9 @@ def evaluate_between_trainings(
 ) -> None:
     """Train until an evaluation is due, release the device, evaluate, and resume training.
 
-    Whenever training resumes, it starts its input from the beginning.
+    Whenever training resumes, it starts its input from the beginning. A training without max_steps
+    ends only when its input ends, and would never end if its input started again. So such a
+    training is not interrupted: only its last checkpoint is evaluated.
 
     Args:
       estimator: the estimator to train.
@@ -60,8 +62,36 @@ def evaluate_between_trainings(
       evaluators: one CheckpointEvaluator for each EvalSpec. They do not evaluate the checkpoint
         from which training starts.
     """
+    if train_spec.max_steps is None:
+        logger.warning(
+            "no evaluation during training: the input would start again after it, and training "
+            "without max_steps ends only with its input. Set TrainSpec.max_steps to evaluate "
+            "during training"
+        )
+        _train(estimator, train_spec, [], [])
+    else:
+        _alternate(estimator, train_spec, evaluators, train_spec.max_steps)
+    _evaluate_final_checkpoint(evaluators)
+
+
+def _alternate(
+    estimator: Any,
+    train_spec: TrainSpec,
+    evaluators: Sequence[CheckpointEvaluator],
+    max_steps: int,
+) -> None:
+    """Train until max_steps, and interrupt training whenever an evaluation is due.
+
+    The last checkpoint is not evaluated.
+
+    Args:
+      estimator: the estimator to train.
+      train_spec: the settings of training.
+      evaluators: one CheckpointEvaluator for each EvalSpec.
+      max_steps: the global step at which to stop, which train_spec has too.
+    """
     while True:
-        listener = _EvaluationDueListener(evaluators, train_spec.max_steps)
+        listener = _EvaluationDueListener(evaluators, max_steps)
         hook = StopForEvaluationHook(listener.is_evaluation_due)
         _train(estimator, train_spec, [hook], [listener])
         # Let host 0 decide for all hosts whether an evaluation is due. The CheckpointSaverListener
@@ -73,7 +103,6 @@ def evaluate_between_trainings(
         for evaluator in evaluators:
             if _is_due(evaluator):
                 evaluator.evaluate()
-    _evaluate_final_checkpoint(evaluators)
 
 
 def _train(
@@ -178,7 +207,7 @@ class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
     The checkpoint from which training starts and the final checkpoint are ignored.
     """
 
-    def __init__(self, evaluators: Sequence[CheckpointEvaluator], max_steps: int | None) -> None:
+    def __init__(self, evaluators: Sequence[CheckpointEvaluator], max_steps: int) -> None:
         self._is_evaluation_due = False
         self._evaluators = evaluators
         self._max_steps = max_steps
@@ -189,7 +218,7 @@ class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
 
     def after_save(self, session: Any, global_step_value: int) -> None:
         is_first, self._is_first = self._is_first, False
-        is_last = self._max_steps is not None and global_step_value >= self._max_steps
+        is_last = global_step_value >= self._max_steps
         if is_first or is_last or not any(evaluator.is_due() for evaluator in self._evaluators):
             return
         self._is_evaluation_due = True

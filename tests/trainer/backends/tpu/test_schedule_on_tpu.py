@@ -17,7 +17,12 @@ def receiver() -> trainer.ServingInputReceiver:
 
 
 def run_schedule(
-    tmp_path: Path, *, max_steps: int = 6, train_hooks: Any = (), **options: Any
+    tmp_path: Path,
+    *,
+    max_steps: int | None = 6,
+    batches: int | None = None,
+    train_hooks: Any = (),
+    **options: Any,
 ) -> Any:
     estimator = programs.estimator(
         tmp_path,
@@ -30,7 +35,7 @@ def run_schedule(
     )
     return estimator, trainer.train_and_evaluate(
         estimator,
-        trainer.TrainSpec(programs.ones(batch_size=4), max_steps=max_steps, hooks=train_hooks),
+        trainer.TrainSpec(programs.ones(batches, 4), max_steps=max_steps, hooks=train_hooks),
         trainer.EvalSpec(
             programs.ones(batch_size=4),
             steps=1,
@@ -59,3 +64,16 @@ def test_early_stopping_ends_a_training_on_a_tpu(tmp_path: Path) -> None:
     with slope.tpu():
         run_schedule(tmp_path, max_steps=100, train_hooks=[stop])
     assert programs.variable(tmp_path, "global_step") < 20
+
+
+@pytest.mark.on_pjrt_too
+def test_a_training_without_max_steps_ends_with_its_input_and_is_evaluated_then(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The hook ends a training whose input starts again and again.
+    endless = tf.compat.v1.train.StopAtStepHook(last_step=20)
+    with slope.tpu():
+        _, (metrics, _) = run_schedule(tmp_path, max_steps=None, batches=6, train_hooks=[endless])
+    assert metrics["global_step"] == 6
+    assert list(programs.scalars(tmp_path / "eval")["mean_y"]) == [6]
+    assert "Set TrainSpec.max_steps to evaluate during training" in caplog.text
