@@ -51,6 +51,10 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._saver: Any = None
         self._step: Any = None
         self._is_restored = False
+        self._steps_per_run = 1
+
+    def _set_steps_per_run(self, steps_per_run: int) -> None:
+        self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
         """Build the ops that save and restore the states of the graph's iterators."""
@@ -72,27 +76,42 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._is_restored = False
 
     def before_run(self, run_context: Any) -> Any:
-        """Restore the iterators' states before the first call of run() in a session."""
-        session = run_context.session
+        """Restore the iterators' states before the first call of run() in a session.
+
+        If no states have been saved yet, save the initial states instead.
+        """
         if not self._is_restored:
             self._is_restored = True
-            newest = tf.train.latest_checkpoint(self._directory, self._state_file)
-            if self._saver is not None and newest is not None:
-                self._saver.restore(session, newest)
-            if self._timer is not None:
-                self._timer.update_last_triggered_step(session.run(self._step))
+            self._restore(run_context.session)
         return v1.train.SessionRunArgs(self._step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Save the iterators' states if the interval between checkpoints has passed."""
-        step = int(run_values.results)
-        if self._timer is not None and self._timer.should_trigger_for_step(step):
+        # The fetched global step can be too small, because TensorFlow can fetch it before the
+        # training loop increments it. So read the exact step by another session.run. This costs
+        # time, so do it only if the states are to be saved at the largest possible step.
+        latest_step = int(run_values.results) + self._steps_per_run
+        if self._timer is None or not self._timer.should_trigger_for_step(latest_step):
+            return
+        step = int(run_context.session.run(self._step))
+        if self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
             self._save(run_context.session, step)
 
     def end(self, session: Any) -> None:
         """Save the iterators' states at the end of the training."""
         self._save(session, int(session.run(self._step)))
+
+    def _restore(self, session: Any) -> None:
+        """Restore the newest states or, if there are none, save the initial ones."""
+        step = int(session.run(self._step))
+        newest = tf.train.latest_checkpoint(self._directory, self._state_file)
+        if newest is None:
+            self._save(session, step)
+        elif self._saver is not None:
+            self._saver.restore(session, newest)
+        if self._timer is not None:
+            self._timer.update_last_triggered_step(step)
 
     def _save(self, session: Any, step: int) -> None:
         if self._saver is not None:
