@@ -141,6 +141,9 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
 
     def __init__(self, values: VariableValues) -> None:
         self._values = values
+        self._assignments: list[Any] = []
+        # Maps the placeholder of each assignment to the value to assign.
+        self._feeds: dict[Any, Any] = {}
 
     def _set_scaffold(self, scaffold: Any) -> None:
         """Check that the Scaffold of the evaluation's EstimatorSpec has no saver and no init_fn.
@@ -159,18 +162,16 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
                 f"train_and_evaluate."
             )
 
+    def begin(self) -> None:
+        """Build the ops that assign the values from training."""
+        for variable in tf.compat.v1.global_variables():
+            if variable.op.name in self._values:
+                # Feed a placeholder, and not the initial value of the variable: variables that
+                # share one tensor as their initial value would all get the same value.
+                placeholder = tf.compat.v1.placeholder(variable.dtype.base_dtype)
+                assignment = tf.compat.v1.assign(variable, placeholder, validate_shape=False)
+                self._assignments.append(assignment.op)
+                self._feeds[placeholder] = self._values[variable.op.name]
+
     def after_create_session(self, session: Any, coord: Any) -> None:
-        variables = [
-            variable
-            for variable in tf.compat.v1.global_variables()
-            if variable.op.name in self._values
-        ]
-        # Assign the values by running each variable's initializer op. The second input of the op is
-        # the initial value: feed the value from training in its place.
-        session.run(
-            [variable.initializer for variable in variables],
-            {
-                variable.initializer.inputs[1]: self._values[variable.op.name]
-                for variable in variables
-            },
-        )
+        session.run(self._assignments, self._feeds)

@@ -23,6 +23,25 @@ def test_the_values_of_the_step_are_evaluated_without_a_checkpoint_of_it(tmp_pat
     assert not list(tmp_path.glob("model.ckpt-4*"))
 
 
+def test_variables_that_share_their_initial_value_have_values_of_their_own(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        zero = tf.zeros([])
+        one, two = (v1.Variable(zero, name=name, use_resource=True) for name in ("one", "two"))
+        step = v1.train.get_global_step()
+        return trainer.EstimatorSpec(
+            mode,
+            loss=tf.reduce_mean(labels),
+            train_op=tf.group(one.assign_add(1.0), two.assign_add(2.0), step.assign_add(1)),
+            eval_metric_ops={"one": v1.metrics.mean(one), "two": v1.metrics.mean(two)},
+        )
+
+    estimator = programs.estimator(tmp_path, model_fn=model_fn)
+    hook = InMemoryEvaluatorHook(estimator, programs.ones(), steps=1)
+    estimator.train(programs.ones(), hooks=[hook], max_steps=3)
+    evaluated = programs.scalars(tmp_path / "eval")
+    assert (evaluated["one"], evaluated["two"]) == ({0: 0.0, 3: 3.0}, {0: 0.0, 3: 6.0})
+
+
 def test_hooks_and_name_are_those_of_the_evaluation(tmp_path: Path) -> None:
     class Begins(tf.compat.v1.train.SessionRunHook):
         graphs: list[Any] = []
