@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.estimator import estimator_type
+from trainer.model.model_program import expected_argument_names
 from trainer.model.spec import ModeKeys, TPUEstimatorSpec, call_on_host
 
 _ARGUMENTS = ("features", "labels", "predictions", "config")
@@ -39,7 +39,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
     estimator_type.check_is_estimator(estimator)
     if not callable(metric_fn):
         raise InvalidType(f"metric_fn is {metric_fn!r}, which cannot be called. Give a function.")
-    names = tuple(inspect.signature(metric_fn).parameters)
+    names = tuple(expected_argument_names(metric_fn))
     unknown = [name for name in names if name not in _ARGUMENTS]
     if unknown:
         raise InvalidSetting(

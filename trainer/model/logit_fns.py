@@ -1,6 +1,5 @@
 """Builds and calls functions that compute logits from features, as parts of a model_fn."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import tensorflow as tf
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting
+from trainer.model.model_program import expected_argument_names
 from trainer.model.spec import ModeKeys
 
 v1 = tf.compat.v1
@@ -29,10 +29,10 @@ def call_logit_fn(
       InvalidSetting: logit_fn returned neither a tensor nor a dict of tensors.
     """
     available = {"mode": mode, "params": params, "config": config}
-    parameters = inspect.signature(logit_fn).parameters
+    names = expected_argument_names(logit_fn)
     logits = logit_fn(
         features=features,
-        **{name: value for name, value in available.items() if name in parameters},
+        **{name: value for name, value in available.items() if name in names},
     )
     parts = list(logits.values()) if isinstance(logits, dict) else [logits]
     if not all(tf.is_tensor(part) for part in parts):

@@ -1,5 +1,6 @@
 """ModelProgram: the user's model_fn with its settings, and the code that calls user functions."""
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -276,6 +277,28 @@ def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
         parameter.name
         for parameter in parameters
         if parameter.kind in kinds and parameter.name not in bound
+    ]
+
+
+def expected_argument_names(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the arguments that a function expects from its caller.
+
+    These are the arguments that functools.partial has not bound. Left out, as by tf.estimator, are
+    keyword-only arguments with a default, with which a function adds settings of its own.
+
+    Raises:
+      InvalidSetting: the value cannot be called.
+    """
+    names = unbound_argument_names(function)
+    # Read the kinds of the arguments from the function that functools.partial has wrapped. In the
+    # signature of the partial, all arguments after a bound one are keyword-only.
+    inner = function.func if isinstance(function, functools.partial) else function
+    parameters = inspect.signature(inner).parameters
+    return [
+        name
+        for name in names
+        if parameters[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        or parameters[name].default is inspect.Parameter.empty
     ]
 
 

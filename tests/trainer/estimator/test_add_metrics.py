@@ -67,6 +67,20 @@ def test_metrics_can_be_added_twice_and_to_a_bound_model_fn(tmp_path: Path) -> N
     assert (results["mean_y"], results["a"], results["b"]) == (0.5, 1.0, 2.0)
 
 
+def test_a_metric_function_can_have_bound_arguments_and_settings(tmp_path: Path) -> None:
+    def metric_fn(factor: float, labels: Any, features: Any, *, more: float = 1.0) -> Any:
+        return {"sum": v1.metrics.mean(factor * labels + features["x"] + more)}
+
+    def any_others(labels: Any, **others: Any) -> Any:
+        return {"labels": v1.metrics.mean(labels), "others": v1.metrics.mean(len(others))}
+
+    estimator = programs.estimator(tmp_path)
+    results = train_and_evaluate(
+        add_metrics(add_metrics(estimator, functools.partial(metric_fn, factor=3.0)), any_others)
+    )
+    assert (results["sum"], results["labels"], results["others"]) == (5.0, 1.0, 0.0)
+
+
 def test_predictions_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     estimator = add_metrics(programs.estimator(tmp_path), lambda predictions: {})
     with pytest.raises(InvalidSetting, match="metric_fn takes predictions, and model_fn returns"):

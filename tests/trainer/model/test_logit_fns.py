@@ -1,3 +1,4 @@
+import functools
 from typing import Any
 
 import pytest
@@ -50,3 +51,24 @@ def test_units_are_whole_and_logits_are_tensors() -> None:
             trainer.linear_logit_fn_builder(units, [X])  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match="logit_fn should return a Tensor"):
         trainer.call_logit_fn(lambda features: 3, {}, "infer", None, None)
+
+
+def test_a_logit_fn_keeps_the_arguments_that_are_bound() -> None:
+    def logit_fn(features: Any, mode: str, params: float, config: Any = 0.0) -> Any:
+        return features["x"] * params + config
+
+    def call(function: Any) -> Any:
+        with tf.Graph().as_default(), v1.Session() as session:
+            features = {"x": tf.constant([1.0, 2.0])}
+            return session.run(trainer.call_logit_fn(function, features, "infer", 1.0, 5.0))
+
+    assert call(functools.partial(logit_fn, params=7.0)).tolist() == [12.0, 19.0]
+    assert call(functools.partial(logit_fn, config=0.5)).tolist() == [1.5, 2.5]
+
+
+def test_a_logit_fn_keeps_the_defaults_of_its_own_settings() -> None:
+    def logit_fn(features: Any, *, mode: str, params: float = 3.0) -> Any:
+        assert mode == "infer"
+        return features["x"] * params
+
+    assert logits(logit_fn)[0] == [[3.0], [6.0]]

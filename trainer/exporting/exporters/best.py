@@ -1,6 +1,5 @@
 """BestExporter: exports the first model, and then each model that is the best so far."""
 
-import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from tpuserve.errors import InvalidSetting
 from tpuserve.export import WarmUp
 from trainer.exporting.exporters.base import SavedModelExporter
 from trainer.hooks import event_files
+from trainer.model.model_program import expected_argument_names
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -150,7 +150,7 @@ def _check_compare_fn(compare_fn: Any) -> None:
             f"compare_fn is {compare_fn!r}. Give a function of best_eval_result and "
             f"current_eval_result."
         )
-    arguments = inspect.signature(compare_fn).parameters
+    arguments = expected_argument_names(compare_fn)
     missing = [name for name in _COMPARE_ARGUMENTS if name not in arguments]
     unknown = [name for name in arguments if name not in _COMPARE_ARGUMENTS]
     if missing or unknown:

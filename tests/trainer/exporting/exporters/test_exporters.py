@@ -1,3 +1,4 @@
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,26 @@ def test_compare_fn_can_compare_another_metric(trained_estimator: trainer.TPUEst
     exporter = BestExporter("best", receiver_fn, compare_fn=more_steps)
     assert call(exporter, trained_estimator, loss=2.0)
     assert not call(exporter, trained_estimator, loss=1.0)
+
+
+def test_compare_fn_can_have_settings_of_its_own(trained_estimator: trainer.TPUEstimator) -> None:
+    def less(best_eval_result: Any, current_eval_result: Any, key: str) -> bool:
+        return bool(current_eval_result[key] < best_eval_result[key])
+
+    def half(best_eval_result: Any, current_eval_result: Any, *, factor: float = 0.5) -> bool:
+        return bool(current_eval_result["loss"] <= factor * best_eval_result["loss"])
+
+    def any_others(best_eval_result: Any, current_eval_result: Any, **others: Any) -> bool:
+        return less(best_eval_result, current_eval_result, "loss")
+
+    for compare_fn, expected in (
+        (functools.partial(less, key="loss"), [True, True, True]),
+        (half, [True, False, True]),
+        (any_others, [True, True, True]),
+    ):
+        exporter = BestExporter("best", receiver_fn, compare_fn=compare_fn)
+        exported = [bool(call(exporter, trained_estimator, loss=loss)) for loss in (4.0, 3.0, 1.0)]
+        assert exported == expected
 
 
 def test_exporters_work_in_train_and_evaluate(tmp_path: Path) -> None:
