@@ -104,7 +104,7 @@ def read_global_step(checkpoint: str) -> int:
 
 
 def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:
-    """Return checkpoint_path or, if it is None, the path of the newest checkpoint of model_dir.
+    """Return checkpoint_path or, if it is empty, the path of the newest checkpoint of model_dir.
 
     Raises:
       CheckpointNotFound: checkpoint_path does not exist, or model_dir holds no checkpoint.
@@ -119,22 +119,23 @@ def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:
 
 
 def find_checkpoint_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | None:
-    """Return checkpoint_path or, if it is None, the path of the newest checkpoint of model_dir.
+    """Return checkpoint_path or, if it is empty, the path of the newest checkpoint of model_dir.
 
     The newest checkpoint is the last one that the file `checkpoint` in model_dir lists. TensorFlow
     updates that file after it has written a checkpoint, so an incomplete checkpoint is ignored.
 
     Args:
       model_dir: the directory of the checkpoints.
-      checkpoint_path: the path of a checkpoint, without the ending ".index"; or None.
+      checkpoint_path: the path of a checkpoint, without the ending ".index". None and "" are
+        empty.
 
     Returns:
-      The path; None if checkpoint_path is None and model_dir has no checkpoint.
+      The path; None if checkpoint_path is empty and model_dir has no checkpoint.
 
     Raises:
       CheckpointNotFound: checkpoint_path does not exist.
     """
-    if checkpoint_path is not None:
+    if checkpoint_path:
         if not any(map(tf.io.gfile.exists, (f"{checkpoint_path}.index", checkpoint_path))):
             raise CheckpointNotFound(
                 f"no checkpoint {checkpoint_path}. Name one as it is written, without the "

@@ -90,13 +90,14 @@ def write_saved_model(
 def _find_checkpoint(program: ModelProgram, checkpoint_path: str | None) -> str:
     """Return the path of the checkpoint to export.
 
-    If checkpoint_path is None, the result is the model's newest checkpoint. If the model has no
-    checkpoint yet, the result is the checkpoint from which the model's warm start takes values.
+    If checkpoint_path is None or empty, the result is the model's newest checkpoint. If the model
+    has no checkpoint yet, the result is the checkpoint from which the model's warm start takes
+    values.
 
     Raises:
       CheckpointNotFound: there is no checkpoint.
     """
-    if checkpoint_path is None and program.warm_start is not None:
+    if not checkpoint_path and program.warm_start is not None:
         newest = checkpoints.find_checkpoint_or_none(program.model_dir)
         return newest or warm_start.find_source_checkpoint(program.warm_start)
     return checkpoints.find_checkpoint(program.model_dir, checkpoint_path)

@@ -49,6 +49,13 @@ def test_a_warm_start_can_be_exported_without_training(tmp_path: Path, is_direct
     assert _predict(Path(directory.decode())) == [[1.5]]
 
 
+def test_an_empty_checkpoint_path_exports_the_values_of_a_warm_start(tmp_path: Path) -> None:
+    programs.write_trained(tmp_path / "first", steps=1)
+    warm = programs.estimator(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
+    directory = warm.export_saved_model(str(tmp_path / "export"), exports.raw, checkpoint_path="")
+    assert _predict(Path(directory.decode())) == [[1.5]]
+
+
 def test_a_warm_start_without_a_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     warm = programs.estimator(tmp_path / "second", warm_start_from=str(tmp_path / "empty"))

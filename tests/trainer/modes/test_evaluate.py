@@ -63,6 +63,12 @@ def test_an_older_checkpoint_can_be_evaluated(trained_estimator: trainer.TPUEsti
     )
 
 
+def test_an_empty_checkpoint_path_means_the_newest(trained_estimator: trainer.TPUEstimator) -> None:
+    results = trained_estimator.evaluate(programs.ones(), steps=1, checkpoint_path="")
+    assert results["global_step"] == 2
+    assert next(trained_estimator.predict(programs.ones(1), checkpoint_path=""))["y"] == 0.75
+
+
 def test_results_reach_tensorboard_under_the_evaluations_name(
     trained_estimator: trainer.TPUEstimator,
 ) -> None:
