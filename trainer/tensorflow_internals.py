@@ -9,7 +9,8 @@ creates objects.
 Importing this module does not import TensorFlow: a name is resolved at its first use.
 """
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tpuserve import tensorflow_internals
@@ -285,9 +286,15 @@ def reset_saver(saver: Any) -> None:
     set_private_attribute(saver, "_is_built", False)
 
 
-def add_saving_listeners(hook: Any, listeners: Iterable[Any]) -> None:
-    """Add CheckpointSaverListeners to an existing CheckpointSaverHook."""
-    get_private_attribute(hook, "_listeners").extend(listeners)
+@contextlib.contextmanager
+def added_saving_listeners(hook: Any, listeners: Iterable[Any]) -> Iterator[None]:
+    """Add CheckpointSaverListeners to an existing CheckpointSaverHook, until the context ends."""
+    own_listeners = get_private_attribute(hook, "_listeners")
+    set_private_attribute(hook, "_listeners", [*own_listeners, *listeners])
+    try:
+        yield
+    finally:
+        set_private_attribute(hook, "_listeners", own_listeners)
 
 
 def get_stop_step(hook: Any) -> int | None:

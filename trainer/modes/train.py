@@ -30,7 +30,7 @@ from trainer.hooks.training_hooks import (
 from trainer.hosts.group import current_group
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import ModeKeys
-from trainer.tensorflow_internals import add_saving_listeners, find_private_attribute
+from trainer.tensorflow_internals import added_saving_listeners, find_private_attribute
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -110,6 +110,10 @@ def train(
             # Close the progress bar and the profiler at the end, even if training fails.
             for closable in (reporter, *profile_hooks):
                 exit_stack.callback(closable.close)
+            for hook in _saver_hooks(hooks, train_graph.spec)[:1]:
+                # Remove the listeners at the end, because the next training of a train_and_evaluate
+                # has the same hook and adds the listeners again.
+                exit_stack.enter_context(added_saving_listeners(hook, saving_listeners))
             exit_stack.enter_context(backend.run_scope())
             session = exit_stack.enter_context(
                 backend.create_session(
@@ -189,8 +193,11 @@ def _training_hooks(
     config, loop = program.config, train_graph.loop
     model_and_user_hooks = [*hooks, *(train_graph.spec.training_hooks or ())]
     chief_hooks = train_graph.spec.training_chief_hooks or ()
-    checkpoint_hooks = _checkpoint_hooks(
-        program, scaffold, [*model_and_user_hooks, *chief_hooks], saving_listeners
+    protobuf_compat.patch_graph_io()
+    checkpoint_hooks = (
+        []
+        if _saver_hooks(hooks, train_graph.spec)
+        else _checkpoint_hooks(program, scaffold, saving_listeners)
     )
     all_hooks = [
         start,
@@ -281,31 +288,33 @@ def _profile_hooks(
     return [ProfileStepsHook(loop, program.model_dir, start, steps)]
 
 
-def _checkpoint_hooks(
-    program: ModelProgram, scaffold: Any, others: Sequence[Any], saving_listeners: Sequence[Any]
-) -> list[Any]:
-    """Return a list with the hook that saves checkpoints, or an empty list.
+def _saver_hooks(hooks: Sequence[Any], spec: Any) -> list[Any]:
+    """Return the CheckpointSaverHooks of the user and of model_fn.
 
-    The list is empty if another hook saves checkpoints, or if the config disables checkpoints.
+    If there are any, training adds none, and the first of them calls the saving_listeners.
+
+    Args:
+      hooks: the user's hooks.
+      spec: the spec that model_fn has returned.
+    """
+    all_hooks = [*hooks, *(spec.training_hooks or ()), *(spec.training_chief_hooks or ())]
+    return [hook for hook in all_hooks if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)]
+
+
+def _checkpoint_hooks(
+    program: ModelProgram, scaffold: Any, saving_listeners: Sequence[Any]
+) -> list[Any]:
+    """Return a list with the hook that saves checkpoints; empty if the config disables checkpoints.
 
     Args:
       program: the user's model_fn and its settings.
       scaffold: the tf.compat.v1.train.Scaffold with the saver.
-      others: the hooks of the user and of model_fn. The first CheckpointSaverHook among them, if
-        any, calls the saving_listeners.
       saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
 
     Raises:
       InvalidSetting: there are saving_listeners, but no hook saves checkpoints.
     """
     config = program.config
-    protobuf_compat.patch_graph_io()
-    saver_hooks = [
-        hook for hook in others if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
-    ]
-    if saver_hooks:
-        add_saving_listeners(saver_hooks[0], saving_listeners)
-        return []
     if not (config.save_checkpoints_steps or config.save_checkpoints_secs):
         if saving_listeners:
             raise InvalidSetting(

@@ -256,6 +256,26 @@ def test_saving_listeners_without_checkpoints_are_refused(tmp_path: Path) -> Non
         estimator.train(programs.ones(), max_steps=1, saving_listeners=[listener])
 
 
+def test_a_saver_hook_of_the_user_loses_the_saving_listeners_after_training(tmp_path: Path) -> None:
+    class Listener(tf.compat.v1.train.CheckpointSaverListener):
+        def __init__(self) -> None:
+            self.steps: list[int] = []
+
+        def after_save(self, session: Any, global_step_value: int) -> None:
+            self.steps.append(int(global_step_value))
+
+    estimator = programs.estimator(tmp_path, iterations_per_loop=1)
+    own, added = Listener(), Listener()
+    hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2, listeners=[own])
+    for max_steps in (2, 4):
+        estimator.train(programs.ones(), [hook], max_steps=max_steps, saving_listeners=[added])
+    # Each training saves its first step too.
+    assert added.steps == [0, 2, 2, 4]
+    estimator.train(programs.ones(), [hook], max_steps=6)
+    assert added.steps == [0, 2, 2, 4]
+    assert own.steps == [0, 2, 2, 4, 4, 6]
+
+
 def test_model_fn_sees_the_model_directory_in_its_config(tmp_path: Path) -> None:
     config = trainer.RunConfig()
     estimator = trainer.TPUEstimator(programs.slope_model_fn, str(tmp_path), config, use_tpu=False)
