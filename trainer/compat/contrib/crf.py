@@ -84,7 +84,7 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
       sequence_lengths: int [b], the number of steps of each sequence; later steps are padding.
       transition_params: float [t, t], the score of a transition from one tag (row) to the next.
     """
-    scores_by_step, inside = _time_major(inputs, sequence_lengths)
+    scores_by_step, follows = _time_major(inputs, sequence_lengths)
 
     def step(alphas: Any, elements: Any) -> Any:
         """Advance the forward algorithm by one step.
@@ -92,18 +92,18 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
         Args:
           alphas: float [b, t], for each tag the log of the sum of exp(score) over all sequences of
             tags that end in this tag.
-          elements: the scores of the next step, float [b, t], and whether the step is inside each
-            sequence, bool [b, 1].
+          elements: the scores of a step, float [b, t], and whether the step follows another step
+            of each sequence, bool [b, 1].
 
         Returns:
-          The alphas after the step. A sequence that has ended keeps its alphas.
+          The alphas after the step. The first step keeps the initial alphas, and a sequence that
+          has ended keeps its alphas.
         """
-        scores, is_inside = elements
+        scores, does_follow = elements
         new_alphas = tf.reduce_logsumexp(alphas[:, :, None] + transition_params, 1) + scores
-        return tf.where(is_inside, new_alphas, alphas)
+        return tf.where(does_follow, new_alphas, alphas)
 
-    later_alphas = tf.scan(step, (scores_by_step[1:], inside[1:]), scores_by_step[0])
-    last_alphas = tf.concat([scores_by_step[:1], later_alphas], 0)[-1]
+    last_alphas = tf.scan(step, (scores_by_step, follows), scores_by_step[0])[-1]
     norm = tf.reduce_logsumexp(last_alphas, 1)
     return tf.where(tf.cast(sequence_lengths, tf.int32) > 0, norm, tf.zeros_like(norm))
 
@@ -112,10 +112,14 @@ def _time_major(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any]:
     """Transpose the inputs so that the steps are the first dimension.
 
     Returns:
-      The scores, float [n, b, t], and bool [n, b, 1]: False for steps that are padding.
+      The scores, float [n, b, t], and bool [n, b, 1]: whether the step follows another step of the
+      sequence. The first step and padding do not. So a scan can include the first step, and is not
+      empty if all sequences have one step: tf.scan refuses to run over no elements.
     """
-    mask = _sequence_mask(sequence_lengths, tf.shape(inputs)[1], tf.bool)
-    return tf.transpose(inputs, [1, 0, 2]), tf.transpose(mask)[:, :, None]
+    steps = tf.shape(inputs)[1]
+    inside = tf.transpose(_sequence_mask(sequence_lengths, steps, tf.bool))
+    follows = inside & (tf.range(steps) > 0)[:, None]
+    return tf.transpose(inputs, [1, 0, 2]), follows[:, :, None]
 
 
 def crf_log_likelihood(
@@ -151,7 +155,7 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
     Returns:
       The tags, int32 [b, n], with 0 after the end of a sequence, and their scores, float [b].
     """
-    scores_by_step, inside = _time_major(potentials, sequence_length)
+    scores_by_step, follows = _time_major(potentials, sequence_length)
     own_tags = tf.zeros_like(scores_by_step[0], tf.int32) + tf.range(tf.shape(scores_by_step)[2])
 
     def forward(state: Any, elements: Any) -> Any:
@@ -161,27 +165,28 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
           state: two tensors [b, t] for b sequences and t tags. The first has, for each tag, the
             highest score of all sequences of tags that end in this tag. The second has the last
             but one tag of the sequence with that score.
-          elements: the scores of the next step, [b, t], and whether the step is inside each
+          elements: the scores of a step, [b, t], and whether the step follows another step of each
             sequence, bool [b, 1].
         """
-        scores, is_inside = elements
+        scores, does_follow = elements
         candidates = state[0][:, :, None] + transition_params
-        best = tf.where(is_inside, tf.reduce_max(candidates, 1) + scores, state[0])
-        # In steps that are padding, let each tag point back to itself. Backtracking starts at step
-        # n, and thus carries the best last tag through the padding to the sequence's end.
-        return best, tf.where(is_inside, tf.argmax(candidates, 1, output_type=tf.int32), own_tags)
+        best = tf.where(does_follow, tf.reduce_max(candidates, 1) + scores, state[0])
+        # In the first step and in padding, let each tag point back to itself. Backtracking starts
+        # at step n, and thus carries the best last tag through the padding to the sequence's end.
+        return best, tf.where(does_follow, tf.argmax(candidates, 1, output_type=tf.int32), own_tags)
 
-    later_scores, backpointers = tf.scan(
-        forward, (scores_by_step[1:], inside[1:]), (scores_by_step[0], own_tags)
+    scores, backpointers = tf.scan(
+        forward, (scores_by_step, follows), (scores_by_step[0], own_tags)
     )
-    last_scores = tf.concat([scores_by_step[:1], later_scores], 0)[-1]
+    last_scores = scores[-1]
     last_tags = tf.argmax(last_scores, 1, output_type=tf.int32)
+    # Drop the first result, to which the first step points back: it is the tag of that step again.
     earlier_tags = tf.scan(
         lambda tag, pointers: tf.gather(pointers, tag, batch_dims=1),
         backpointers,
         last_tags,
         reverse=True,
-    )
+    )[1:]
     tags = tf.transpose(tf.concat([earlier_tags, last_tags[None]], 0))
     mask = _sequence_mask(tf.maximum(sequence_length, 1), tf.shape(tags)[1], tf.int32)
     return tags * mask, tf.reduce_max(last_scores, 1)

@@ -55,3 +55,23 @@ def test_the_best_tagging_is_found() -> None:
         alone, score = crf.viterbi_decode(INPUTS[row, :length], TRANSITIONS)
         assert tuple(alone) == best
         assert score == pytest.approx(_scores_of_taggings(row)[best])
+
+
+def test_sequences_of_one_step_need_no_static_shape() -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        inputs = v1.placeholder(tf.float32, [None, None, 2])
+        lengths = v1.placeholder(tf.int32, [None])
+        tags = v1.placeholder(tf.int32, [None, None])
+        likelihoods, _ = crf.crf_log_likelihood(inputs, tags, lengths, TRANSITIONS)
+        (gradients,) = tf.gradients(likelihoods, inputs)
+        feed = {inputs: INPUTS[:, :1], lengths: [1, 1], tags: [[0], [0]]}
+        probabilities, slopes, (best, scores) = session.run(
+            [tf.exp(likelihoods), gradients, crf.crf_decode(inputs, TRANSITIONS, lengths)], feed
+        )
+    # Without transitions, the likelihood of a tag is its softmax, e / (1 + e) for the better one.
+    better = np.e / (1 + np.e)
+    np.testing.assert_allclose(probabilities, [better, 1 - better], rtol=1e-6)
+    expected = [[[1 - better, better - 1]], [[better, -better]]]
+    np.testing.assert_allclose(slopes, expected, rtol=1e-5)
+    assert (best.tolist(), scores.tolist()) == ([[0], [1]], [1.0, 1.0])
