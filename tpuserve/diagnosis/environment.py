@@ -15,12 +15,22 @@ _NAMES = re.compile(
     r"(TPU|TPUSERVE|PJRT|JAX|LIBTPU|MEGASCALE)_\w+|XLA_FLAGS|CLOUD_TPU_TASK_ID"
     r"|ALLOW_MULTIPLE_LIBTPU_LOAD"
 )
+# The values of variables with such names are secrets, such as that of TPUSERVE_API_KEY.
+_SECRET_NAMES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _VISIBLE_CHIPS = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
 
 
 def read_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that concern TPUs, such as TPU_* and JAX_*, sorted by name."""
-    return {name: environ[name] for name in sorted(environ) if _NAMES.fullmatch(name)}
+    """Return the variables that concern TPUs, such as TPU_* and JAX_*, sorted by name.
+
+    The value of a variable with a secret is replaced by "(set)": reports of `tpuserve doctor` are
+    sent to others.
+    """
+    return {
+        name: "(set)" if name.endswith(_SECRET_NAMES) else environ[name]
+        for name in sorted(environ)
+        if _NAMES.fullmatch(name)
+    }
 
 
 def check_environment(environ: Mapping[str, str], request: RuntimeRequest) -> list[Finding]:

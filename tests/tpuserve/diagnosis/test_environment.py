@@ -18,6 +18,14 @@ def test_only_variables_about_tpus_are_shown() -> None:
     assert read_variables(environ) == {"PJRT_DEVICE": "TPU", "TPU_WORKER_ID": "0"}
 
 
+@pytest.mark.parametrize("ending", ["KEY", "TOKEN", "SECRET", "PASSWORD"])
+def test_a_secret_is_not_shown(ending: str) -> None:
+    environ = {f"TPUSERVE_API_{ending}": "sesame"}
+    assert read_variables(environ) == {f"TPUSERVE_API_{ending}": "(set)"}
+    (finding,) = check_environment(environ, read_request(environ, has_tpu=False))
+    assert finding.message == f"TPUSERVE_API_{ending}=(set)"
+
+
 def test_an_empty_environment_is_no_finding() -> None:
     assert list_not_ok({}) == []
 
