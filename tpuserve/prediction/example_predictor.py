@@ -14,7 +14,7 @@ from tpuserve.errors import InvalidTensor
 from tpuserve.prediction import prediction_logs
 from tpuserve.prediction.batch import InputBatch
 from tpuserve.prediction.predictor import Predictor
-from tpuserve.prediction.readers.examples import make_parser, string_input
+from tpuserve.prediction.readers.examples import convert_integers, make_parser, string_input
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, find_signature
@@ -54,6 +54,7 @@ class ExamplePredictor:
         self._predictor = Predictor(model, batch_size)
         self._signature_name = signature_name
         self._batch_size = batch_size
+        self._specs = specs
         self._alias = string_input(specs)
         self._parse = None
         if self._alias is None:
@@ -85,4 +86,5 @@ class ExamplePredictor:
             parsed = self._parse(tf.constant(examples, tf.string))
         except tf.errors.InvalidArgumentError as error:
             raise InvalidTensor(f"{where} do not fit the signature: {error.message}") from error
-        return {alias: tensor.numpy() for alias, tensor in parsed.items()}
+        arrays = {alias: tensor.numpy() for alias, tensor in parsed.items()}
+        return convert_integers(arrays, self._specs, where)

@@ -5,9 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import UnsupportedModel
+from tpuserve.errors import InvalidTensor, UnsupportedModel
 from tpuserve.prediction.batch import InputBatch, Position
 from tpuserve.prediction.readers.dataset import iterate_records
+from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, TensorSpec, find_signature
 
 
@@ -34,16 +35,15 @@ def read_example_batches(
       SignatureNotFound: the model has no such signature.
       UnsupportedModel: an input cannot be parsed from a tf.train.Example.
       DamagedInputFile: the file cannot be read, or a record is damaged.
-      InvalidTensor: a record cannot be parsed.
+      InvalidTensor: a record cannot be parsed, or has an integer that its input cannot hold.
     """
     specs = find_signature(signatures, signature_name).inputs
     first = start.records
     alias = string_input(specs)
     parse = None if alias is not None else make_parser(specs)
     for inputs, end in iterate_records(path, batch_size, start, parse):
-        if alias is not None:
-            inputs = {alias: inputs}
         where = f"{path}, records {first} to {end.records - 1}"
+        inputs = {alias: inputs} if alias is not None else convert_integers(inputs, specs, where)
         yield InputBatch(where, inputs, (1,) * (end.records - first), signature_name, end=end)
         first = end.records
 
@@ -70,6 +70,7 @@ def make_parser(specs: Mapping[str, TensorSpec]) -> Any:
     """Return a TensorFlow function that parses serialised tf.train.Examples to input tensors.
 
     The function takes a string tensor [examples] and returns input alias → tensor [examples, ...].
+    An input of integers is int64, as in the Examples: `convert_integers` gives it its dtype.
 
     Args:
       specs: the inputs of the signature by alias. The feature for an input has the alias as its
@@ -82,9 +83,51 @@ def make_parser(specs: Mapping[str, TensorSpec]) -> Any:
 
     def parse(records: Any) -> dict[str, Any]:
         parsed = tf.io.parse_example(records, features)
-        return {alias: tf.cast(parsed[alias], spec.dtype) for alias, spec in specs.items()}
+        return {
+            alias: parsed[alias] if _is_integer(spec) else tf.cast(parsed[alias], spec.dtype)
+            for alias, spec in specs.items()
+        }
 
     return parse
+
+
+def convert_integers(
+    parsed: Mapping[str, Array], specs: Mapping[str, TensorSpec], where: str
+) -> dict[str, Array]:
+    """Convert parsed integers to the dtypes of their inputs; other inputs stay as they are.
+
+    An Example has no unsigned integers, so that a uint64 of 2**63 or more is a negative int64 in
+    it. Negative numbers for a uint64 are therefore valid.
+
+    Args:
+      parsed: input alias → array [examples, ...], as the function of `make_parser` returns them.
+      specs: the inputs of the signature by alias.
+      where: the place of the Examples, for error messages.
+
+    Raises:
+      InvalidTensor: the dtype of an input cannot hold an integer.
+    """
+    return {
+        alias: _convert_integers(alias, array, specs[alias], where)
+        if _is_integer(specs[alias])
+        else array
+        for alias, array in parsed.items()
+    }
+
+
+def _convert_integers(alias: str, array: Array, spec: TensorSpec, where: str) -> Array:
+    converted: Array = array.astype(tf.as_dtype(spec.dtype).as_numpy_dtype)
+    has_changed = converted.astype(array.dtype) != array
+    if has_changed.any():
+        raise InvalidTensor(
+            f"{where}: the input {alias!r} has the value {array[has_changed][0]}, which is out of "
+            f"the range of {spec.dtype}. Correct the Examples, or choose another signature."
+        )
+    return converted
+
+
+def _is_integer(spec: TensorSpec) -> bool:
+    return bool(tf.as_dtype(spec.dtype).is_integer)
 
 
 def _feature(alias: str, spec: TensorSpec) -> Any:
