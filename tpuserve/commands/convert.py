@@ -18,7 +18,7 @@ from tpuserve.commands.options.common_options import (
     signing_key_option,
 )
 from tpuserve.commands.options.multi_value_option import MultiValueCommand
-from tpuserve.commands.options.path_type import SavedModelPath
+from tpuserve.commands.options.path_type import OutputPath, SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidSetting
 from tpuserve.saved_model import signing
@@ -42,7 +42,7 @@ Examples:
 
 @click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
 @click.argument("directory", type=SavedModelPath())
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=OutputPath())
 @click.option(
     "--tags",
     default="serve",

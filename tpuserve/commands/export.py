@@ -8,6 +8,7 @@ from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.options.batching_options import batching_options, make_batch_config
 from tpuserve.commands.options.common_options import signing_key_option
 from tpuserve.commands.options.multi_value_option import MultiValueCommand, PatternType
+from tpuserve.commands.options.path_type import OutputPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.saved_model import signing
 
@@ -39,7 +40,7 @@ def _parse_shape(text: str) -> tuple[str, tuple[int | None, ...], str]:
 
 @click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=OutputPath())
 @click.option(
     "--input_shape",
     "--input-shape",

@@ -12,6 +12,7 @@ from tpuserve import tags as tag_sets
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.options.common_options import directory_argument, json_option
 from tpuserve.commands.options.multi_value_option import MultiValueCommand
+from tpuserve.commands.options.path_type import OutputPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import SignatureNotFound
 
@@ -46,7 +47,7 @@ Examples:
 @click.option(
     "--outputs",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=OutputPath(file_okay=False),
     metavar="DIRECTORY",
     help="Directory to write to. It is empty or missing, or has the files of a run to continue.",
 )

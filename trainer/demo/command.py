@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from tpuserve.commands.options.path_type import OutputPath
+
 DEFAULT_STEPS = 1_200
 
 # The character \b makes click keep the line breaks of the examples in the help text.
@@ -22,7 +24,7 @@ Examples:
 )
 @click.option(
     "--directory",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=OutputPath(file_okay=False),
     help="Working directory, new or empty; default: a new temporary directory.",
 )
 @click.option(

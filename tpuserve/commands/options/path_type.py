@@ -1,4 +1,4 @@
-"""The types of the arguments that name the directory of a SavedModel or of a model."""
+"""The types of the arguments that name the directory of a SavedModel, of a model or of outputs."""
 
 from pathlib import Path
 from typing import Any
@@ -52,4 +52,39 @@ class LocalBasePath(click.Path):
         not_local = uris.why_not_local(Path(value))
         if not_local is not None and not Path(value).exists():
             raise BasePathNotFound(not_local)
+        return super().convert(value, param, ctx)
+
+
+class OutputPath(click.Path):
+    """The type of an argument that names a local directory to write to; a URI is an error.
+
+    pathlib would take a URI such as gs://bucket/out for the local directory gs:/bucket/out.
+    """
+
+    def __init__(self, *, file_okay: bool = True) -> None:
+        """Create a type that does not check whether the directory exists.
+
+        Args:
+          file_okay: whether the type accepts a file, which the command then refuses itself.
+        """
+        super().__init__(file_okay=file_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert the text of the argument to a Path.
+
+        Raises:
+          InvalidSetting: The text is a URI.
+        """
+        text = str(value)
+        if uris.is_uri(text):
+            scheme, rest = text.split("://", 1)
+            if scheme.lower() == "file":
+                raise InvalidSetting(
+                    f"{text} is a URI, and a directory is required. Name /{rest.lstrip('/')}."
+                )
+            raise InvalidSetting(
+                f"{text} is a URI, and only a local directory can be written. Name a directory of "
+                f'this machine, and copy it there, as Python does with fsspec.filesystem("{scheme}"'
+                f').put("DIRECTORY/", "{text.rstrip("/")}/", recursive=True).'
+            )
         return super().convert(value, param, ctx)
