@@ -149,7 +149,10 @@ def _to_array(values: Sequence[Any], dtype: str) -> Array:
       ValueError: a value has another type than `dtype`, or lists differ in length.
     """
     if dtype == "string":
-        return np.array(_to_bytes(values), dtype=object)
+        strings = np.array(_to_bytes(values), dtype=object)
+        if any(isinstance(element, list) for element in strings.flat):
+            raise ValueError("is a list whose elements differ in length")
+        return strings
     target: Any = np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
     try:
         array = np.asarray(values)
@@ -157,7 +160,11 @@ def _to_array(values: Sequence[Any], dtype: str) -> Array:
         raise ValueError("is a list whose elements differ in length") from error
     kinds = {"b": "b", "i": "iu", "u": "iu", "c": "iuf"}.get(target.kind, "iuf")
     if array.size and array.dtype.kind not in kinds:
-        raise ValueError(f"is not of {dtype}")
+        # NumPy converts integers below and above 2**63 to floats, which rounds the large ones.
+        # Keep the Python integers instead.
+        array = np.array(values, object)
+        if target.kind not in "iu" or any(type(number) is not int for number in array.flat):
+            raise ValueError(f"is not of {dtype}")
     if target.kind in "iu" and array.size:
         limits = np.iinfo(target)
         if array.min() < limits.min or array.max() > limits.max:
