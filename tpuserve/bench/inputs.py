@@ -2,6 +2,7 @@
 
 import json
 import math
+import zipfile
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,11 +105,7 @@ def read_file(path: Path, signature: Signature) -> list[RequestInputs]:
       InvalidInput: the file has another form.
     """
     if path.suffix == ".npz":
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                documents: list[Any] = [dict(file)]
-        except (ValueError, OSError) as error:
-            raise _file_error(path, f"it is no .npz file ({error})") from error
+        documents: list[Any] = [_read_npz(path)]
     else:
         try:
             text = path.read_text(encoding="utf-8")
@@ -133,7 +130,11 @@ def convert_document(document: Any, signature: Signature, source: Path | str) ->
     Raises:
       InvalidInput: the document does not have one of these two forms.
     """
-    inputs = document.get("inputs", document) if isinstance(document, dict) else document
+    inputs = document
+    if isinstance(document, dict) and "inputs" in document:
+        # The model can have an input with the name "inputs".
+        is_input = "inputs" in signature.inputs and not isinstance(document["inputs"], dict)
+        inputs = document if is_input else document["inputs"]
     if not isinstance(inputs, dict) or not inputs:
         raise _file_error(source, "it has no object of inputs")
     strings = {name for name, spec in signature.inputs.items() if spec.dtype == "string"}
@@ -185,6 +186,19 @@ def read_request_log(path: Path, model: str) -> list[RequestInputs]:
             f"{', '.join(sorted(others)) or 'no records'}. Give the name of the log with --model."
         )
     return requests
+
+
+def _read_npz(path: Path) -> dict[str, Array]:
+    """Return the arrays of an .npz file by name."""
+    try:
+        # Open the file here and not in np.load, which does not close a damaged file.
+        with path.open("rb") as opened:
+            file = np.load(opened, allow_pickle=False)
+            if isinstance(file, np.lib.npyio.NpzFile):
+                return dict(file)
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise _file_error(path, f"it is no .npz file, or is damaged ({error})") from error
+    raise _file_error(path, "it is one array without a name")
 
 
 def _to_bytes(value: Any) -> Any:

@@ -69,10 +69,42 @@ def test_an_npz_file_is_a_request(tmp_path: Path) -> None:
     assert request.inputs["x"].dtype == np.int8
 
 
+def write_damaged_npz(path: Path, damage: str) -> None:
+    """Write a truncated .npz file, an empty one, or an .npy file with the name of one."""
+    if damage == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.ones(2))
+        return
+    np.savez(path, x=np.ones(2))
+    path.write_bytes(path.read_bytes()[:-20] if damage == "truncated" else b"")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "npy"])
+def test_a_damaged_npz_file_is_refused(tmp_path: Path, damage: str) -> None:
+    write_damaged_npz(tmp_path / "a.npz", damage)
+    with pytest.raises(InvalidInput, match="a.npz has no requests: it is .*Give a .npz"):
+        inputs.read_file(tmp_path / "a.npz", SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"inputs": [1, 2]}', '{"inputs": {"inputs": [1, 2]}}', "an .npz file"]
+)
+def test_an_input_may_have_the_name_inputs(tmp_path: Path, text: str) -> None:
+    signature = Signature({"inputs": TensorSpec("x:0", "float32", (None,))}, {})
+    path = tmp_path / ("a.json" if text.startswith("{") else "a.npz")
+    if path.suffix == ".npz":
+        np.savez(path, inputs=np.array([1, 2], np.float32))
+    else:
+        path.write_text(text)
+    (request,) = inputs.read_file(path, signature)
+    assert {name: array.tolist() for name, array in request.inputs.items()} == {"inputs": [1, 2]}
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("a.json", "{"),
+        ("a.json", '{"inputs": [[1, 2]]}'),
         ("a.json", "[1]"),
         ("a.json", "{}"),
         ("a.json", "[" * 100_000),
