@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 
 from tpuserve.client.call import Call
+from tpuserve.client.retries import LONGEST_TIMEOUT_SECONDS
 from tpuserve.client.transports.transport import ConnectionSettings
 
 
@@ -40,8 +41,9 @@ def create_sender(
       connection: the address of the server, and the settings of connections to it.
       calls: the encoded requests, which are sent in turn.
       connections: the largest number of HTTP connections; gRPC uses a single connection.
-      timeout_s: the time limit of a request in seconds.
+      timeout_s: the time limit of a request in seconds; infinity is valid.
     """
+    timeout_s = min(timeout_s, LONGEST_TIMEOUT_SECONDS)
     # Import only the library of the chosen protocol: each import takes time.
     if connection.address.is_http:
         from tpuserve.bench.http_sender import HttpSender

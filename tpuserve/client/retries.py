@@ -10,6 +10,11 @@ from tpuserve.errors import DeadlineExceeded, LimitReached, TpuserveError, Unava
 if TYPE_CHECKING:
     from tpuserve.client.call import Call, Reply
 
+# 1e9 seconds are 32 years. Sockets and gRPC take no infinite time limit: sockets refuse times from
+# about 1e10 s, and gRPC ends a call with a time limit from about 9e9 s at once.
+LONGEST_TIMEOUT_SECONDS = 1e9
+"""A longer time limit of a call counts as this one."""
+
 _FIRST_WAIT_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 5.0
 
@@ -25,14 +30,14 @@ class Deadline:
         """Create a deadline; the time limit begins with this call.
 
         Args:
-          timeout_s: the time limit in seconds.
+          timeout_s: the time limit in seconds; infinity is valid.
 
         Raises:
           InvalidSetting: the time limit is not positive.
         """
         validation.check_number("timeout_s", timeout_s, above=0)
         self.timeout_s = timeout_s
-        self._end = time.monotonic() + timeout_s
+        self._end = time.monotonic() + min(timeout_s, LONGEST_TIMEOUT_SECONDS)
 
     def remaining_s(self) -> float:
         """Return the time until the deadline in seconds.

@@ -73,17 +73,26 @@ def test_an_overloaded_grpc_server_is_asked_again(is_async: bool) -> None:
         assert len(handler.calls) == 3
 
 
-def predict(url: str, is_async: bool) -> list[float]:
+@pytest.mark.parametrize("timeout_s", [9e9, 1e10, float("inf")])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_time_limit_may_be_infinite(is_async: bool, timeout_s: float) -> None:
+    with over_http(Answer(200, V2_REPLY)) as server:
+        assert predict(server.url, is_async, timeout_s=timeout_s) == [1.5, 2.5]
+    with over_grpc(grpc_reply()) as handler:
+        assert predict(handler.url, is_async, timeout_s=timeout_s) == [1.5, 2.5]
+
+
+def predict(url: str, is_async: bool, **options: float) -> list[float]:
     api = "v2" if url.startswith("http") else "v1"
 
     async def predict_async() -> list[float]:
-        async with AsyncClient(url, api=api) as client:  # type: ignore[arg-type]
+        async with AsyncClient(url, api=api, **options) as client:  # type: ignore[arg-type]
             values: list[float] = (await client.predict("half", X))["y"].tolist()
             return values
 
     if is_async:
         return asyncio.run(predict_async())
-    with Client(url, api=api) as client:  # type: ignore[arg-type]
+    with Client(url, api=api, **options) as client:  # type: ignore[arg-type]
         values: list[float] = client.predict("half", X)["y"].tolist()
         return values
 

@@ -70,6 +70,18 @@ def test_inputs_come_from_a_file(tmp_path: Path) -> None:
         assert server.requests[-1][1].endswith(b"\0\0\xe0@\0\0\0A")
 
 
+def test_a_time_limit_may_be_infinite(capsys: pytest.CaptureFixture[str]) -> None:
+    metadata = pb.ModelMetadataResponse(name="half")
+    metadata.inputs.add(name="x", datatype="INT32", shape=[-1])
+    answers = (metadata.SerializeToString(), pb.ModelInferResponse().SerializeToString())
+    with over_http(METADATA, OK) as server, over_grpc(*answers) as handler:
+        for url in (server.url, handler.url):
+            arguments = ("--model", "half", "--api", "v2", "--concurrency", "1", *BRIEFLY)
+            assert run_bench(url, *arguments, "--timeout", "inf", "--json") == 0
+            (result,) = json.loads(capsys.readouterr().out)["results"]
+            assert result["errors"] == 0
+
+
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 1) -> str:
     assert run_bench(*arguments) == status
     text = capsys.readouterr().err
