@@ -183,6 +183,9 @@ def _convert(name: str, value: Any, dtype: str | None) -> Array:
     try:
         if dtype is None or dtype == "string":
             array = np.asarray(value)
+            if dtype is not None and not array.size:
+                # NumPy makes floats of empty lists.
+                array = array.astype(object)
         else:
             array = convert_to_array(value, numpy_dtype(dtype))
     except (ValueError, TypeError, OverflowError) as error:

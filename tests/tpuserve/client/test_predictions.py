@@ -24,7 +24,8 @@ APIS = [("rest", "v1"), ("rest", "v2"), ("grpc", "v1"), ("grpc", "v2")]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """Serve y = x / 2 + 2, a signature with two outputs, and one per dtype that returns y = x.
 
-    The model "only" has y = x / 2 + 2 as its signature "only", and no other signature.
+    The model "only" has y = x / 2 + 2 as its signature "only", and no other signature. The model
+    "words" returns rows of strings: y = x.
     """
     import tensorflow as tf
 
@@ -47,7 +48,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     only = tmp_path_factory.mktemp("only")
     one = {"only": signatures["serving_default"]}
     tf.saved_model.save(tf.Module(), str(only / "1"), signatures=one)
-    with tpuserve.serve({"half": base, "only": only}, enable_batching=False) as server:
+    words = tmp_path_factory.mktemp("words")
+    rows = tf.TensorSpec([None, None], tf.string, name="x")
+    one = {"serving_default": signature(lambda x: {"y": tf.identity(x)}, rows)}
+    tf.saved_model.save(tf.Module(), str(words / "1"), signatures=one)
+    models = {"half": base, "only": only, "words": words}
+    with tpuserve.serve(models, enable_batching=False) as server:
         yield server
 
 
@@ -63,6 +69,13 @@ def test_lists_get_the_dtype_of_the_signature(client: Client) -> None:
     assert y.dtype == np.float32
     assert y.tolist() == [2.5, 3.0, 4.5]
     y[0] = 7  # The array is the caller's own.
+
+
+@pytest.mark.parametrize("rows", [[[]], [[], []]])
+def test_rows_of_strings_may_be_empty(client: Client, rows: list[list[str]]) -> None:
+    y = client.predict("words", {"x": rows})["y"]
+    assert y.dtype == object
+    assert y.tolist() == rows
 
 
 def test_infinite_values_and_nan_arrive(client: Client) -> None:
