@@ -1,6 +1,7 @@
 """Converts the inputs of a request to NumPy arrays, and dtypes between NumPy and TensorFlow."""
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
@@ -159,11 +160,17 @@ def convert_to_array(value: Any, dtype: "np.dtype[Any]") -> Array:
 
     Raises:
       OverflowError: the dtype is an integer dtype, and cannot hold a number, such as 0.5.
-      TypeError, ValueError: the value cannot be converted to an array of numbers.
+      TypeError, ValueError: the value has text or None, or is no array of numbers otherwise.
     """
-    array: Array = np.asarray(value, None if dtype.kind in "iu" else dtype)
+    array: Array = np.asarray(value)
     if array.dtype == dtype:
         return array
+    if array.dtype.kind in "OUS":
+        _check_numbers(value, dtype)
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        raise TypeError(f"a complex number is no {dtype}")
+    if dtype.kind not in "iu":
+        return array.astype(dtype)
     if array.dtype.kind == "f" and dtype.itemsize == 8:
         # NumPy converts a list with integers below and above 2**63 to floats, which rounds the
         # large ones. Convert the Python integers one by one instead.
@@ -177,6 +184,18 @@ def convert_to_array(value: Any, dtype: "np.dtype[Any]") -> Array:
     if not np.array_equal(integers, array):
         raise OverflowError(f"{array[integers != array].flat[0]} is no {dtype}")
     return integers
+
+
+def _check_numbers(value: Any, dtype: "np.dtype[Any]") -> None:
+    """Refuse text, None and other objects, which NumPy would convert: None to NaN, "7" to 7.
+
+    Raises:
+      TypeError: an element of the value is no number.
+      ValueError: the value has lists of different lengths.
+    """
+    for element in np.array(value, object).flat:
+        if not isinstance(element, numbers.Number):
+            raise TypeError(f"{element!r} is no {dtype}")
 
 
 def _convert(name: str, value: Any, dtype: str | None) -> Array:

@@ -16,6 +16,19 @@ def test_a_number_that_is_no_integer_of_64_bits_is_said(value: object) -> None:
         arrays.convert_to_array(value, np.dtype(np.uint64))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "bool", "int32", "uint64"])
+@pytest.mark.parametrize("value", [[[1, None]], None, ["7"], [b"7"], [1, "nan"], [2**70, "7"]])
+def test_text_and_none_are_no_numbers(value: object, dtype: str) -> None:
+    with pytest.raises(TypeError, match=f"^(None|b?'7'|'nan') is no {dtype}$"):
+        arrays.convert_to_array(value, np.dtype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool", "int32"])
+def test_a_complex_number_is_refused_for_another_dtype(dtype: str) -> None:
+    with pytest.raises(TypeError, match=f"a complex number is no {dtype}"):
+        arrays.convert_to_array([1 + 2j], np.dtype(dtype))
+
+
 def test_numbers_become_an_array_of_the_dtype() -> None:
     integers = arrays.convert_to_array([[1, -2.0]], np.dtype(np.int8))
     assert integers.dtype == np.int8
@@ -23,3 +36,6 @@ def test_numbers_become_an_array_of_the_dtype() -> None:
     assert arrays.convert_to_array([1, 2**64 - 1], np.dtype(np.uint64)).tolist() == [1, 2**64 - 1]
     assert arrays.convert_to_array([], np.dtype(np.int32)).shape == (0,)
     assert arrays.convert_to_array([0.5, 1], np.dtype(np.float16)).tolist() == [0.5, 1]
+    assert arrays.convert_to_array([[1, 2.5]], np.dtype(np.complex64)).tolist() == [[1, 2.5]]
+    assert arrays.convert_to_array([2**70], np.dtype(np.float32)).tolist() == [2.0**70]
+    assert arrays.convert_to_array([True, False], np.dtype(bool)).tolist() == [True, False]
