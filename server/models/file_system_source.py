@@ -56,8 +56,8 @@ class _Listing:
             error.__traceback__ = error.__cause__ = error.__context__ = None
             self.error = error
         except Exception as error:
-            # A failure that nobody has foreseen, such as a stale file handle, must not look like a
-            # base path without versions: its model would be unloaded.
+            # An unexpected failure, such as a stale file handle, must not look like a base path
+            # without versions: the server would unload the model.
             self.error = StorageUnavailable(
                 f"{self.model.base_path} cannot be listed: {type(error).__name__}: {error}. The "
                 f"server goes on; check the storage."

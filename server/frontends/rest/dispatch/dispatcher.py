@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 # latencies are discarded. Otherwise clients could fill the memory by sending many different paths.
 _MAX_ROUTES = 1024
 # The event loop serialises the responses of batches as long as those of the model have at most this
-# number of bytes. Serialising 256 KiB of JSON takes about 3 ms for numbers, and 20 ms for the labels
-# and scores of Classify. The loop answers no other request in this time.
+# number of bytes. 256 KiB of JSON take about 3 ms if they are numbers, and 20 ms if they are the
+# labels and scores of Classify. The loop answers no other request in this time.
 _MAX_LOOP_RESPONSE_BYTES = 256 << 10
 _UNKNOWN_ROUTE = Route()
 
