@@ -158,6 +158,12 @@ def test_no_server_is_said_with_the_url_and_what_to_do(scheme: str) -> None:
     )
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_null_among_floats_is_nan(is_async: bool) -> None:
+    with over_http(Answer(200, V2_REPLY.replace(b"2.5", b"null"))) as server:
+        np.testing.assert_array_equal(predict(server.url, is_async), [1.5, np.nan])
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -3,6 +3,7 @@
 Source: the specification of the protocol, and Triton's binary tensor data extension.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 _HEADER_LENGTH = "inference-header-content-length"
+_FLOATS = ("FP16", "FP32", "FP64")
 
 
 class RestV2(Api):
@@ -185,5 +187,8 @@ def _from_json(name: str, data: Any, datatype: str, shape: Sequence[int]) -> Arr
     if dtype.hasobject:
         flat = arrays.object_array([text.encode() for text in data])
     else:
+        if datatype in _FLOATS:
+            # Servers that write JSON with orjson write null for NaN.
+            data = [math.nan if number is None else number for number in data]
         flat = arrays.convert_to_array(data, dtype)
     return flat.reshape(tuple(shape))
