@@ -10,9 +10,9 @@ from tpuserve.errors import DeadlineExceeded, LimitReached, TpuserveError, Unava
 if TYPE_CHECKING:
     from tpuserve.client.call import Call, Reply
 
-# 1e9 seconds are 32 years. Sockets and gRPC take no infinite time limit: sockets refuse times from
-# about 1e10 s, and gRPC ends a call with a time limit from about 9e9 s at once.
-LONGEST_TIMEOUT_SECONDS = 1e9
+# 2e6 seconds are 23 days. Sockets and gRPC take no infinite time limit: the time limit of a socket
+# can end at once from 2**32 ms (4.3e6 s), and that of a gRPC call ends at once from about 9e9 s.
+LONGEST_TIMEOUT_SECONDS = 2e6
 """A longer time limit of a call counts as this one."""
 
 _FIRST_WAIT_SECONDS = 0.1
