@@ -1,6 +1,7 @@
 """Implements `tpuserve convert`, which adds a TPU metagraph to an existing SavedModel."""
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpuserve import tags as tag_sets
+from tpuserve import validation
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.options.batching_options import batching_options, make_batch_config
 from tpuserve.commands.options.common_options import (
@@ -162,6 +164,10 @@ def convert(
     _check_extras(signing_key, topologies)
     if not verifies:
         _check_no_comparison(inputs, atol, rtol)
+    # Check the tolerances before the conversion: the comparison begins only after OUT is written.
+    for name, tolerance in (("atol", atol), ("rtol", rtol)):
+        if tolerance is not None:
+            validation.check_number(name, tolerance, least=0, below=math.inf)
     source_tags = tag_sets.parse_tags(tags)
     from tpuserve.runtime import tf_logging
 
@@ -198,12 +204,12 @@ def convert(
         results.print_conversion()
     with exit_on_sigterm(), progress_bar() as progress:
         if verifies:
-            tolerance = _BFLOAT16_TOLERANCE if bfloat16 else _TOLERANCE
+            default = _BFLOAT16_TOLERANCE if bfloat16 else _TOLERANCE
             results.verification = _verify(
                 out,
                 inputs,
-                atol=tolerance if atol is None else atol,
-                rtol=tolerance if rtol is None else rtol,
+                atol=default if atol is None else atol,
+                rtol=default if rtol is None else rtol,
                 progress=progress,
             )
         if topologies:

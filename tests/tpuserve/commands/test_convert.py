@@ -127,6 +127,14 @@ def test_inputs_of_no_signature_are_refused_before_the_conversion(
     assert "has 'z', which is not an input" in refuse(dense, tmp_path / "out", *options)
 
 
+@pytest.mark.parametrize("option", ["atol", "rtol"])
+def test_a_tolerance_that_is_none_is_refused_before_the_conversion(
+    dense: Path, tmp_path: Path, option: str
+) -> None:
+    assert f"{option} is -1" in refuse(dense, tmp_path / "out", f"--{option}", -1)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_conversion_is_printed_before_a_comparison_that_fails(
     dense: Path, tmp_path: Path
 ) -> None:
