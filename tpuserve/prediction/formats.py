@@ -5,6 +5,7 @@ This module does not import TensorFlow, so that the command line is parsed witho
 
 import glob
 import importlib.util
+import os
 from collections.abc import Sequence
 from enum import Enum
 
@@ -73,14 +74,15 @@ def match_files(patterns: Sequence[str]) -> list[str]:
     """Return the files that patterns match, sorted and without duplicates.
 
     Args:
-      patterns: paths, in which `*`, `?`, `[...]` and `**` are wildcards.
+      patterns: paths, in which `*`, `?`, `[...]` and `**` are wildcards. The path of a file that
+        exists matches this file alone, also if the path has such characters.
 
     Raises:
       InputFileNotFound: a pattern matches no file.
     """
     paths: set[str] = set()
     for pattern in patterns:
-        matches = glob.glob(pattern, recursive=True)
+        matches = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
         if not matches:
             raise InputFileNotFound(
                 f"--inputs {pattern!r} matches no file. Give a path or a pattern of files on this "
