@@ -58,6 +58,8 @@ class LocalServer:
             config = directory / "models.config"
             config.write_text(_model_config(models), encoding="utf-8")
             self._log_path = directory / "log"
+            # The whole log after the end of the server, when the file is removed.
+            self._last_log: str | None = None
             with ExitStack() as reserved:
                 grpc_port, rest_port = (_reserve_port(reserved) for _ in range(2))
                 self._process = self._start(
@@ -85,8 +87,8 @@ class LocalServer:
 
     @property
     def log(self) -> str:
-        """The text that the server has logged since its start."""
-        return self._log_path.read_text(encoding="utf-8", errors="replace")
+        """The text that the server has logged since its start, also after its end."""
+        return self._read_log() if self._last_log is None else self._last_log
 
     def client(self, protocol: Literal["rest", "grpc"] = "rest", **options: Any) -> Client:
         """Create a client of the server.
@@ -115,6 +117,8 @@ class LocalServer:
             except subprocess.TimeoutExpired:
                 self._kill()
         self._close_stdin()
+        if self._last_log is None:
+            self._last_log = self._read_log()
         self._resources.close()
 
     def __enter__(self) -> "LocalServer":
@@ -122,6 +126,9 @@ class LocalServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _read_log(self) -> str:
+        return self._log_path.read_text(encoding="utf-8", errors="replace")
 
     def _url(self, protocol: str) -> str:
         urls = {"rest": self.rest_url, "grpc": self.grpc_url}

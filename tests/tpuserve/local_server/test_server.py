@@ -42,6 +42,8 @@ def test_several_models_and_uris_are_served_with_flags_until_the_end_of_the_bloc
                 server.client("v2")  # type: ignore[arg-type]
             assert Path(f"/proc/{server.pid}").exists()
         assert not Path(f"/proc/{server.pid}").exists()
+        server.stop()
+        assert "I server.app: stopped" in server.log
 
 
 def test_a_killed_parent_takes_the_server_with_it(base: Path) -> None:
