@@ -146,9 +146,14 @@ def test_lars_does_not_scale_the_rate_if_a_norm_is_zero() -> None:
 
 @pytest.mark.parametrize("resource", [True, False])
 @pytest.mark.parametrize(
-    ("make", "is_lazy"), [(opt.LazyAdamOptimizer, True), (opt.NadamOptimizer, False)]
+    ("make", "is_lazy"),
+    [
+        (opt.LazyAdamOptimizer, True),
+        (opt.AdaMaxOptimizer, True),
+        (opt.NadamOptimizer, False),
+    ],
 )
-def test_lazy_adam_updates_only_rows_with_a_gradient(
+def test_lazy_adam_and_adamax_update_only_rows_with_a_gradient(
     make: Callable[..., Any], is_lazy: bool, resource: bool
 ) -> None:
     with tf.Graph().as_default(), v1.Session() as session:

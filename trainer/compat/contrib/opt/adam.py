@@ -34,8 +34,32 @@ class _AdamBase(tf.compat.v1.train.AdamOptimizer):
         return self.get_slot(variable, "m"), self.get_slot(variable, "v")
 
 
+class _RowUpdates:
+    """Implements the sparse update methods of tf.compat.v1.train.Optimizer by `_update_rows`.
+
+    A subclass names this class before the optimizer class among its bases. Rows without a gradient,
+    and their moments, stay unchanged.
+    """
+
+    def _update_rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
+        """Return the op that updates some rows of a variable and of its moments.
+
+        Args:
+          gradient: float [k, ...], the gradients of k of the n rows.
+          variable: the variable, [n, ...].
+          indices: int [k], the numbers of these k rows.
+        """
+        raise NotImplementedError
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        return self._update_rows(grad.values, var, grad.indices)
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
+        return self._update_rows(grad, var, indices)
+
+
 class _ElementwiseAdam(ElementwiseUpdates, _AdamBase):
-    """Base class for variants of Adam that update every element of a variable."""
+    """Base class for variants of Adam that update every element by a dense gradient."""
 
 
 class NadamOptimizer(_ElementwiseAdam):
@@ -58,8 +82,10 @@ class NadamOptimizer(_ElementwiseAdam):
         return tf.group(v1.assign(m, new_m), v1.assign(v, new_v), v1.assign_sub(variable, change))
 
 
-class AdaMaxOptimizer(_ElementwiseAdam):
+class AdaMaxOptimizer(_RowUpdates, _ElementwiseAdam):
     """Adam with an infinity norm of the gradients in place of their second moment.
+
+    A sparse gradient changes only the rows that it has.
 
     With gradient g, step t, learning rate α, and m and v that start from 0:
       m ← β1 * m + (1 - β1) * g,  v ← max(β2 * v, |g|)
@@ -110,24 +136,23 @@ class AdaMaxOptimizer(_ElementwiseAdam):
         change = rate / (1 - power) * new_m / (new_v + epsilon)
         return tf.group(v1.assign(m, new_m), v1.assign(v, new_v), v1.assign_sub(variable, change))
 
+    def _update_rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
+        rate, beta1, beta2, epsilon, power = self._cast_settings(variable)
+        m, v = self._moments(variable)
+        new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * gradient
+        new_v = tf.maximum(beta2 * tf.gather(v, indices), tf.abs(gradient))
+        change = rate / (1 - power) * new_m / (new_v + epsilon)
+        return tf.group(
+            v1.scatter_update(m, indices, new_m),
+            v1.scatter_update(v, indices, new_v),
+            v1.scatter_sub(variable, indices, change),
+        )
 
-class LazyAdamOptimizer(_AdamBase):
+
+class LazyAdamOptimizer(_RowUpdates, _AdamBase):
     """Adam for sparse gradients: rows without a gradient, and their moments, stay unchanged."""
 
-    def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        return self._update_rows(grad.values, var, grad.indices)
-
-    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        return self._update_rows(grad, var, indices)
-
     def _update_rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
-        """Return the op that updates some rows of a variable and of its moments.
-
-        Args:
-          gradient: float [k, ...], the gradients of k of the n rows.
-          variable: the variable, [n, ...].
-          indices: int [k], the numbers of these k rows.
-        """
         rate, beta1, beta2, epsilon, power1, power2 = self._cast_settings(variable)
         m, v = self._moments(variable)
         new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * gradient
