@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -110,10 +111,7 @@ def train(
             # Close the progress bar and the profiler at the end, even if training fails.
             for closable in (reporter, *profile_hooks):
                 exit_stack.callback(closable.close)
-            for hook in _saver_hooks(hooks, train_graph.spec)[:1]:
-                # Remove the listeners at the end, because the next training of a train_and_evaluate
-                # has the same hook and adds the listeners again.
-                exit_stack.enter_context(added_saving_listeners(hook, saving_listeners))
+            exit_stack.enter_context(_added_listeners(hooks, train_graph.spec, saving_listeners))
             exit_stack.enter_context(backend.run_scope())
             session = exit_stack.enter_context(
                 backend.create_session(
@@ -299,6 +297,21 @@ def _saver_hooks(hooks: Sequence[Any], spec: Any) -> list[Any]:
     """
     all_hooks = [*hooks, *(spec.training_hooks or ()), *(spec.training_chief_hooks or ())]
     return [hook for hook in all_hooks if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)]
+
+
+def _added_listeners(
+    hooks: Sequence[Any], spec: Any, saving_listeners: Sequence[Any]
+) -> AbstractContextManager[None]:
+    """Return a context in which a hook of the user or of model_fn has the saving_listeners.
+
+    The end of the context removes the listeners, because the next training of a train_and_evaluate
+    has the same hook and adds the listeners again. Without such a hook, the context does nothing.
+    The arguments are those of `_saver_hooks`, and the listeners to add.
+    """
+    saver_hooks = _saver_hooks(hooks, spec)
+    if not saver_hooks:
+        return contextlib.nullcontext()
+    return added_saving_listeners(saver_hooks[0], saving_listeners)
 
 
 def _checkpoint_hooks(
