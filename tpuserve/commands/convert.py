@@ -162,12 +162,7 @@ def convert(
     # import of TensorFlow.
     metagraphs = metagraph.read_metagraphs(directory)
     _check_extras(signing_key, topologies)
-    if not verifies:
-        _check_no_comparison(inputs, atol, rtol)
-    # Check the tolerances before the conversion: the comparison begins only after OUT is written.
-    for name, tolerance in (("atol", atol), ("rtol", rtol)):
-        if tolerance is not None:
-            validation.check_number(name, tolerance, least=0, below=math.inf)
+    _check_comparison(verifies, inputs, atol=atol, rtol=rtol)
     source_tags = tag_sets.parse_tags(tags)
     from tpuserve.runtime import tf_logging
 
@@ -240,12 +235,16 @@ def _check_extras(signing_key: Path | None, topologies: tuple[str, ...]) -> None
         require_extra()
 
 
-def _check_no_comparison(inputs: Path | None, atol: float | None, rtol: float | None) -> None:
-    if (inputs, atol, rtol) != (None, None, None):
+def _check_comparison(verifies: bool, inputs: Path | None, **tolerances: float | None) -> None:
+    """Check the options of the comparison, which begins only after OUT is written."""
+    if not verifies and (inputs, *tolerances.values()) != (None, None, None):
         raise InvalidSetting(
             "--no-verify is set, and --inputs, --atol and --rtol are about the comparison that it "
             "leaves out. Remove --no-verify, or the other options."
         )
+    for name, tolerance in tolerances.items():
+        if tolerance is not None:
+            validation.check_number(name, tolerance, least=0, below=math.inf)
 
 
 def _verify(
