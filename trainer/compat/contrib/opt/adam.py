@@ -34,12 +34,28 @@ class _AdamBase(tf.compat.v1.train.AdamOptimizer):
         return self.get_slot(variable, "m"), self.get_slot(variable, "v")
 
 
-class _RowUpdates:
-    """Implements the sparse update methods of tf.compat.v1.train.Optimizer by `_update_rows`.
+class _RowUpdates(_AdamBase):
+    """Base class for variants of Adam in which a sparse gradient changes only the rows that it has.
 
-    A subclass names this class before the optimizer class among its bases. Rows without a gradient,
-    and their moments, stay unchanged.
+    The other rows, and their moments, stay unchanged.
     """
+
+    def _compute_step(self, gradient: Any, variable: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
+        """Return the new moments, and the change to subtract from the variable.
+
+        Args:
+          gradient: float [k, ...], the gradients of k rows, or of all n rows.
+          variable: the variable, [n, ...], whose dtype the hyperparameters get.
+          m: the first moments of these rows.
+          v: the second moments of these rows; for AdaMax, their infinity norms.
+        """
+        raise NotImplementedError
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        return self._update_rows(grad.values, var, grad.indices)
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
+        return self._update_rows(grad, var, indices)
 
     def _update_rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
         """Return the op that updates some rows of a variable and of its moments.
@@ -49,13 +65,15 @@ class _RowUpdates:
           variable: the variable, [n, ...].
           indices: int [k], the numbers of these k rows.
         """
-        raise NotImplementedError
-
-    def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        return self._update_rows(grad.values, var, grad.indices)
-
-    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        return self._update_rows(grad, var, indices)
+        m, v = self._moments(variable)
+        new_m, new_v, change = self._compute_step(
+            gradient, variable, tf.gather(m, indices), tf.gather(v, indices)
+        )
+        return tf.group(
+            v1.scatter_update(m, indices, new_m),
+            v1.scatter_update(v, indices, new_v),
+            v1.scatter_sub(variable, indices, change),
+        )
 
 
 class _ElementwiseAdam(ElementwiseUpdates, _AdamBase):
@@ -129,38 +147,23 @@ class AdaMaxOptimizer(_RowUpdates, _ElementwiseAdam):
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
         """Return the op that updates a variable and its moments by a dense gradient."""
-        rate, beta1, beta2, epsilon, power = self._cast_settings(variable)
         m, v = self._moments(variable)
-        new_m = beta1 * m + (1 - beta1) * gradient
-        new_v = tf.maximum(beta2 * v, tf.abs(gradient))
-        change = rate / (1 - power) * new_m / (new_v + epsilon)
+        new_m, new_v, change = self._compute_step(gradient, variable, m, v)
         return tf.group(v1.assign(m, new_m), v1.assign(v, new_v), v1.assign_sub(variable, change))
 
-    def _update_rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
+    def _compute_step(self, gradient: Any, variable: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
         rate, beta1, beta2, epsilon, power = self._cast_settings(variable)
-        m, v = self._moments(variable)
-        new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * gradient
-        new_v = tf.maximum(beta2 * tf.gather(v, indices), tf.abs(gradient))
-        change = rate / (1 - power) * new_m / (new_v + epsilon)
-        return tf.group(
-            v1.scatter_update(m, indices, new_m),
-            v1.scatter_update(v, indices, new_v),
-            v1.scatter_sub(variable, indices, change),
-        )
+        new_m = beta1 * m + (1 - beta1) * gradient
+        new_v = tf.maximum(beta2 * v, tf.abs(gradient))
+        return new_m, new_v, rate / (1 - power) * new_m / (new_v + epsilon)
 
 
-class LazyAdamOptimizer(_RowUpdates, _AdamBase):
+class LazyAdamOptimizer(_RowUpdates):
     """Adam for sparse gradients: rows without a gradient, and their moments, stay unchanged."""
 
-    def _update_rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
+    def _compute_step(self, gradient: Any, variable: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
         rate, beta1, beta2, epsilon, power1, power2 = self._cast_settings(variable)
-        m, v = self._moments(variable)
-        new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * gradient
-        new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(gradient)
+        new_m = beta1 * m + (1 - beta1) * gradient
+        new_v = beta2 * v + (1 - beta2) * tf.square(gradient)
         rate *= tf.sqrt(1 - power2) / (1 - power1)
-        change = rate * new_m / (tf.sqrt(new_v) + epsilon)
-        return tf.group(
-            v1.scatter_update(m, indices, new_m),
-            v1.scatter_update(v, indices, new_v),
-            v1.scatter_sub(variable, indices, change),
-        )
+        return new_m, new_v, rate * new_m / (tf.sqrt(new_v) + epsilon)
