@@ -39,13 +39,7 @@ def update_later(
         kept_ids = _keep(f"{name}/ids", tf.constant([-1]))
         dimension = collected.gradients.shape[1]
         kept_gradients = _keep(f"{name}/gradients", tf.zeros([1, dimension]))
-        has_kept = tf.compat.v1.Variable(
-            False,
-            trainable=False,
-            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-            use_resource=True,
-            name=f"{name}/has_gradients",
-        )
+        has_kept = _create_local_variable(f"{name}/has_gradients", False)
     earlier = [variable.read_value() for variable in (kept_ids, kept_gradients, has_kept)]
     with tf.control_dependencies(activations):
         first = update(RowGradients(*map(tf.identity, earlier)))
@@ -68,17 +62,28 @@ def update_later(
 def _keep(name: str, initial_value: Any) -> Any:
     # Leave the first dimension of the variable unknown, because the number of ids differs between
     # batches.
-    variable = tf.compat.v1.Variable(
+    shape = tf.TensorShape([None, *initial_value.shape[1:]])
+    variable = _create_local_variable(name, initial_value, validate_shape=False, shape=shape)
+    _mark(variable.handle.op)
+    return variable
+
+
+def _create_local_variable(name: str, initial_value: Any, **options: Any) -> Any:
+    """Create a variable that checkpoints do not contain.
+
+    Args:
+      name: the name of the variable.
+      initial_value: the value at the start of a session.
+      options: further arguments of tf.compat.v1.Variable.
+    """
+    return tf.compat.v1.Variable(
         initial_value,
         trainable=False,
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
         use_resource=True,
-        validate_shape=False,
-        shape=tf.TensorShape([None, *initial_value.shape[1:]]),
         name=name,
+        **options,
     )
-    _mark(variable.handle.op)
-    return variable
 
 
 def _mark(operation: Any) -> None:
