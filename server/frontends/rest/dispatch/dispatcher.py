@@ -98,8 +98,9 @@ class Dispatcher:
         self._is_batched = config.is_batched
         self._workers = Workers(config.threads, config.timeout_ms, not config.is_batched, queues)
         self._deliveries: FairDeliveries | None = None
-        # The name of a model → the size of its last response that had waited, in bytes.
-        self._response_bytes: dict[str, int] = {}
+        # The names of the models whose last response that had waited was large. Names of other
+        # models are not stored, because clients could fill the memory with them.
+        self._models_with_large_responses: set[str] = set()
         self._trackers: dict[tuple[str, Route], LatencyTracker] = {}
         self._fast_paths: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
 
@@ -426,7 +427,7 @@ class Dispatcher:
         future: asyncio.Future[Response] = loop.create_future()
 
         def deliver() -> None:
-            if self._response_bytes.get(model, 0) > _MAX_LOOP_RESPONSE_BYTES:
+            if model in self._models_with_large_responses:
                 self._workers.run_soon(finish_in_thread)
             else:
                 complete(pending.finish())
@@ -440,7 +441,10 @@ class Dispatcher:
         def complete(response: Response) -> None:
             if timer is not None:
                 timer.cancel()
-            self._response_bytes[model] = len(response.body)
+            if len(response.body) > _MAX_LOOP_RESPONSE_BYTES:
+                self._models_with_large_responses.add(model)
+            else:
+                self._models_with_large_responses.discard(model)
             if future.done():
                 response.release()
             else:
