@@ -154,8 +154,8 @@ class CompletionQueueThreadPool(CallExecutor):
                     state.request = None
                     behavior.admission.rejection_pool.run_soon(future.run)
             except Exception:
-                # Cancel a call that cannot be run, for example because no thread can be started. No
-                # handler will answer it.
+                # Cancel a call that cannot be run, for example because its pool has been shut down.
+                # No handler will answer it.
                 logger.exception("a call cannot be run")
                 call.cancel()
             return finished
