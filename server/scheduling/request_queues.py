@@ -4,15 +4,15 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from itertools import takewhile
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 
 from server.metrics import Metrics
 from server.metrics.family import Labels
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
-from tpuserve.errors import QueueFull, WaitedTooLong
+from tpuserve.errors import DeadlineExceeded, QueueFull, WaitedTooLong
 
 FindLimits = Callable[[str], RunLimits | None]
 
@@ -137,7 +137,7 @@ class RequestQueues:
             return self._remove(ticket)
 
     def refuse_expired(self) -> float | None:
-        """Refuse the requests that have waited longer than the limit of their model.
+        """Refuse the requests that have waited longer than their own limit or that of their model.
 
         Returns:
           The time at which the next waiting request will exceed its limit, in seconds of the clock;
@@ -145,21 +145,12 @@ class RequestQueues:
         """
         now = self._clock()
         with self._lock:
-            expired = [ticket for queue in self._backlog for ticket in _find_expired(queue, now)]
+            expired = [ticket for ticket in self._waiting() if _expiry(ticket) <= now]
             for ticket in expired:
                 self._remove(ticket)
-            expiries = [_next_expiry(queue) for queue in self._backlog]
-            self._next_check = min(expiries, default=math.inf)
+            self._next_check = min(map(_expiry, self._waiting()), default=math.inf)
         for ticket in expired:
-            queue = ticket.queue
-            self._metrics.request_shed(queue.model, "waited too long")
-            ticket.refuse(
-                WaitedTooLong(
-                    f"the request has waited for {(now - ticket.enqueued) * 1000:.0f} ms for "
-                    f"{_format_model(queue)}, longer than its max_queue_ms. "
-                    f"Send the request again later."
-                )
-            )
+            self._refuse_expired(ticket, now)
         return None if self._next_check == math.inf else self._next_check
 
     def count_waiting(self) -> Mapping[Labels, float]:
@@ -231,10 +222,25 @@ class RequestQueues:
         ticket.number = self._last_number
         queue.push(ticket)
         self._backlog[queue] = None
-        limit = queue.limits.max_queue_seconds
-        if limit is not None and ticket.enqueued + limit < self._next_check:
-            self._next_check = ticket.enqueued + limit
+        expiry = _expiry(ticket)
+        if expiry < self._next_check:
+            self._next_check = expiry
             self._condition.notify()
+
+    def _waiting(self) -> Iterator[Ticket]:
+        for queue in self._backlog:
+            yield from chain.from_iterable(queue.waiting.values())
+
+    def _refuse_expired(self, ticket: Ticket, now: float) -> None:
+        waited = f"the request has waited for {(now - ticket.enqueued) * 1000:.0f} ms for "
+        waited += _format_model(ticket.queue)
+        if ticket.enqueued + ticket.timeout_seconds <= now:
+            ticket.refuse(DeadlineExceeded(f"{waited}, and its time limit has passed."))
+            return
+        self._metrics.request_shed(ticket.queue.model, "waited too long")
+        ticket.refuse(
+            WaitedTooLong(f"{waited}, longer than its max_queue_ms. Send the request again later.")
+        )
 
     def _remove(self, ticket: Ticket) -> bool:
         queue = ticket.queue
@@ -297,22 +303,11 @@ def _start_tag(ticket: Ticket) -> tuple[float, int]:
     return ticket.queue.virtual_time, ticket.number
 
 
-def _find_expired(queue: ModelQueue, now: float) -> list[Ticket]:
-    limit = queue.limits.max_queue_seconds
-    if limit is None:
-        return []
-    return [
-        ticket
-        for tickets in queue.waiting.values()
-        for ticket in takewhile(lambda ticket: ticket.enqueued + limit <= now, tickets)
-    ]
-
-
-def _next_expiry(queue: ModelQueue) -> float:
-    limit = queue.limits.max_queue_seconds
-    if limit is None:
-        return math.inf
-    return limit + min(queue.first(pool).enqueued for pool in queue.waiting)
+def _expiry(ticket: Ticket) -> float:
+    """Return when a waiting request exceeds the smaller of its limits, in seconds of the clock."""
+    limit = ticket.queue.limits.max_queue_seconds
+    seconds = ticket.timeout_seconds if limit is None else min(limit, ticket.timeout_seconds)
+    return ticket.enqueued + seconds
 
 
 def _format_model(queue: ModelQueue) -> str:

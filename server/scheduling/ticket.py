@@ -1,5 +1,6 @@
 """Tickets, which represent requests in the queues, and the limits of a frontend's threads."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -32,11 +33,15 @@ class RunPool:
 class Ticket(ABC):
     """Represents a request of a frontend in the queues, from its arrival until it has run.
 
-    The attributes except `model` and `pool` are only for `RequestQueues` and its queues.
+    The attributes except `model`, `pool` and `timeout_seconds` are only for `RequestQueues` and its
+    queues.
 
     Attributes:
       model: the name of the model; "" for a request that runs no model.
       pool: the threads of the frontend in which the request is to run.
+      timeout_seconds: the time limit of the request in seconds, from its submission. After this
+        time, the queues refuse the request if it still waits. Infinite for no limit, and if the
+        frontend withdraws the request itself after this time.
       queue: the queue of the request's model; set when the request is submitted.
       number: the position of the request in the order in which all requests began to wait.
       enqueued: when the request began to wait, in seconds of the queues' clock.
@@ -46,14 +51,24 @@ class Ticket(ABC):
         so that it does not count in its pool.
     """
 
-    __slots__ = ("charge", "enqueued", "model", "number", "pool", "queue", "started")
+    __slots__ = (
+        "charge",
+        "enqueued",
+        "model",
+        "number",
+        "pool",
+        "queue",
+        "started",
+        "timeout_seconds",
+    )
 
     queue: "ModelQueue"
 
-    def __init__(self, model: str, pool: RunPool) -> None:
+    def __init__(self, model: str, pool: RunPool, timeout_seconds: float = math.inf) -> None:
         """Create the ticket of a request that is not submitted yet."""
         self.model = model
         self.pool = pool
+        self.timeout_seconds = timeout_seconds
         self.number = 0
         self.enqueued = self.started = 0.0
         self.charge: float | None = None

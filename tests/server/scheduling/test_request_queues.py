@@ -1,5 +1,6 @@
 """Requests wait per model, run within their limits, and share the threads by run time."""
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from server.metrics import Metrics
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
-from tpuserve.errors import Code, QueueFull, TpuserveError, WaitedTooLong
+from tpuserve.errors import Code, DeadlineExceeded, QueueFull, TpuserveError, WaitedTooLong
 
 
 class Clock:
@@ -45,8 +46,11 @@ class Queues:
         self.queues = RequestQueues(lambda name: self.limits.get(name), self.metrics, self.clock)
         self.pool = RunPool(threads)
 
-    def send(self, model: str, pool: RunPool | None = None) -> Request:
+    def send(
+        self, model: str, pool: RunPool | None = None, timeout_seconds: float = math.inf
+    ) -> Request:
         request = Request(model, pool or self.pool)
+        request.timeout_seconds = timeout_seconds
         request.is_started = self.queues.submit(request)
         return request
 
@@ -246,6 +250,30 @@ def test_refusal_names_the_time_since_the_request_came() -> None:
     queues.clock.now = 35
     queues.queues.refuse_expired()
     assert str(waiting.error).startswith("the request has waited for 25000 ms for model a")
+
+
+def test_a_waiting_request_is_refused_at_its_own_time_limit_and_does_not_count_as_shed() -> None:
+    queues = Queues({"a": RunLimits(1, max_queue_seconds=5)})
+    queues.clock.now = 10
+    running = queues.send("a")
+    slow, quick = queues.send("a"), queues.send("a", timeout_seconds=2)
+    assert queues.queues.refuse_expired() == 12
+    queues.clock.now = 12
+    assert queues.queues.refuse_expired() == 15
+    assert isinstance(quick.error, DeadlineExceeded)
+    assert str(quick.error) == (
+        "the request has waited for 2000 ms for model a, and its time limit has passed."
+    )
+    assert queues.sample("requests_shed_total") == []
+    assert queues.finish(running) is slow
+
+
+def test_a_request_with_a_time_limit_wakes_the_thread_of_the_queues() -> None:
+    queues = Queues({"a": RunLimits(1)})
+    queues.send_all("aa")
+    assert queues.queues._seconds_to_next_check() is None
+    queues.send("a", timeout_seconds=3)
+    assert queues.queues._seconds_to_next_check() == 3
 
 
 def test_the_thread_of_the_queues_sleeps_until_the_first_request_expires() -> None:
