@@ -66,6 +66,7 @@ class CallExecutor(ABC):
         is_quick: bool = False,
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
+        default_timeout_ms: float | None = None,
     ) -> None:
         """Choose the threads that run the calls of a gRPC method.
 
@@ -83,6 +84,8 @@ class CallExecutor(ABC):
             calls.
           read_model_name: reads the model's name from the serialised request. The call waits in the
             queue of this model until it may run in one of the executor's own threads.
+          default_timeout_ms: the time limit of calls without a deadline, in milliseconds; None for
+            no limit. A call that still waits in its queue after this time is refused.
         """
 
     @abstractmethod
@@ -187,7 +190,11 @@ class CallExecutor(ABC):
 
     @abstractmethod
     def wait_for_turn(
-        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
+        self,
+        messages: Iterator[bytes],
+        context: grpc.ServicerContext,
+        model: Callable[[], str],
+        default_timeout_ms: float | None,
     ) -> None:
         """Block until the queue of a model lets a call run.
 
@@ -199,9 +206,12 @@ class CallExecutor(ABC):
           messages: the iterator over messages that was passed to the handler of the call.
           context: the context of the call.
           model: returns the name of the model that the call runs.
+          default_timeout_ms: the time limit of calls without a deadline, in milliseconds; None for
+            no limit.
 
         Raises:
           QueueFull, WaitedTooLong: the queue of the model refuses the call.
+          DeadlineExceeded: the time limit has passed, and the call still waits.
           Cancelled: the client has cancelled the call.
         """
 

@@ -21,6 +21,7 @@ import grpc
 from grpc import _server
 from grpc._cython import cygrpc
 
+from server.frontends.grpc import deadlines
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
 from server.frontends.grpc.executor.call_executor import (
     CallExecutor,
@@ -95,6 +96,7 @@ class CompletionQueueThreadPool(CallExecutor):
         is_quick: bool = False,
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
+        default_timeout_ms: float | None = None,
     ) -> None:
         """Choose the threads that run a method. Arguments as for `CallExecutor.register`."""
         if is_quick:
@@ -102,7 +104,7 @@ class CompletionQueueThreadPool(CallExecutor):
         elif pool is not None:
             behavior.dispatch = lambda future, message: pool.run_soon(future.run)
         else:
-            behavior.dispatch = partial(self._run_or_queue, read_model_name)
+            behavior.dispatch = partial(self._run_or_queue, read_model_name, default_timeout_ms)
         behavior.admission = admission
 
     def submit(
@@ -132,7 +134,7 @@ class CompletionQueueThreadPool(CallExecutor):
           kwargs: further arguments of grpcio, which this method ignores.
         """
         call, reaper = event.call, self._reaper
-        message = _ReceivedMessage(state, reaper.track(call))
+        message = _ReceivedMessage(event, state, reaper.track(call))
         future = CallFuture(
             run,
             (target, event, state, behavior, lambda: message, *serializers),
@@ -225,7 +227,11 @@ class CompletionQueueThreadPool(CallExecutor):
         return messages.suspended_call if isinstance(messages, _ReceivedMessage) else None
 
     def wait_for_turn(
-        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
+        self,
+        messages: Iterator[bytes],
+        context: grpc.ServicerContext,
+        model: Callable[[], str],
+        default_timeout_ms: float | None,
     ) -> None:
         """If the queue of the model has refused the call, raise the error; else do nothing.
 
@@ -267,7 +273,11 @@ class CompletionQueueThreadPool(CallExecutor):
         return len(self._threads)
 
     def _run_or_queue(
-        self, read_model_name: ReadModelName, future: CallFuture, message: "_ReceivedMessage"
+        self,
+        read_model_name: ReadModelName,
+        default_timeout_ms: float | None,
+        future: CallFuture,
+        message: "_ReceivedMessage",
     ) -> None:
         """Run a call now if its model may run another request; otherwise queue the call.
 
@@ -276,6 +286,10 @@ class CompletionQueueThreadPool(CallExecutor):
         """
         message.model = read_model_name(message.raw or b"")
         ticket = _CallTicket(message.model, self, future, message)
+        if default_timeout_ms is not None:
+            ticket.timeout_seconds = deadlines.queue_timeout_seconds(
+                message.context, default_timeout_ms
+            )
         try:
             is_queued = not self._queues.submit(ticket)
         except QueueFull as error:
@@ -416,6 +430,7 @@ class _ReceivedMessage:
     """
 
     __slots__ = (
+        "_event",
         "_peer_name",
         "admitted",
         "model",
@@ -426,7 +441,8 @@ class _ReceivedMessage:
         "suspended_call",
     )
 
-    def __init__(self, state: Any, peer_name: str) -> None:
+    def __init__(self, event: Any, state: Any, peer_name: str) -> None:
+        self._event = event
         self.state = state
         self._peer_name = peer_name
         self.admitted: AdmittedCall | None = None
@@ -435,6 +451,12 @@ class _ReceivedMessage:
         self.refusal: TpuserveError | None = None
         self.suspended_call: object = None
         self.queue_refusal: TpuserveError | None = None
+
+    @property
+    def context(self) -> grpc.ServicerContext:
+        """A new context of the call, which tells the deadline of the call."""
+        context: grpc.ServicerContext = _server._Context(self._event, self.state, None)
+        return context
 
     @property
     def raw(self) -> bytes | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from server.frontends.grpc import deadlines
 from server.frontends.grpc.executor.call_admission import CallAdmission
 from server.frontends.grpc.executor.call_executor import (
     CallExecutor,
@@ -90,6 +91,7 @@ class DefaultThreadPool(CallExecutor):
         is_quick: bool = False,
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
+        default_timeout_ms: float | None = None,
     ) -> None:
         """Choose the threads that run a method. Arguments as for `CallExecutor.register`."""
         method_pool = self._quick_pool if is_quick else pool
@@ -113,14 +115,19 @@ class DefaultThreadPool(CallExecutor):
         return future
 
     def wait_for_turn(
-        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
+        self,
+        messages: Iterator[bytes],
+        context: grpc.ServicerContext,
+        model: Callable[[], str],
+        default_timeout_ms: float | None,
     ) -> None:
         """Block until a call may run.
 
         While the current thread is blocked, the executor can add another thread, so that other
         calls run. The arguments are those of `CallExecutor.wait_for_turn`.
         """
-        ticket = _CallTicket(model(), self._run_pool)
+        timeout_seconds = deadlines.queue_timeout_seconds(context, default_timeout_ms)
+        ticket = _CallTicket(model(), self._run_pool, timeout_seconds)
         if not self._queues.submit(ticket):
             with self._lock:
                 self._num_awaiting_turn += 1
@@ -235,8 +242,8 @@ class _CallTicket(Ticket):
 
     __slots__ = ("error", "turn")
 
-    def __init__(self, model: str, pool: RunPool) -> None:
-        super().__init__(model, pool)
+    def __init__(self, model: str, pool: RunPool, timeout_seconds: float) -> None:
+        super().__init__(model, pool, timeout_seconds)
         self.turn = threading.Event()
         self.error: TpuserveError | None = None
 

@@ -5,6 +5,7 @@ time limits, decompression, error statuses, metrics and the access log.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -149,6 +150,7 @@ def build_unary_handler(
         is_quick=method.is_quick,
         admission=admission,
         read_model_name=method.read_model_name,
+        default_timeout_ms=environment.default_timeout_ms,
     )
     return grpc.stream_unary_rpc_method_handler(handler)
 
@@ -247,13 +249,17 @@ class _UnaryHandler:
             message, running.admitted = executor.receive_admitted(
                 messages, context, self._admission
             )
+        received_ns = executor.received_ns(messages)
         if message is not None and self._is_queued:
-            call.timeline.queued_ns = executor.received_ns(messages)
+            call.timeline.queued_ns = received_ns
             executor.wait_for_turn(
-                messages, context, partial(self._method.read_model_name, message)
+                messages,
+                context,
+                partial(self._method.read_model_name, message),
+                environment.default_timeout_ms,
             )
         call.timeline.begin_decoding()
-        call.timeout_ms = _remaining_ms(context, environment.default_timeout_ms)
+        call.timeout_ms = _remaining_ms(context, environment.default_timeout_ms, received_ns)
         if message is None:
             raise InvalidInput("the call has no request message. Send exactly one.")
         running.num_bytes = len(message)
@@ -298,19 +304,26 @@ def build_rejecting_handler(
     return grpc.stream_unary_rpc_method_handler(reject_call)
 
 
-def _remaining_ms(context: grpc.ServicerContext, default_ms: float | None) -> float | None:
+def _remaining_ms(
+    context: grpc.ServicerContext, default_ms: float | None, received_ns: int
+) -> float | None:
     """Return the milliseconds in which a call must be answered; None for no limit.
 
     Args:
       context: the context of the call.
       default_ms: the milliseconds for a call without a deadline; None for no limit.
+      received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`.
 
     Raises:
-      DeadlineExceeded: the deadline of the call has passed.
+      DeadlineExceeded: the time of the call is over.
     """
     remaining_seconds = deadlines.remaining_seconds(context)
-    if remaining_seconds is None:
-        return default_ms
-    if remaining_seconds <= 0:
+    if remaining_seconds is not None:
+        remaining_ms = remaining_seconds * 1000
+    elif default_ms is not None:
+        remaining_ms = default_ms - (time.perf_counter_ns() - received_ns) / 1e6
+    else:
+        return None
+    if remaining_ms <= 0:
         raise DeadlineExceeded("Deadline Exceeded")
-    return remaining_seconds * 1000
+    return remaining_ms

@@ -1,6 +1,7 @@
 """Calls wait in the queue of their model; a full queue refuses further calls."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,10 +34,10 @@ class Server:
         self.slow = slow
         self.queues = queues
 
-    def begin(self, model: str) -> Any:
+    def begin(self, model: str, timeout_seconds: float | None = 30) -> Any:
         x = np.array([1], np.float32)
         request = clients.predict_request(spec={"name": model}, x=x).SerializeToString()
-        return self._predict.future(request, timeout=30)
+        return self._predict.future(request, timeout=timeout_seconds)
 
     def begin_waiting(self) -> Any:
         """Begin a call that waits in the queue of the slow model."""
@@ -48,7 +49,7 @@ class Server:
 
 
 @pytest.fixture(params=[True, False], ids=["polling threads", "default threads"])
-def start(request: pytest.FixtureRequest) -> Iterator[Callable[[RunLimits], Server]]:
+def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., Server]]:
     slow, quick = FakeModel(), FakeModel()
     manager = Manager(lambda directory: slow if directory.parent.name == "slow" else quick)
     for name in ("slow", "quick"):
@@ -57,7 +58,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[[RunLimits], Serv
     slow.has_begun.clear()
     with ExitStack() as stack:
 
-        def start(limits: RunLimits) -> Server:
+        def start(limits: RunLimits, **settings: Any) -> Server:
             queues = RequestQueues(lambda name: limits)
             queues.start()
             server = stack.enter_context(
@@ -67,6 +68,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[[RunLimits], Serv
                     queues=queues,
                     grpc_max_threads=2,
                     allow_direct_polling=request.param,
+                    **settings,
                 )
             )
             stack.callback(queues.close)
@@ -97,6 +99,30 @@ def test_call_that_waits_too_long_is_refused(start: Any) -> None:
     assert "longer than its max_queue_ms" in refused.details()
     server.slow.gate.set()
     assert running.code() is grpc.StatusCode.OK
+
+
+def test_waiting_call_without_a_deadline_ends_after_the_default_time_limit(start: Any) -> None:
+    server = start(LIMITS, default_request_timeout_ms=50)
+    running = server.begin("slow")
+    assert server.slow.has_begun.wait(30)
+    refused = server.begin("slow", timeout_seconds=None)
+    assert refused.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "for model slow, and its time limit has passed" in refused.details()
+    server.slow.gate.set()
+    assert running.code() is grpc.StatusCode.OK
+
+
+def test_the_wait_in_the_queue_counts_against_the_default_time_limit(start: Any) -> None:
+    server = start(LIMITS, default_request_timeout_ms=20_000)
+    running = server.begin("slow")
+    assert server.slow.has_begun.wait(30)
+    waiting = server.begin("slow", timeout_seconds=None)
+    while server.queues.count_waiting()[("slow",)] == 0:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    server.slow.gate.set()
+    assert [call.code() for call in (running, waiting)] == [grpc.StatusCode.OK] * 2
+    assert (server.slow.timeout_ms or 20_000) <= 19_900
 
 
 def test_cancelled_call_leaves_room_in_the_queue(start: Any) -> None:
