@@ -9,6 +9,7 @@ from itertools import chain
 
 from server.metrics import Metrics
 from server.metrics.family import Labels
+from server.process.alarm import Alarm
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
@@ -62,13 +63,8 @@ class RequestQueues:
         # would have the least virtual time for long, and only its requests would run.
         self._virtual_time = 0.0
         self._last_number = 0
-        # The threads of requests acquire `_lock` itself, and not the condition that wraps `_lock`:
-        # acquiring the condition takes longer.
         self._lock = threading.Lock()
-        self._condition = threading.Condition(self._lock)
-        self._watcher: threading.Thread | None = None
-        self._next_check = math.inf
-        self._is_closed = False
+        self._alarm = Alarm(self.refuse_expired, "queue-watch", clock)
         self._metrics.watch_queue(self.count_waiting)
 
     def try_start(self, ticket: Ticket) -> bool:
@@ -136,22 +132,22 @@ class RequestQueues:
         with self._lock:
             return self._remove(ticket)
 
-    def refuse_expired(self) -> float | None:
+    def refuse_expired(self) -> float:
         """Refuse the requests that have waited longer than their own limit or that of their model.
 
         Returns:
           The time at which the next waiting request will exceed its limit, in seconds of the clock;
-          None if no request with such a limit waits.
+          infinite if no request with such a limit waits.
         """
         now = self._clock()
         with self._lock:
             expired = [ticket for ticket in self._waiting() if _expiry(ticket) <= now]
             for ticket in expired:
                 self._remove(ticket)
-            self._next_check = min(map(_expiry, self._waiting()), default=math.inf)
+            next_expiry = min(map(_expiry, self._waiting()), default=math.inf)
         for ticket in expired:
             self._refuse_expired(ticket, now)
-        return None if self._next_check == math.inf else self._next_check
+        return next_expiry
 
     def count_waiting(self) -> Mapping[Labels, float]:
         """Return (model,) → the number of the model's waiting requests, for the metrics."""
@@ -166,20 +162,21 @@ class RequestQueues:
         with self._lock:
             return {(queue.model,): queue.running + queue.length for queue in self._queues.values()}
 
+    @property
+    def next_expiry(self) -> float:
+        """When the next check for expired requests is due, in seconds of the clock.
+
+        Infinite if no request with a limit waits.
+        """
+        return self._alarm.time
+
     def start(self) -> None:
         """Start the thread that refuses requests after too long a wait, unless it runs already."""
-        if self._watcher is not None:
-            return
-        self._watcher = threading.Thread(target=self._watch, name="queue-watch", daemon=True)
-        self._watcher.start()
+        self._alarm.start()
 
     def close(self) -> None:
         """End the thread that `start` has started."""
-        with self._lock:
-            self._is_closed = True
-            self._condition.notify_all()
-        if self._watcher is not None:
-            self._watcher.join()
+        self._alarm.close()
 
     def _try_start(self, ticket: Ticket) -> bool:
         queue = self._find_queue(ticket.model)
@@ -222,10 +219,7 @@ class RequestQueues:
         ticket.number = self._last_number
         queue.push(ticket)
         self._backlog[queue] = None
-        expiry = _expiry(ticket)
-        if expiry < self._next_check:
-            self._next_check = expiry
-            self._condition.notify()
+        self._alarm.set(_expiry(ticket))
 
     def _waiting(self) -> Iterator[Ticket]:
         for queue in self._backlog:
@@ -281,22 +275,6 @@ class RequestQueues:
             else:
                 ticket.start()
         return own
-
-    def _watch(self) -> None:
-        while not self._is_closed:
-            self.refuse_expired()
-            with self._lock:
-                if not self._is_closed:
-                    self._condition.wait(self._seconds_to_next_check())
-
-    def _seconds_to_next_check(self) -> float | None:
-        """Return how long the thread that refuses expired requests can sleep, in seconds.
-
-        None lets this thread sleep until it is notified.
-        """
-        if self._next_check == math.inf:
-            return None
-        return max(0, self._next_check - self._clock())
 
 
 def _start_tag(ticket: Ticket) -> tuple[float, int]:

@@ -240,7 +240,7 @@ def test_what_has_waited_too_long_is_refused_and_the_others_keep_their_place() -
         'tpuserve_requests_shed_total{model_name="a",reason="waited too long"} 1'
     ]
     assert queues.finish(running) is late
-    assert queues.queues.refuse_expired() is None
+    assert queues.queues.refuse_expired() == math.inf
 
 
 def test_refusal_names_the_time_since_the_request_came() -> None:
@@ -268,26 +268,18 @@ def test_a_waiting_request_is_refused_at_its_own_time_limit_and_does_not_count_a
     assert queues.finish(running) is slow
 
 
-def test_a_request_with_a_time_limit_wakes_the_thread_of_the_queues() -> None:
-    queues = Queues({"a": RunLimits(1)})
-    queues.send_all("aa")
-    assert queues.queues._seconds_to_next_check() is None
-    queues.send("a", timeout_seconds=3)
-    assert queues.queues._seconds_to_next_check() == 3
-
-
-def test_the_thread_of_the_queues_sleeps_until_the_first_request_expires() -> None:
+def test_the_queues_are_checked_when_the_first_request_expires() -> None:
     queues = Queues({"a": RunLimits(1), "b": RunLimits(1, max_queue_seconds=5)})
     queues.clock.now = 10
     queues.send_all("aab")
-    assert queues.queues._seconds_to_next_check() is None
+    assert queues.queues.next_expiry == math.inf
     queues.send("b")
-    assert queues.queues._seconds_to_next_check() == 5
+    assert queues.queues.next_expiry == 15
     queues.clock.now = 12
     queues.send("b")
-    assert queues.queues._seconds_to_next_check() == 3
-    queues.clock.now = 20
-    assert queues.queues._seconds_to_next_check() == 0
+    assert queues.queues.next_expiry == 15
+    queues.send("a", timeout_seconds=2)
+    assert queues.queues.next_expiry == 14
 
 
 def test_close_ends_the_thread_of_the_queues() -> None:
@@ -295,8 +287,7 @@ def test_close_ends_the_thread_of_the_queues() -> None:
     queues.close()
     queues = RequestQueues()
     queues.start()
-    watcher = queues._watcher
-    assert watcher is not None
+    (watcher,) = (thread for thread in threading.enumerate() if thread.name == "queue-watch")
     # A daemon thread does not keep a process alive that ends without `close`.
     assert watcher.daemon
     queues.close()
