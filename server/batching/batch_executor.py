@@ -11,6 +11,7 @@ from server.batching import merge
 from server.batching.continuous_policy import ReturningClients
 from server.batching.scheduler import Clock
 from server.batching.statistics import BatchingStatistics
+from server.batching.task_deadlines import TaskDeadlines
 from server.batching.tasks import AloneReason, Batch, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from server.metrics import Metrics
@@ -38,6 +39,7 @@ class BatchingContext:
       labels: the label values of the metrics: model name, version and metagraph.
       pool_name: the name of the thread pool that runs batches, a label value of the metrics.
       clock: returns seconds, as `time.monotonic` does.
+      deadlines: ends the requests whose deadlines pass while they wait.
       returning: records the end of each batch, so that the next batch can wait for the next
         requests of the same clients. None if the batching policy does not wait for such requests.
     """
@@ -48,6 +50,7 @@ class BatchingContext:
     labels: Labels
     pool_name: str
     clock: Clock
+    deadlines: TaskDeadlines
     returning: ReturningClients | None = None
 
 

@@ -14,6 +14,7 @@ from server.batching.run_limit import MeasuredRunLimit
 from server.batching.runner import BatchingRunner
 from server.batching.scheduler import Clock, Scheduler
 from server.batching.statistics import BatchingStatistics
+from server.batching.task_deadlines import TaskDeadlines
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config import batching_parameters
 from server.config.batching_parameters import CONTINUOUS, PER_MODEL_FILE, BatchingParameters
@@ -43,7 +44,7 @@ class BatchingRunnerFactory:
         find_unbatched: FindUnbatched = lambda model, directory, parameters: {},
         clock: Clock = time.monotonic,
     ) -> None:
-        """Create a factory.
+        """Create a factory, and start the thread that ends requests at their deadlines.
 
         Args:
           parameters: the batching parameters of the server.
@@ -58,6 +59,9 @@ class BatchingRunnerFactory:
           find_unbatched: finds the signatures of a model that the policy "continuous" must not
             batch, because the rows of a batch would change each other's outputs.
           clock: returns seconds, as `time.monotonic` does.
+
+        Raises:
+          RuntimeError: the system cannot start a thread.
         """
         self._parameters = parameters
         self._metrics = Metrics() if metrics is None else metrics
@@ -65,6 +69,8 @@ class BatchingRunnerFactory:
         self._make_policy = make_policy
         self._find_unbatched = find_unbatched
         self._clock = clock
+        self._deadlines = TaskDeadlines(clock)
+        self._deadlines.start()
         # The name of a version → its scheduler. The references are weak, so that a scheduler is
         # freed when its version is unloaded.
         self._schedulers: WeakValueDictionary[str, Scheduler] = WeakValueDictionary()
@@ -101,6 +107,7 @@ class BatchingRunnerFactory:
             (*_model_and_version(name), metagraph_of(model)),
             self._parameters.thread_pool_name,
             self._clock,
+            self._deadlines,
             returning,
         )
         unbatched: dict[str, str] = {}
@@ -130,6 +137,7 @@ class BatchingRunnerFactory:
         """
         for scheduler in list(self._schedulers.values()):
             scheduler.close(timeout_seconds)
+        self._deadlines.close()
 
     def _count_waiting(self) -> dict[Labels, float]:
         """Return the number of requests that wait for a batch, by model: (model name,) → number."""

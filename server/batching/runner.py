@@ -341,6 +341,7 @@ class BatchingRunner:
           cancellation: removes the task from the queue when the request is cancelled; None if the
             request cannot be cancelled.
         """
+        deadlines = self._context.deadlines
 
         def withdraw() -> None:
             task.fail(Cancelled(cancellations.MESSAGE))
@@ -353,12 +354,14 @@ class BatchingRunner:
                 self._scheduler.remove(key, task)
                 raise
             finally:
+                deadlines.remove(task)
                 self._scheduler.task_answered()
                 if cancellation is not None:
                     cancellation.remove_callback(withdraw)
 
         if cancellation is not None:
             cancellation.add_callback(withdraw)
+        deadlines.add(task)
         return Pending(task, finish)
 
     def _make_queue(self, name: str, run: RunModel) -> BatchingQueue:

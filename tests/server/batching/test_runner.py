@@ -350,6 +350,26 @@ def test_a_version_without_a_thread_for_its_batches_is_not_loaded(model: Countin
     assert runners._count_waiting() == {}
 
 
+def test_a_waiting_request_ends_at_its_deadline_without_a_thread_that_waits_for_it(
+    model: CountingModel,
+) -> None:
+    clients = Clients(FOUR, model)
+    assert isinstance(clients.runner, BatchingRunner)
+    late = clients.runner.start("serving_default", half(9), timeout_ms=20)
+    early = clients.runner.start("serving_default", half(1), timeout_ms=60_000)
+    assert isinstance(late, Pending)
+    assert isinstance(early, Pending)
+    has_ended = threading.Event()
+    late.add_done_callback(has_ended.set)
+    assert has_ended.wait(30)
+    with pytest.raises(DeadlineExceeded, match="exceeded while waiting in batching queue"):
+        late.finish()
+    assert clients.waiting == 1
+    assert clients.send(half(2, 5, 7)).result(10)["y"].tolist() == [3, 4.5, 5.5]
+    assert early.finish()["y"].tolist() == [2.5]
+    clients.close()
+
+
 def test_requests_that_must_not_be_batched_run_in_as_many_threads_as_batches(
     model: CountingModel,
 ) -> None:
