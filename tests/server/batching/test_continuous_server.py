@@ -16,6 +16,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from server.app import Server
 from server.config.settings import Settings
+from server.frontends.grpc.services.open_inference.messages import message_type
 from server.servables.servable import Array
 from tests import models
 from tests.processes import LOOPBACK, free_ports
@@ -76,13 +77,13 @@ def post(url: str, x: list[list[float]]) -> Any:
     return response.json()["predictions"]
 
 
-def predict(address: str, x: list[list[float]]) -> Any:
+def predict(address: str, x: list[list[float]], timeout_seconds: float | None = 60) -> Any:
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "half"
     request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.array(x, np.float32)))
     with grpc.insecure_channel(address) as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        return tf.make_ndarray(stub.Predict(request, timeout=60).outputs["y"]).tolist()
+        return tf.make_ndarray(stub.Predict(request, timeout_seconds).outputs["y"]).tolist()
 
 
 def waiting(server: Server) -> int:
@@ -149,6 +150,59 @@ def test_a_client_that_leaves_takes_its_request_out_of_the_queue(tmp_path: Path)
             model.gate.set()
             assert first.result(30) == [[2.5]]
         assert model.sizes == [1]
+
+
+def test_a_call_without_a_deadline_waits_for_its_batch_no_longer_than_the_default_limit(
+    tmp_path: Path,
+) -> None:
+    base_path = models.export(models.half_plus_two, tmp_path).parent
+    with serving(base_path, default_request_timeout_ms=100) as (server, model, _, address):
+        model.close_gate()
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(predict, address, [[1.0]])
+            assert model.has_begun.wait(30)
+            with pytest.raises(grpc.RpcError, match="exceeded while waiting in batching queue"):
+                predict(address, [[3.0]], timeout_seconds=None)
+            assert waiting(server) == 0
+            model.gate.set()
+            assert first.result(30) == [[2.5]]
+
+
+@pytest.mark.parametrize("protocol", ["gRPC", "REST"])
+def test_the_parameter_timeout_limits_the_wait_for_a_batch(tmp_path: Path, protocol: str) -> None:
+    base_path = models.export(models.half_plus_two, tmp_path).parent
+    with serving(base_path) as (server, model, url, address):
+        model.close_gate()
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(predict, address, [[1.0]])
+            assert model.has_begun.wait(30)
+            answer = infer_over_grpc if protocol == "gRPC" else infer_over_rest
+            code, text = answer(url if protocol == "REST" else address, timeout_us=100_000)
+            assert code in {grpc.StatusCode.DEADLINE_EXCEEDED, 504}
+            assert "exceeded while waiting in batching queue" in text
+            assert waiting(server) == 0
+            model.gate.set()
+            assert first.result(30) == [[2.5]]
+
+
+def infer_over_grpc(address: str, timeout_us: int) -> tuple[grpc.StatusCode, str]:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "contents": {"fp32_contents": [3]}}
+    request = message_type("ModelInferRequest")(
+        model_name="half", inputs=[tensor], parameters={"timeout": {"int64_param": timeout_us}}
+    )
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer").future(
+            request.SerializeToString(), timeout=60
+        )
+        return call.code(), call.details()
+
+
+def infer_over_rest(url: str, timeout_us: int) -> tuple[int, str]:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [3]}
+    request = {"inputs": [tensor], "parameters": {"timeout": timeout_us}}
+    path = f"{url.replace('/v1/', '/v2/')}/infer"
+    response = httpx.post(path, json=request, timeout=60)
+    return response.status_code, response.text
 
 
 def test_rows_that_depend_on_each_other_are_served_unbatched(

@@ -9,6 +9,7 @@ from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.codec.array_to_json import JsonText
 from server.codec.open_inference.infer_request import InferRequest
 from server.codec.open_inference.infer_response import encode_infer_response
+from server.codec.open_inference.time_limit import limit_remaining_ms
 from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
 from server.frontends import output_memory
 from server.frontends.rest.transport.headers import Headers, get_header
@@ -74,6 +75,7 @@ def parse_body(
     timeout_ms: float | None,
     cancellation: Cancellation | None,
     reservation: MemoryReservation | None,
+    timeline: Timeline | None,
 ) -> tuple[InferRequest, memoryview, float | None]:
     """Parse the body of an infer request.
 
@@ -84,20 +86,25 @@ def parse_body(
       timeout_ms: The milliseconds left for the answer. None means no limit.
       cancellation: Tells whether the client still waits for the answer. None if unknown.
       reservation: The request's reservation in the memory budget. None for a small request.
+      timeline: Tells when the request arrived. None if it arrived now.
 
     Returns:
       The parsed JSON, the binary data, and the milliseconds that are left for the answer after
       parsing, or None for no limit.
+
+    Raises:
+      DeadlineExceeded: The time limit that the request sets itself has passed.
+      InvalidInput: The body is no valid infer request.
     """
-    started = time.monotonic()
+    started_ns = time.perf_counter_ns()
     text, binary = split_body(headers, body)
     request = parser.parse_infer_request(
         text, reservation, timeout_ms=timeout_ms, cancellation=cancellation
     )
     if timeout_ms is not None:
-        timeout_ms = max(1, timeout_ms - (time.monotonic() - started) * 1000)
-    if request.timeout_us is not None:
-        timeout_ms = min(timeout_ms or float("inf"), max(1, request.timeout_us / 1000))
+        timeout_ms = max(1, timeout_ms - (time.perf_counter_ns() - started_ns) / 1e6)
+    received_ns = started_ns if timeline is None else timeline.queued_ns
+    timeout_ms = limit_remaining_ms(timeout_ms, request.timeout_us, received_ns)
     return request, binary, timeout_ms
 
 

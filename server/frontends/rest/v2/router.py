@@ -77,7 +77,7 @@ class V2Router:
         signature = ""
         try:
             request, binary, timeout_ms = infer.parse_body(
-                self._parser, headers, body, timeout_ms, cancellation, reservation
+                self._parser, headers, body, timeout_ms, cancellation, reservation, timeline
             )
             signature = request.signature_name or DEFAULT_SIGNATURE
             result = infer.run_model(

@@ -6,6 +6,7 @@ from typing import Any
 from server.codec.open_inference import raw_tensors
 from server.codec.open_inference.datatypes import datatype_of_array, find_datatype
 from server.codec.open_inference.raw_tensors import check_matches
+from server.codec.open_inference.time_limit import limit_remaining_ms
 from server.dataplane import DataPlaneInterface, Prediction
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
@@ -69,9 +70,7 @@ class ModelInfer:
                 return _read_inputs(message, signature, call)
 
         timeout_us = _read_parameter(parameters, "timeout", 0, int)
-        timeout_ms = call.timeout_ms
-        if timeout_us:
-            timeout_ms = min(timeout_ms or float("inf"), max(1, timeout_us / 1000))
+        timeout_ms = limit_remaining_ms(call.timeout_ms, timeout_us, call.timeline.queued_ns)
         prediction = self._dataplane.start_predict(
             spec,
             read_inputs,
