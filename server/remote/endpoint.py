@@ -174,12 +174,15 @@ class EngineEndpoint:
         pool, function = self._functions[kind]
         if kind == protocol.METHOD and values[0] in _SLOW_METHODS:
             pool = self._slow
-        work = partial(self._run, function, channel, number, values)
         if pool is not self._inferences:
-            pool.run_soon(work)
+            pool.run_soon(self._run, function, channel, number, values)
             return
+        work = partial(self._run, partial(function, time.monotonic()), channel, number, values)
         cancellation = self._cancellations[channel, number] = Cancellation()
-        ticket = _InferenceTicket(self._model_name(kind, values), self, work, channel, number)
+        model, timeout_ms = self._model_and_timeout(kind, values)
+        ticket = _InferenceTicket(model, self, work, channel, number)
+        if timeout_ms is not None:
+            ticket.timeout_seconds = timeout_ms / 1000
         try:
             if self._queues.submit(ticket):
                 ticket.start()
@@ -187,18 +190,24 @@ class EngineEndpoint:
             ticket.refuse(error)
         cancellation.add_callback(partial(self._withdraw, ticket))
 
-    def _model_name(self, kind: int, values: Sequence[Any]) -> str:
-        """Return the name of the model that an inference call runs; "" if the name is unknown.
+    def _model_and_timeout(self, kind: int, values: Sequence[Any]) -> tuple[str, float | None]:
+        """Return the model of an inference call and the time limit of the call.
 
-        `kind` is PREDICT or INFER, and `values` are the contents of the call.
+        Args:
+          kind: PREDICT or INFER.
+          values: the contents of the call.
+
+        Returns:
+          The name of the model, "" if the name is unknown; and the time limit in milliseconds, None
+          for no limit.
         """
         if kind == protocol.PREDICT:
             known = self._targets.get(values[0])
-            return "" if known is None else known.spec.model
-        (target, *_), _ = protocol.unpack(values[1])
+            return "" if known is None else known.spec.model, values[2]
+        (target, *_), options = protocol.unpack(values[1])
         if not isinstance(target, ModelSpec):
             target = target[0][0] if target else ModelSpec("")
-        return str(target.model)
+        return str(target.model), options["timeout_ms"]
 
     def _withdraw(self, ticket: "_InferenceTicket") -> None:
         if self._queues.withdraw(ticket):
@@ -278,6 +287,7 @@ class EngineEndpoint:
 
     def _predict(
         self,
+        received_at: float,
         channel: Channel,
         number: int,
         target_number: int,
@@ -285,6 +295,7 @@ class EngineEndpoint:
         timeout_ms: float | None,
         packed: Mapping[str, PackedArray],
     ) -> Message:
+        """Answer a Predict call, which arrived at `received_at` seconds of `time.monotonic`."""
         # Unpack the arrays before anything can fail: only unpacked arrays give their shared memory
         # back when they are deleted.
         inputs = channel.unpack(packed)
@@ -292,8 +303,9 @@ class EngineEndpoint:
         if target is None:
             return (protocol.OTHER_SIGNATURE,)
         started = time.perf_counter()
+        remaining_ms = _remaining_ms(timeout_ms, received_at)
         answer = pending.wait(
-            self._start_predict(channel, number, target, inputs, output_filter, timeout_ms)
+            self._start_predict(channel, number, target, inputs, output_filter, remaining_ms)
         )
         # While the model is quick, the tracker gets only the times of runs in the receiving thread,
         # from `_predict_at_once`.
@@ -364,8 +376,12 @@ class EngineEndpoint:
         result = getattr(self._dataplane, name)(*arguments, **options)
         return protocol.RESULT, protocol.pack(result)
 
-    def _infer(self, channel: Channel, number: int, name: str, packed: bytes) -> Message:
+    def _infer(
+        self, received_at: float, channel: Channel, number: int, name: str, packed: bytes
+    ) -> Message:
+        """Answer an inference call other than Predict; `received_at` as for `_predict`."""
         arguments, options = protocol.unpack(packed)
+        options["timeout_ms"] = _remaining_ms(options["timeout_ms"], received_at)
         options["cancellation"] = self._cancellations.get((channel, number))
         options["timeline"] = timeline = Timeline()
         result = pending.wait(getattr(self._dataplane, name)(*arguments, **options))
@@ -383,6 +399,18 @@ class EngineEndpoint:
                 number = self._target_numbers[spec] = next(self._new_numbers)
                 self._targets[number] = _Target(spec, weakref.ref(signature), LatencyTracker())
             return number
+
+
+def _remaining_ms(timeout_ms: float | None, received_at: float) -> float | None:
+    """Return the milliseconds that a call may still take; None for no limit.
+
+    Args:
+      timeout_ms: the time limit of the call in milliseconds; None for no limit.
+      received_at: when the call arrived, in seconds of `time.monotonic`.
+    """
+    if timeout_ms is None:
+        return None
+    return max(1, timeout_ms - (time.monotonic() - received_at) * 1000)
 
 
 class _InferenceTicket(RunnableTicket):

@@ -19,13 +19,14 @@ from server.remote.client import EngineClient
 from server.remote.data_plane import RemoteDataPlane
 from server.remote.endpoint import EngineEndpoint
 from server.remote.protocol import EngineFault
+from server.scheduling.run_limits import RunLimits
 from server.servables import pending
 from server.servables.pending import Completion, Pending
 from server.servables.servable import Array
 from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader, FakeModel, spec
 from tests.server.remote import in_process_connection
-from tpuserve.errors import InvalidTensor, ModelsNotAvailable, Unavailable
+from tpuserve.errors import DeadlineExceeded, InvalidTensor, ModelsNotAvailable, Unavailable
 from tpuserve.saved_model.signature import Signature
 
 HALF = ModelSpec("half")
@@ -102,6 +103,30 @@ def test_error_of_reading_comes_from_the_present_signature(
     loader.model_type = RenamedModel
     aspire(manager, "half", {4: Path("/models/half/4")})
     assert remote.predict(HALF, read).outputs["y"].tolist() == [3.0]
+
+
+def test_a_call_that_waits_in_the_queue_of_the_engine_ends_at_its_time_limit(
+    manager: Manager, loader: FakeLoader
+) -> None:
+    dataplane = DataPlane(manager, run_limits=lambda model: RunLimits(max_concurrent_runs=1))
+    model = loader.models[3]
+    model.gate.clear()
+    with in_process_connection.remote(dataplane) as remote:
+        running = remote.start_predict(HALF, read_two)
+        assert model.has_begun.wait(30)
+        waiting = remote.start_predict(HALF, read_two, timeout_ms=60_000)
+        refused: tuple[Pending[Any], ...] = (
+            remote.start_predict(HALF, read_two, timeout_ms=50),
+            remote.start_classify(HALF, [b""], timeout_ms=50),
+        )
+        for call in refused:
+            with pytest.raises(DeadlineExceeded, match="for model half, and its time limit has pa"):
+                call.finish()
+        model.gate.set()
+        for call in (running, waiting):
+            assert call.finish().outputs["y"].tolist() == [3.0]
+        # The time in the queue counts.
+        assert (model.timeout_ms or 60_000) <= 59_950
 
 
 def test_fault_of_the_engine_is_no_fault_of_the_client_and_says_where(
