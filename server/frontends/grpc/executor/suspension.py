@@ -1,14 +1,21 @@
 """Suspension of calls: a waiting call frees its thread, and later continues in another thread."""
 
 import threading
+import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from server.process.thread_pool import ThreadPool
 from server.scheduling.fair_queue import FairQueue
 from server.servables.pending import Pending
 
 if TYPE_CHECKING:
     from server.frontends.grpc.executor.call_future import CallFuture
+
+# A response is slow if it takes more than this processor time, in seconds.
+_SLOW_SECONDS = 0.01
+# The number of threads for the slow responses. Few suffice, because Python runs one at a time.
+_SLOW_THREADS = 4
 
 
 class CallSuspended(BaseException):
@@ -40,14 +47,20 @@ class CallSuspended(BaseException):
 class ResumingThread:
     """A thread that runs the handlers of suspended calls again when their results are complete.
 
-    One thread suffices, because such a handler does not wait, and only serialises the response. The
-    thread takes the calls of the models in turn, so that the many responses of a large batch of one
-    model do not delay the responses of other models.
+    One thread suffices for small responses, because such a handler does not wait, and only
+    serialises the response. The thread takes the calls of the models in turn, so that the many
+    responses of a large batch of one model do not delay the responses of other models. After a call
+    whose response has taken long, the handlers of the same model run in a pool, until a response of
+    the model takes less time.
     """
 
     def __init__(self) -> None:
         """Create the object, without starting its thread."""
-        self._calls: FairQueue[CallFuture] = FairQueue()
+        self._calls: FairQueue[tuple[CallFuture, str]] = FairQueue()
+        # The names of the models whose last response has taken long. Only models that have run are
+        # stored, so clients cannot fill the memory with names.
+        self._slow_models: set[str] = set()
+        self._slow_calls = ThreadPool(_SLOW_THREADS, "grpc-large-response")
         # The queue on which the thread blocks. True means that a further call in `_calls` is ready
         # to run again. False means that the thread must end.
         self._signals: SimpleQueue[bool] = SimpleQueue()
@@ -66,7 +79,7 @@ class ResumingThread:
         """
 
         def resume() -> None:
-            self._calls.put(suspended.model, future)
+            self._calls.put(suspended.model, (future, suspended.model))
             self._signals.put(True)
 
         suspended.pending.add_done_callback(resume)
@@ -80,12 +93,26 @@ class ResumingThread:
         self._signals.put(False)
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
+        self._slow_calls.shutdown(wait=False)
 
     def _run(self) -> None:
         while self._signals.get():
-            future = self._calls.pop()
-            assert future is not None, "each signal follows an item"
-            future.run()
+            call = self._calls.pop()
+            assert call is not None, "each signal follows an item"
+            _, model = call
+            if model in self._slow_models:
+                self._slow_calls.run_soon(self._resume, *call)
+            else:
+                self._resume(*call)
             # Delete the reference to the finished call, which would keep its messages in memory
             # while the thread waits for the next call.
-            del future
+            del call
+
+    def _resume(self, future: "CallFuture", model: str) -> None:
+        """Run a call again, and record whether its response has taken long."""
+        started = time.thread_time()
+        future.run()
+        if time.thread_time() - started > _SLOW_SECONDS:
+            self._slow_models.add(model)
+        else:
+            self._slow_models.discard(model)

@@ -223,7 +223,7 @@ def test_server_without_references_ends() -> None:
     assert alive() - before
     del server
     # All threads that poll end. The others belong to the executor and end with `shutdown`.
-    others = {"grpc-watch", "grpc-resume", "grpc-queued_0"}
+    others = {"grpc-watch", "grpc-resume", "grpc-queued_0", "grpc-large-response_0"}
     assert wait_for(lambda: {thread.name for thread in alive() - before} <= others)
     executor.shutdown()
 
