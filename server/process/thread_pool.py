@@ -2,7 +2,10 @@
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +57,28 @@ class ThreadPool(ThreadPoolExecutor):
                 "for example pids.max of the container.",
                 error,
             )
+
+    def start(self, function: Callable[[], Result]) -> Future[Result]:
+        """Run a function in a thread of the pool, as `run_soon` does, and return its future.
+
+        Args:
+          function: the function. It does not run if the future is cancelled before.
+
+        Raises:
+          RuntimeError: the pool has been shut down.
+        """
+        future = Future[Result]()
+        self.run_soon(_run_into, future, function)
+        return future
+
+
+def _run_into(future: Future[Result], function: Callable[[], Result]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 def _do_nothing() -> None:

@@ -41,3 +41,17 @@ def test_a_pool_that_was_shut_down_refuses_functions() -> None:
     pool.shutdown()
     with pytest.raises(RuntimeError, match="after shutdown"):
         pool.run_soon(print)
+
+
+def test_a_started_function_sets_its_future_even_while_no_thread_can_be_started() -> None:
+    gate = threading.Event()
+    with ThreadPool(2, "pool") as pool:
+        with no_new_threads():
+            pool.run_soon(gate.wait)
+            result, failure = pool.start(lambda: 7), pool.start(lambda: 1 / 0)
+            cancelled = pool.start(lambda: 8)
+            assert cancelled.cancel()
+        gate.set()
+        assert result.result(timeout=10) == 7
+        assert isinstance(failure.exception(timeout=10), ZeroDivisionError)
+    assert cancelled.cancelled()

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -68,7 +67,7 @@ class Workers:
         # The threads that run requests. The size of this pool does not limit how many requests run
         # at the same time: the queues of the models do that.
         self._threads = ThreadPool(_MAX_THREADS, "rest-worker")
-        self._change_threads = ThreadPoolExecutor(_CHANGE_THREADS, thread_name_prefix="rest-change")
+        self._change_threads = ThreadPool(_CHANGE_THREADS, "rest-change")
         self._timeout_ms = timeout_ms
         self.may_run_inline = may_run_inline
 
@@ -166,7 +165,7 @@ class Workers:
           DeadlineExceeded: The function has no result within the time limit. If it has begun, it
             continues, and its result is discarded.
         """
-        future = self._change_threads.submit(work)
+        future = self._change_threads.start(work)
         timeout_seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), timeout_seconds)
