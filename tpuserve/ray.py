@@ -156,7 +156,12 @@ def _to_input(alias: str, column: Array, spec: TensorSpec) -> Array:
             # Ray reads a feature of a tf.train.Example with a single value as a number and not as a
             # list of one number. Restore the dimension of size 1.
             array = array[:, np.newaxis]
-        return np.asarray(array).astype(dtype, casting="same_kind")
+        array = np.asarray(array)
+        converted = array.astype(dtype, casting="same_kind")
+        # NumPy's conversion of integers to fewer bits discards the upper bits without an error.
+        if array.dtype.kind in "iu" and not np.array_equal(array, converted):
+            raise ValueError(f"a value is out of the range of {spec.dtype}")
+        return converted
     except (TypeError, ValueError) as error:
         raise InvalidTensor(
             f"the column {alias!r} cannot become the input {alias!r}, {spec}: {error}. Convert the "

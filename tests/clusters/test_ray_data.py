@@ -89,3 +89,6 @@ def test_columns_that_do_not_fit_are_refused(model: Path) -> None:
         predictor({"x": np.array(["a", "b"])})
     with pytest.raises(InvalidTensor, match="the column 'x' cannot become the input 'x'"):
         predictor({"x": np.array([[1.0], [1.0, 2.0]], object)})
+    naming = tpuserve.ray.Predict(model, "name")
+    with pytest.raises(InvalidTensor, match="a value is out of the range of int64"):
+        naming({"text": np.array(["a"]), "number": np.array([2**63], np.uint64)})
