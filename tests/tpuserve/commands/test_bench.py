@@ -134,6 +134,11 @@ def test_options_that_do_not_fit_are_usage_errors(
     assert text in error_of(capsys, *command_line, status=2)
 
 
+def test_a_url_after_the_shapes_is_the_url(capsys: pytest.CaptureFixture[str]) -> None:
+    command_line = ("--model", "half", "--shape", "x:1,28", "y:3", "http://127.0.0.1:1")
+    assert "no server answers at http://127.0.0.1:1: " in error_of(capsys, *command_line)
+
+
 def test_a_plot_that_cannot_be_written_is_refused_first(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

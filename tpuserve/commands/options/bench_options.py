@@ -23,7 +23,8 @@ def _parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(map(int, sizes.split(",")))
 
 
-_SHAPE = PatternType("NAME:SIZES", r".+:\d+(,\d+)*", _parse_shape, example="x:1,28,28,1")
+# The pattern excludes URLs, whose port looks like a size: a URL may follow the shapes.
+_SHAPE = PatternType("NAME:SIZES", r"(?!\w+://).+:\d+(,\d+)*", _parse_shape, example="x:1,28,28,1")
 
 _OPTIONS = (
     click.option(
