@@ -21,6 +21,7 @@ from tpuserve.errors import (
     DeadlineExceeded,
     InvalidInput,
     ModelExecutionError,
+    Unavailable,
     UnsupportedModel,
 )
 from tpuserve.pjrt.cluster_program import ClusterProgram
@@ -120,8 +121,12 @@ class ClusterRunner(SignatureRunner):
         try:
             future = self._threads.submit(function, *feeds)
         except RuntimeError as error:
-            # The thread pool has been shut down.
-            raise ModelExecutionError("the model is closed") from error
+            if "shutdown" in str(error):
+                raise ModelExecutionError("the model is closed") from error
+            raise Unavailable(
+                f"the run has no thread: {error}. Send the request again later, or raise the limit "
+                f"of threads of the server's container."
+            ) from error
         try:
             return future.result(timeout_ms / 1000)
         except FutureTimeoutError:

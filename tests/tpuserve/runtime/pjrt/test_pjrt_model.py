@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.preloaded.process import run_preloaded
+from tests.threads import no_new_threads
 from tests.tpuserve.compilation import exports
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
@@ -20,6 +21,7 @@ from tpuserve.errors import (
     ExtraNotInstalled,
     InvalidTensor,
     ModelExecutionError,
+    Unavailable,
     UnsupportedModel,
     UnsupportedOnTpu,
 )
@@ -124,6 +126,14 @@ def test_request_is_not_answered_after_its_deadline(model: LoadedModel) -> None:
     assert model.run("serving_default", {"x": ROWS}, timeout_ms=60_000)["y"].shape == (2, 4)
     with pytest.raises(DeadlineExceeded):
         model.run("serving_default", {"x": ROWS}, timeout_ms=0)
+
+
+def test_a_run_with_a_deadline_says_that_no_thread_can_be_started(linear: Path) -> None:
+    model = load_model(linear)
+    with no_new_threads(), pytest.raises(Unavailable, match="has no thread: can't start new thr"):
+        model.run("serving_default", {"x": ROWS}, timeout_ms=60_000)
+    assert model.run("serving_default", {"x": ROWS}, timeout_ms=60_000)["y"].shape == (2, 4)
+    model.close()
 
 
 def test_one_row_is_compiled_before_the_model_is_loaded(
