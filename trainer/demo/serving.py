@@ -197,12 +197,12 @@ def _free_ports(count: int) -> list[int]:
     with ExitStack() as sockets:
         ports: list[int] = []
         for port in random.sample(_PORTS, len(_PORTS)):
-            if len(ports) == count:
-                return ports
             candidate = sockets.enter_context(socket.socket())
             with contextlib.suppress(OSError):
                 candidate.bind((HOST, port))
                 ports.append(port)
+            if len(ports) == count:
+                return ports
     raise Unavailable(f"no {count} ports of {_PORTS[0]} to {_PORTS[-1]} are free on {HOST}.")
 
 
