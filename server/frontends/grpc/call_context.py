@@ -4,6 +4,7 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from server.dataplane import ModelSpec
 from server.metrics.timeline import Timeline
+from tpuserve.errors import InvalidInput
 
 _UNKNOWN_MODEL = ModelSpec("")
 
@@ -19,6 +20,8 @@ class CallContext:
       timeout_ms: the milliseconds in which the call must be answered; None for no limit.
       model_spec: the model that the request names. The name is empty until the handler has parsed
         the request.
+      queue_model: the name of the model in whose queue the call has waited; None if the call has
+        not waited in a queue.
       version: the version of the model that has answered; None until then.
       error: the message of the error with which the call ends; empty for no error.
       timeline: the times at which the stages of the call, such as the wait in the queue, began and
@@ -32,6 +35,7 @@ class CallContext:
         "error",
         "memory",
         "model_spec",
+        "queue_model",
         "timeline",
         "timeout_ms",
         "version",
@@ -48,5 +52,21 @@ class CallContext:
         self.cancellation = Cancellation()
         self.timeout_ms: float | None = None
         self.model_spec = _UNKNOWN_MODEL
+        self.queue_model: str | None = None
         self.version: int | None = None
         self.error = ""
+
+    def set_model_spec(self, model_spec: ModelSpec) -> None:
+        """Set the model that the parsed request names.
+
+        Raises:
+          InvalidInput: the call has waited in the queue of another model, because the name was not
+            found in the serialised request. The call must not run then: the limits of its model
+            would not apply.
+        """
+        self.model_spec = model_spec
+        if self.queue_model is not None and self.queue_model != model_spec.model:
+            raise InvalidInput(
+                f"the name of the model, {model_spec.model!r}, comes after too many other fields "
+                f"of the request, or several times. Write the field with the name first, and once."
+            )

@@ -195,7 +195,7 @@ class CallExecutor(ABC):
         context: grpc.ServicerContext,
         model: Callable[[], str],
         default_timeout_ms: float | None,
-    ) -> None:
+    ) -> str:
         """Block until the queue of a model lets a call run.
 
         Each model limits how many of its requests run at the same time. Further requests wait in
@@ -208,6 +208,9 @@ class CallExecutor(ABC):
           model: returns the name of the model that the call runs.
           default_timeout_ms: the time limit of calls without a deadline, in milliseconds; None for
             no limit.
+
+        Returns:
+          The name of the model.
 
         Raises:
           QueueFull, WaitedTooLong: the queue of the model refuses the call.

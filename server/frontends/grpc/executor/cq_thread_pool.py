@@ -232,16 +232,19 @@ class CompletionQueueThreadPool(CallExecutor):
         context: grpc.ServicerContext,
         model: Callable[[], str],
         default_timeout_ms: float | None,
-    ) -> None:
-        """If the queue of the model has refused the call, raise the error; else do nothing.
+    ) -> str:
+        """If the queue of the model has refused the call, raise the error.
 
         The method need not wait, because the executor runs the handler of a call only when the call
         may run.
 
-        The arguments are those of `CallExecutor.wait_for_turn`.
+        The arguments and the result are those of `CallExecutor.wait_for_turn`.
         """
-        if isinstance(messages, _ReceivedMessage) and messages.queue_refusal is not None:
+        if not isinstance(messages, _ReceivedMessage):
+            return model()
+        if messages.queue_refusal is not None:
             raise messages.queue_refusal
+        return messages.model
 
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
         """Return a function that sends the messages of a response stream without blocking.

@@ -120,11 +120,11 @@ class DefaultThreadPool(CallExecutor):
         context: grpc.ServicerContext,
         model: Callable[[], str],
         default_timeout_ms: float | None,
-    ) -> None:
+    ) -> str:
         """Block until a call may run.
 
         While the current thread is blocked, the executor can add another thread, so that other
-        calls run. The arguments are those of `CallExecutor.wait_for_turn`.
+        calls run. The arguments and the result are those of `CallExecutor.wait_for_turn`.
         """
         timeout_seconds = deadlines.queue_timeout_seconds(context, default_timeout_ms)
         ticket = _CallTicket(model(), self._run_pool, timeout_seconds)
@@ -142,6 +142,7 @@ class DefaultThreadPool(CallExecutor):
             if ticket.error is not None:
                 raise ticket.error
         self._current.ticket = ticket
+        return ticket.model
 
     def _withdraw(self, ticket: "_CallTicket") -> None:
         if self._queues.withdraw(ticket):

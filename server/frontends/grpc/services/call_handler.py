@@ -252,7 +252,7 @@ class _UnaryHandler:
         received_ns = executor.received_ns(messages)
         if message is not None and self._is_queued:
             call.timeline.queued_ns = received_ns
-            executor.wait_for_turn(
+            call.queue_model = executor.wait_for_turn(
                 messages,
                 context,
                 partial(self._method.read_model_name, message),

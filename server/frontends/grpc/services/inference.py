@@ -64,7 +64,7 @@ def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
         message = parse_within_limits(MultiInferenceRequest, raw, EXAMPLES_REQUEST, call)
         tasks = [(decode_model_spec(task.model_spec), task.method_name) for task in message.tasks]
         if tasks:
-            call.model_spec = tasks[0][0]
+            call.set_model_spec(tasks[0][0])
         examples = read_examples(message.input)
         results = dataplane.start_multi_inference(
             tasks,
@@ -107,7 +107,7 @@ def _examples_function(
 
     def run_on_examples(raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
         message = parse_within_limits(ExamplesRequest, raw, EXAMPLES_REQUEST, call)
-        call.model_spec = decode_request_model_spec(message)
+        call.set_model_spec(decode_request_model_spec(message))
         examples = read_examples(message.input)
         result = start(
             call.model_spec,

@@ -72,7 +72,7 @@ class Predict:
         else:
             message = parse_within_limits(predict_pb2.PredictRequest, raw, PREDICT_REQUEST, call)
             protos = message.inputs
-        call.model_spec = decode_request_model_spec(message)
+        call.set_model_spec(decode_request_model_spec(message))
 
         def read_inputs(signature: Signature) -> dict[str, Array]:
             # Check the names of the inputs before any array is created, so that an invalid request

@@ -34,10 +34,12 @@ class Server:
         self.slow = slow
         self.queues = queues
 
-    def begin(self, model: str, timeout_seconds: float | None = 30) -> Any:
+    def begin(
+        self, model: str, timeout_seconds: float | None = 30, first_fields: bytes = b""
+    ) -> Any:
         x = np.array([1], np.float32)
         request = clients.predict_request(spec={"name": model}, x=x).SerializeToString()
-        return self._predict.future(request, timeout=timeout_seconds)
+        return self._predict.future(first_fields + request, timeout=timeout_seconds)
 
     def begin_waiting(self) -> Any:
         """Begin a call that waits in the queue of the slow model."""
@@ -123,6 +125,15 @@ def test_the_wait_in_the_queue_counts_against_the_default_time_limit(start: Any)
     server.slow.gate.set()
     assert [call.code() for call in (running, waiting)] == [grpc.StatusCode.OK] * 2
     assert (server.slow.timeout_ms or 20_000) <= 19_900
+
+
+def test_call_whose_model_is_found_too_late_for_its_queue_does_not_run(start: Any) -> None:
+    server = start(LIMITS)
+    # Field 15 is unknown: each of its values is a field of two bytes.
+    assert server.begin("quick", first_fields=b"\x78\x00" * 255).code() is grpc.StatusCode.OK
+    refused = server.begin("quick", first_fields=b"\x78\x00" * 256)
+    assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "'quick', comes after too many other fields" in refused.details()
 
 
 def test_cancelled_call_leaves_room_in_the_queue(start: Any) -> None:

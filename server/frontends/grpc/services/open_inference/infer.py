@@ -62,7 +62,7 @@ class ModelInfer:
         parameters = message.parameters
         spec = decode_model_spec(message.model_name, message.model_version)
         spec = spec._replace(signature_name=_read_parameter(parameters, "signature_name", "", str))
-        call.model_spec = spec
+        call.set_model_spec(spec)
         outputs = _read_outputs(message)
 
         def read_inputs(signature: Signature) -> Mapping[str, Array]:
