@@ -90,7 +90,10 @@ def repeat(
             raise errors.pop()
         return send(call, deadline)
 
-    return Retrying(**_settings(attempts, deadline))(attempt)
+    try:
+        return Retrying(**_settings(attempts, deadline))(attempt)
+    except DeadlineExceeded as error:
+        raise _add_first_error(error, first_error) from first_error
 
 
 async def repeat_async(
@@ -110,12 +113,21 @@ async def repeat_async(
             raise errors.pop()
         return await send(call, deadline)
 
-    return await AsyncRetrying(**_settings(attempts, deadline))(attempt)
+    try:
+        return await AsyncRetrying(**_settings(attempts, deadline))(attempt)
+    except DeadlineExceeded as error:
+        raise _add_first_error(error, first_error) from first_error
 
 
 def is_temporary(error: BaseException) -> bool:
     """Return whether a call that failed with an error can succeed if it is sent again later."""
     return isinstance(error, Unavailable | LimitReached) and error.retry_after_s is not None
+
+
+def _add_first_error(error: DeadlineExceeded, first_error: TpuserveError) -> DeadlineExceeded:
+    """Return an error that also tells why the call was sent again."""
+    text = str(error).rstrip(".")
+    return DeadlineExceeded(f"{text}. The first attempt failed: {first_error}")
 
 
 def _settings(attempts: int, deadline: Deadline) -> dict[str, Any]:

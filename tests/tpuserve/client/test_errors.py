@@ -104,6 +104,14 @@ def test_the_last_attempt_raises_the_error_of_the_server() -> None:
         assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_that_runs_out_of_time_tells_why_it_was_sent_again(is_async: bool) -> None:
+    late = Answer(504, b'{"error": "too late."}')
+    with over_http(BUSY, late) as server, pytest.raises(DeadlineExceeded) as caught:
+        predict(server.url, is_async)
+    assert str(caught.value) == "too late. The first attempt failed: busy"
+
+
 def test_a_server_says_how_long_a_client_waits() -> None:
     with over_http(Answer(429, b"{}", {"retry-after": "1"}), Answer(200, V2_REPLY)) as server:
         started = time.monotonic()
