@@ -81,8 +81,9 @@ def test_multi_inference_is_in_the_statistics_of_the_version() -> None:
 def test_time_that_a_request_has_is_given_to_the_model(
     dataplane: DataPlane, loader: FakeLoader
 ) -> None:
-    dataplane.predict(HALF, read_x, timeout_ms=250)
-    assert loader.models[3].timeout_ms == 250
+    dataplane.predict(HALF, read_x, timeout_ms=60_000)
+    # The time in the queue of the engine process counts against the limit.
+    assert 30_000 < (loader.models[3].timeout_ms or 0) <= 60_000
 
 
 def test_cancelled_request_is_not_run(dataplane: DataPlane, loader: FakeLoader) -> None:
