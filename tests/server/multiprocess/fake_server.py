@@ -1,5 +1,6 @@
 """A server of a fake model in a process of its own, with or without frontend processes."""
 
+import contextlib
 import json
 import re
 import signal
@@ -25,6 +26,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.02)
+
+
+def process_name(pid: int) -> str | None:
+    """Return the name of a process; None if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 class FakeServer:
@@ -79,11 +88,13 @@ class FakeServer:
 
     def children(self) -> dict[int, str]:
         """Return process ID → name of each child process of the server."""
-        names = {}
+        pids: list[int] = []
         for task in Path(f"/proc/{self.pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                names[int(child)] = Path(f"/proc/{child}/comm").read_text().strip()
-        return names
+            # Ignore a thread that has ended meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                pids += map(int, (task / "children").read_text().split())
+        names = {pid: process_name(pid) for pid in pids}
+        return {pid: name for pid, name in names.items() if name is not None}
 
     def find(self, name: str) -> int:
         (pid,) = [pid for pid, other in self.children().items() if other == name]

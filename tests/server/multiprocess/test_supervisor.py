@@ -18,7 +18,14 @@ import pytest
 from server.config.settings import Settings
 from server.multiprocess.supervisor import Supervisor
 from tests.processes import LOOPBACK, free_ports
-from tests.server.multiprocess.fake_server import DEADLY, GOOD, SECONDS, FakeServer, wait_until
+from tests.server.multiprocess.fake_server import (
+    DEADLY,
+    GOOD,
+    SECONDS,
+    FakeServer,
+    process_name,
+    wait_until,
+)
 from tpuserve.errors import Unavailable
 
 pytestmark = pytest.mark.slow
@@ -223,14 +230,7 @@ def test_no_process_outlives_the_supervisor(server: FakeServer) -> None:
     ]
     server.kill()
 
-    def are_gone() -> bool:
-        return not any(
-            name == Path(f"/proc/{pid}/comm").read_text().strip()
-            for pid, name in children.items()
-            if Path(f"/proc/{pid}").exists()
-        )
-
-    wait_until(are_gone)
+    wait_until(lambda: not any(process_name(pid) == name for pid, name in children.items()))
 
 
 def test_only_the_engine_may_have_tensorflow(calm_server: FakeServer) -> None:
