@@ -11,6 +11,7 @@ from enum import Enum
 import numpy as np
 
 from server.metrics.timeline import Timeline
+from server.servables import output_size
 from server.servables.servable import Array
 from tpuserve.errors import DeadlineExceeded, TpuserveError
 
@@ -116,6 +117,15 @@ class BatchTask:
                 self._callbacks.append(callback)
                 return
         callback()
+
+    def count_values(self) -> int:
+        """Return about how many values the outputs have; 0 if there are no outputs.
+
+        The task must be done.
+        """
+        if self._error is not None:
+            return 0
+        return sum(output_size.count_values(part.values()) for part in self._parts.values())
 
     def wait(self, now: float) -> dict[str, Array]:
         """Wait for the outputs, at most until the deadline of the task.

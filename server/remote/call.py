@@ -1,10 +1,13 @@
 """A call from a frontend process to the engine process, whose answer may not have arrived yet."""
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from server.dataplane.results import Prediction
 from server.remote.channel import Channel
+from server.servables import output_size
 
 
 class RemoteCall:
@@ -57,6 +60,16 @@ class RemoteCall:
                 return
         callback()
 
+    def count_values(self) -> int:
+        """Return about how many values the outputs in the answer have; 0 if it is an exception.
+
+        The answer must have arrived.
+        """
+        answer = self._answer
+        if isinstance(answer, Prediction):
+            return output_size.count_values(answer.outputs.values())
+        return sum(map(_count_values, answer)) if isinstance(answer, tuple) else 0
+
     def finish(self) -> Any:
         """Wait for the answer, and return it; raise it if it is an exception."""
         if not self._is_done:
@@ -71,3 +84,15 @@ class RemoteCall:
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+
+def _count_values(part: Any) -> int:
+    """Return about how many values a part of a message has: packed arrays, or a pickled result."""
+    if isinstance(part, bytes):
+        return len(part) // output_size.BYTES_PER_VALUE
+    if not isinstance(part, dict):
+        return 0
+    return sum(
+        output_size.count_strings(content) if isinstance(content, list) else math.prod(shape)
+        for _, shape, content in part.values()
+    )

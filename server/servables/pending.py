@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from server.servables.output_size import MANY_VALUES
+
 Result = TypeVar("Result", covariant=True)
 
 
@@ -14,6 +16,12 @@ class Completion(Protocol):
 
         The function must not block and must not raise an error: several requests can share one
         batch, and the other requests wait for the function.
+        """
+
+    def count_values(self) -> int:
+        """Return about how many values the outputs of the work have, after the work has ended.
+
+        Work that has failed has no values. `server.servables.output_size` counts the values.
         """
 
 
@@ -43,6 +51,14 @@ class Pending(Generic[Result]):
         The function must not block and must not raise an error.
         """
         self._completion.add_done_callback(callback)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the result takes long to encode: long enough to delay other requests.
+
+        It has a meaning only when `finish` can be called without a wait.
+        """
+        return self._completion.count_values() > MANY_VALUES
 
     def then(self, finish: Callable[[], "NewResult"]) -> "Pending[NewResult]":
         """Return a Pending that waits for the same work, and whose result `finish` computes."""

@@ -15,6 +15,8 @@ import pytest
 from server.admission.cancellation import Cancellation
 from server.dataplane import DataPlane, ModelSpec, Prediction
 from server.models.manager import Manager
+from server.remote import protocol
+from server.remote.call import RemoteCall
 from server.remote.client import EngineClient
 from server.remote.data_plane import RemoteDataPlane
 from server.remote.endpoint import EngineEndpoint
@@ -62,6 +64,9 @@ class HeldBatch(Completion):
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         self.end.add_done_callback(lambda _: callback())
+
+    def count_values(self) -> int:
+        return 0
 
 
 def test_signature_is_asked_for_once(dataplane: DataPlane, remote: RemoteDataPlane) -> None:
@@ -227,6 +232,33 @@ def test_memory_of_large_inputs_and_outputs_is_given_back(dataplane: DataPlane) 
     assert engine_end.shared_bytes <= 2 * LARGE.nbytes
     client.close()
     endpoint.close()
+
+
+def test_the_size_of_the_outputs_is_known_before_they_are_unpacked(
+    remote: RemoteDataPlane,
+) -> None:
+    echo, broken = (ModelSpec("half", signature_name=name) for name in ("echo", "broken"))
+    long_text, short_text = (np.array([b"x" * n], object) for n in (1 << 20, 10))
+    requests = (
+        remote.start_predict(HALF, lambda _: {"x": LARGE}),
+        remote.start_predict(echo, lambda _: {"text": long_text}),
+        remote.start_predict(HALF, read_two),
+        remote.start_predict(echo, lambda _: {"text": short_text}),
+        remote.start_predict(broken, read_two),
+    )
+    for request in requests:
+        is_answered = threading.Event()
+        request.add_done_callback(is_answered.set)
+        assert is_answered.wait(30)
+    assert [request.is_large for request in requests] == [True, True, False, False, False]
+
+
+def test_the_size_of_other_answers_is_known_too(remote: RemoteDataPlane) -> None:
+    call = RemoteCall(remote._client.channel)
+    call.complete((protocol.RESULT, 1, [], protocol.pack(["label"] * 100_000), ()))
+    assert call.count_values() > 10_000
+    call.complete(Prediction("half", 3, "serving_default", {"y": LARGE}))
+    assert call.count_values() == LARGE.size
 
 
 def test_answered_request_is_freed_without_the_garbage_collector(

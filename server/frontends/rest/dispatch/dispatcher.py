@@ -45,10 +45,6 @@ if TYPE_CHECKING:
 # The largest number of routes whose latencies are stored. When this number is reached, all stored
 # latencies are discarded. Otherwise clients could fill the memory by sending many different paths.
 _MAX_ROUTES = 1024
-# The event loop serialises the responses of batches as long as those of the model have at most this
-# number of bytes. 256 KiB of JSON take about 3 ms if they are numbers, and 20 ms if they are the
-# labels and scores of Classify. The loop answers no other request in this time.
-_MAX_LOOP_RESPONSE_BYTES = 256 << 10
 _UNKNOWN_ROUTE = Route()
 
 Sender: TypeAlias = tuple[str, str, Headers, Peer]
@@ -98,9 +94,6 @@ class Dispatcher:
         self._is_batched = config.is_batched
         self._workers = Workers(config.threads, config.timeout_ms, not config.is_batched, queues)
         self._deliveries: FairDeliveries | None = None
-        # The names of the models whose last response that had waited was large. Names of other
-        # models are not stored, because clients could fill the memory with them.
-        self._models_with_large_responses: set[str] = set()
         self._trackers: dict[tuple[str, Route], LatencyTracker] = {}
         self._fast_paths: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
 
@@ -412,9 +405,10 @@ class Dispatcher:
     ) -> asyncio.Future[Response]:
         """Return an asyncio future of a response that is not complete yet.
 
-        The response is serialised in the event loop or, if the last response of the model was
-        large, in a thread. If the time limit for requests passes first, the result of the future is
-        the error response for DeadlineExceeded. Cancelling the future cancels the request.
+        The response is serialised in the event loop or, if the outputs are large, in a thread:
+        while the loop serialises a response, it answers no other request. If the time limit for
+        requests passes first, the result of the future is the error response for DeadlineExceeded.
+        Cancelling the future cancels the request.
 
         Args:
           pending: The response that is not complete yet.
@@ -427,7 +421,7 @@ class Dispatcher:
         future: asyncio.Future[Response] = loop.create_future()
 
         def deliver() -> None:
-            if model in self._models_with_large_responses:
+            if pending.is_large:
                 self._workers.run_soon(finish_in_thread)
             else:
                 complete(pending.finish())
@@ -441,10 +435,6 @@ class Dispatcher:
         def complete(response: Response) -> None:
             if timer is not None:
                 timer.cancel()
-            if len(response.body) > _MAX_LOOP_RESPONSE_BYTES:
-                self._models_with_large_responses.add(model)
-            else:
-                self._models_with_large_responses.discard(model)
             if future.done():
                 response.release()
             else:

@@ -14,8 +14,14 @@ from server.servables.pending import Completion, Pending
 class Ended(Completion):
     """Work that has ended."""
 
+    def __init__(self, num_values: int = 0) -> None:
+        self._num_values = num_values
+
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         callback()
+
+    def count_values(self) -> int:
+        return self._num_values
 
 
 @pytest.fixture
