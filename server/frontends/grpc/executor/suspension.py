@@ -1,7 +1,7 @@
 """Suspension of calls: a waiting call frees its thread, and later continues in another thread."""
 
 import threading
-import time
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,8 @@ from server.servables.pending import Pending
 if TYPE_CHECKING:
     from server.frontends.grpc.executor.call_future import CallFuture
 
-# A response is slow if it takes more than this processor time, in seconds.
-_SLOW_SECONDS = 0.01
-# The number of threads for the slow responses. Few suffice, because Python runs one at a time.
-_SLOW_THREADS = 4
+# The number of threads for large responses. Few suffice, because Python runs one at a time.
+_LARGE_THREADS = 4
 
 
 class CallSuspended(BaseException):
@@ -48,30 +46,31 @@ class ResumingThread:
     """A thread that runs the handlers of suspended calls again when their results are complete.
 
     One thread suffices for small responses, because such a handler does not wait, and only
-    serialises the response. The thread takes the calls of the models in turn, so that the many
-    responses of a large batch of one model do not delay the responses of other models. After a call
-    whose response has taken long, the handlers of the same model run in a pool, until a response of
-    the model takes less time.
+    serialises the response. Calls with large outputs run in the few threads of a pool. Both take
+    the calls of the models in turn, so that the many responses of a large batch of one model do not
+    delay the responses of other models.
     """
 
     def __init__(self) -> None:
         """Create the object, without starting its thread."""
-        self._calls: FairQueue[tuple[CallFuture, str]] = FairQueue()
-        # The names of the models whose last response has taken long. Only models that have run are
-        # stored, so clients cannot fill the memory with names.
-        self._slow_models: set[str] = set()
-        self._slow_calls = ThreadPool(_SLOW_THREADS, "grpc-large-response")
-        # The queue on which the thread blocks. True means that a further call in `_calls` is ready
-        # to run again. False means that the thread must end.
+        self._small_calls: FairQueue[CallFuture] = FairQueue()
+        # The queue on which the thread blocks. True means that a further call in `_small_calls` is
+        # ready to run again. False means that the thread must end.
         self._signals: SimpleQueue[bool] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="grpc-resume", daemon=True)
+        # The calls wait in this queue, and not in that of the pool, which is first-in first-out.
+        self._large_calls: FairQueue[CallFuture] = FairQueue()
+        self._large_pool = ThreadPool(_LARGE_THREADS, "grpc-large-response")
+        # The number of threads of the pool that take calls from `_large_calls`.
+        self._num_large_threads = 0
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def resume_when_complete(self, future: "CallFuture", suspended: CallSuspended) -> None:
-        """Run a suspended call again, in the thread of this object, when its result is complete.
+        """Run a suspended call again, in a thread of this object, when its result is complete.
 
         Args:
           future: the call; its method `run` is called.
@@ -79,40 +78,55 @@ class ResumingThread:
         """
 
         def resume() -> None:
-            self._calls.put(suspended.model, (future, suspended.model))
-            self._signals.put(True)
+            if suspended.pending.is_large:
+                self._large_calls.put(suspended.model, future)
+                self._add_large_thread()
+            else:
+                self._small_calls.put(suspended.model, future)
+                self._signals.put(True)
 
         suspended.pending.add_done_callback(resume)
 
     def close(self, timeout_seconds: float) -> None:
-        """End the thread after it has run the calls whose results are complete.
+        """End the threads after they have run the calls whose results are complete.
 
         Args:
-          timeout_seconds: how long to wait for the end of the thread.
+          timeout_seconds: how long to wait for the end of the thread for small responses.
         """
         self._signals.put(False)
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
-        self._slow_calls.shutdown(wait=False)
+        self._large_pool.shutdown(wait=False)
 
     def _run(self) -> None:
         while self._signals.get():
-            call = self._calls.pop()
+            call = self._small_calls.pop()
             assert call is not None, "each signal follows an item"
-            _, model = call
-            if model in self._slow_models:
-                self._slow_calls.run_soon(self._resume, *call)
-            else:
-                self._resume(*call)
+            call.run()
             # Delete the reference to the finished call, which would keep its messages in memory
             # while the thread waits for the next call.
             del call
 
-    def _resume(self, future: "CallFuture", model: str) -> None:
-        """Run a call again, and record whether its response has taken long."""
-        started = time.thread_time()
-        future.run()
-        if time.thread_time() - started > _SLOW_SECONDS:
-            self._slow_models.add(model)
-        else:
-            self._slow_models.discard(model)
+    def _add_large_thread(self) -> None:
+        """Let one more thread of the pool take calls from `_large_calls`, unless all do so."""
+        with self._lock:
+            if self._num_large_threads == _LARGE_THREADS:
+                return
+            self._num_large_threads += 1
+        # Ignore the error that the pool has been shut down: the server has stopped.
+        with suppress(RuntimeError):
+            self._large_pool.run_soon(self._run_large_calls)
+
+    def _run_large_calls(self) -> None:
+        while True:
+            call = self._large_calls.pop()
+            if call is not None:
+                call.run()
+                del call
+                continue
+            with self._lock:
+                # Look at the queue again under the lock: a call that was put there just now relies
+                # on this thread if all threads were counted.
+                if not self._large_calls:
+                    self._num_large_threads -= 1
+                    return

@@ -1,13 +1,14 @@
-"""Suspended calls continue in one thread, or in a pool if the responses of their model are slow."""
+"""Suspended calls continue in one thread or, if their outputs are large, in a pool."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
+from server.servables.output_size import MANY_VALUES
 from server.servables.pending import Completion, Pending
 
 
@@ -32,54 +33,59 @@ def resuming_thread() -> Iterator[ResumingThread]:
     thread.close(10)
 
 
-def resume(thread: ResumingThread, model: str, function: Callable[[], object]) -> threading.Event:
+def resume(
+    thread: ResumingThread, model: str, function: Callable[[], object], is_large: bool = False
+) -> threading.Event:
     """Resume a call; return an event that is set when the call is done."""
     future, is_done = CallFuture(function, ()), threading.Event()
     future.add_done_callback(lambda _: is_done.set())
-    thread.resume_when_complete(future, CallSuspended(Pending(Ended(), lambda: None), model))
+    pending = Pending(Ended(MANY_VALUES + 1 if is_large else 1), lambda: None)
+    thread.resume_when_complete(future, CallSuspended(pending, model))
     return is_done
 
 
-def wait_until_slow(thread: ResumingThread, model: str, is_slow: bool) -> None:
-    """Wait until the last response of a model is recorded, just after its call was done."""
-    deadline = time.monotonic() + 30
-    while (model in thread._slow_models) != is_slow:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def compute() -> None:
-    """Use the processor for 50 ms."""
-    end = time.thread_time() + 0.05
-    while time.thread_time() < end:
-        pass
-
-
-def test_a_model_with_slow_responses_does_not_delay_other_models(
-    resuming_thread: ResumingThread,
-) -> None:
+def test_large_responses_do_not_delay_small_ones(resuming_thread: ResumingThread) -> None:
     gate = threading.Event()
-    assert resume(resuming_thread, "slow", compute).wait(30)
-    wait_until_slow(resuming_thread, "slow", True)
-    slow = [resume(resuming_thread, "slow", lambda: gate.wait(30)) for _ in range(2)]
-    assert resume(resuming_thread, "quick", lambda: None).wait(30)
-    assert not any(call.is_set() for call in slow)
+    large = [resume(resuming_thread, "large", lambda: gate.wait(30), True) for _ in range(10)]
+    for model in ("small", "large"):
+        assert resume(resuming_thread, model, lambda: None).wait(30)
+    assert not any(call.is_set() for call in large)
     gate.set()
-    assert all(call.wait(30) for call in slow)
+    assert all(call.wait(30) for call in large)
 
 
-def test_quick_responses_stay_in_the_one_thread(resuming_thread: ResumingThread) -> None:
+def test_the_size_of_each_response_chooses_its_thread(resuming_thread: ResumingThread) -> None:
     threads: list[str] = []
 
     def record_thread() -> None:
         threads.append(threading.current_thread().name)
 
-    assert resume(resuming_thread, "model", record_thread).wait(30)
-    assert resume(resuming_thread, "model", compute).wait(30)
-    wait_until_slow(resuming_thread, "model", True)
-    assert resume(resuming_thread, "model", record_thread).wait(30)
-    # A quick response brings the model back.
-    wait_until_slow(resuming_thread, "model", False)
-    assert resume(resuming_thread, "model", record_thread).wait(30)
-    assert threads[0] == threads[2] == "grpc-resume"
-    assert threads[1].startswith("grpc-large-response")
+    for is_large in (True, False, True, False):
+        assert resume(resuming_thread, "model", record_thread, is_large).wait(30)
+    assert [name.startswith("grpc-large-response") for name in threads] == [True, False] * 2
+    assert threads[1] == threads[3] == "grpc-resume"
+
+
+def test_models_with_large_responses_take_turns(resuming_thread: ResumingThread) -> None:
+    is_blocked, order = threading.Semaphore(0), list[str]()
+    gates = [threading.Event() for _ in range(4)]
+
+    def block(gate: threading.Event) -> None:
+        is_blocked.release()
+        gate.wait(30)
+
+    # Occupy all threads, so that the next calls wait.
+    blocked = [resume(resuming_thread, "first", partial(block, gate), True) for gate in gates]
+    for _ in blocked:
+        assert is_blocked.acquire(timeout=30)
+    waiting = [
+        resume(resuming_thread, model, partial(order.append, model), True)
+        for model in ("first", "first", "first", "second")
+    ]
+    # A single thread runs all calls that wait.
+    gates[0].set()
+    assert all(call.wait(30) for call in waiting)
+    assert order == ["first", "second", "first", "first"]
+    for gate in gates:
+        gate.set()
+    assert all(call.wait(30) for call in blocked)
