@@ -69,6 +69,8 @@ def _percent_decode(text: str) -> str:
 
 
 def _parse_version(digits: str) -> int:
-    if len(digits.lstrip("0")) > _MAX_DIGITS or int(digits) > _MAX_VERSION:
+    # Remove leading zeros before the conversion: `int` refuses texts of more than 4300 digits.
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > _MAX_DIGITS or int(significant) > _MAX_VERSION:
         raise InvalidInput(f"Failed to convert version: {digits} to numeric.")
-    return int(digits)
+    return int(significant)

@@ -106,12 +106,13 @@ def parse_version(text: str) -> int:
     Raises:
       InvalidInput: The text is not a whole number from 0 to 2**63 - 1.
     """
-    if not (text.isascii() and text.isdigit()) or len(text.lstrip("0")) > _MAX_DIGITS:
+    if not (text.isascii() and text.isdigit()):
         raise _invalid_version(text)
-    version = int(text)
-    if version > _MAX_VERSION:
+    # Remove leading zeros before the conversion: `int` refuses texts of more than 4300 digits.
+    digits = text.lstrip("0") or "0"
+    if len(digits) > _MAX_DIGITS or int(digits) > _MAX_VERSION:
         raise _invalid_version(text)
-    return version
+    return int(digits)
 
 
 def _invalid_version(text: str) -> InvalidInput:

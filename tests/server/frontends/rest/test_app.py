@@ -71,8 +71,10 @@ def test_response_has_the_format_of_the_request(
     assert response.headers["content-type"] == "application/json"
 
 
-def test_path_chooses_the_version(client: Client) -> None:
-    response = client.post("/v1/models/half/versions/003:predict", content='{"inputs": [2]}')
+@pytest.mark.parametrize("zeros", [2, 5000])
+def test_path_chooses_the_version(client: Client, zeros: int) -> None:
+    path = f"/v1/models/half/versions/{'0' * zeros}3:predict"
+    response = client.post(path, content='{"inputs": [2]}')
     assert response.json() == {"outputs": [3.0]}
 
 

@@ -130,8 +130,9 @@ def test_strings_are_preceded_by_their_lengths(client: Client) -> None:
 
 def test_path_chooses_the_version(client: Client) -> None:
     body = json.dumps({"inputs": [tensor("x", "FP32", [1], data=[2])]}).encode()
-    response = client.request("POST", "/v2/models/half/versions/3/infer", body)
-    assert response.json()["model_version"] == "3"
+    for version in ("3", "003", "0" * 5000 + "3"):
+        response = client.request("POST", f"/v2/models/half/versions/{version}/infer", body)
+        assert response.json()["model_version"] == "3"
     assert client.request("POST", "/v2/models/half/versions/9/infer", body).status_code == 404
     assert client.request("POST", "/v2/models/other/infer", body).status_code == 404
 
