@@ -22,6 +22,7 @@ from server.admission.peers import network_of_host
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.adaptive_fast_path import AdaptiveFastPath
 from server.frontends.rest.dispatch.fair_deliveries import FairDeliveries
+from server.frontends.rest.dispatch.path_cache import MAX_STORED_PATH, MAX_STORED_PATHS
 from server.frontends.rest.dispatch.router import Route, Router
 from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES, Workers
 from server.frontends.rest.rest_config import RestConfig
@@ -42,9 +43,6 @@ from tpuserve.errors import Code, TpuserveError
 if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
 
-# The largest number of routes whose latencies are stored. When this number is reached, all stored
-# latencies are discarded. Otherwise clients could fill the memory by sending many different paths.
-_MAX_ROUTES = 1024
 _UNKNOWN_ROUTE = Route()
 
 Sender: TypeAlias = tuple[str, str, Headers, Peer]
@@ -94,6 +92,8 @@ class Dispatcher:
         self._is_batched = config.is_batched
         self._workers = Workers(config.threads, config.timeout_ms, not config.is_batched, queues)
         self._deliveries: FairDeliveries | None = None
+        # The latencies of routes, and the handlers of paths. When either has MAX_STORED_PATHS
+        # entries, all its entries are discarded.
         self._trackers: dict[tuple[str, Route], LatencyTracker] = {}
         self._fast_paths: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
 
@@ -105,9 +105,11 @@ class Dispatcher:
         """Return a function that answers POST requests to a URL directly in the event loop.
 
         Returns:
-          The function. None if a POST request to the URL runs no model, or if requests to the URL
-          may take long, so that they must run in a thread.
+          The function. None if a POST request to the URL runs no model, if requests to the URL may
+          take long, so that they must run in a thread, or if the URL is very long.
         """
+        if len(url) > MAX_STORED_PATH:
+            return None
         fast_path = self._fast_paths.get(url)
         if fast_path is None:
             fast_path = self._build_fast_path(url)
@@ -115,7 +117,7 @@ class Dispatcher:
                 return None
             # Limit the number of cached handlers: clients could send a path in many percent-encoded
             # spellings, and so fill the memory.
-            if len(self._fast_paths) >= _MAX_ROUTES:
+            if len(self._fast_paths) >= MAX_STORED_PATHS:
                 self._fast_paths.clear()
             self._fast_paths[url] = fast_path
         tracker, handler = fast_path
@@ -140,13 +142,13 @@ class Dispatcher:
             else:
                 route = router.parse_route(method, path)
                 if route.runs_model or route.has_body:
-                    response = await self._run_model(router, route, scope, receive, timeline)
+                    response = await self._run_model(router, route, path, scope, receive, timeline)
                 else:
                     work = partial(router.handle, route, headers, b"", timeout_ms=self._timeout_ms)
                     if route.changes_models:
                         result = await self._workers.run_change(work)
                     else:
-                        tracker = self._get_tracker(router, route)
+                        tracker = self._get_tracker(router, route, path)
                         result = await self._workers.run("", work, 0, tracker)
                     response = result.finish() if isinstance(result, Pending) else result
         except Exception as error:
@@ -166,7 +168,13 @@ class Dispatcher:
         return None
 
     async def _run_model(
-        self, router: Router, route: Route, scope: Scope, receive: Receive, timeline: Timeline
+        self,
+        router: Router,
+        route: Route,
+        path: str,
+        scope: Scope,
+        receive: Receive,
+        timeline: Timeline,
     ) -> Response:
         headers, peer = scope["headers"], _network_of(scope.get("client"))
         chunks, is_gzip, reservation = await self._admit(receive, headers, peer)
@@ -174,7 +182,7 @@ class Dispatcher:
         # Assume the largest size for a compressed body, whose size after decompression is not known
         # yet. So the body is decompressed in a thread.
         size = self._bodies.max_decompressed_bytes if is_gzip else sum(map(len, chunks))
-        tracker = self._get_tracker(router, route)
+        tracker = self._get_tracker(router, route, path)
         cancellation = Cancellation()
         handle = partial(
             router.handle,
@@ -310,7 +318,7 @@ class Dispatcher:
             return None
         if router is None or not route.runs_model:
             return None
-        tracker = self._get_tracker(router, route)
+        tracker = self._get_tracker(router, route, path)
         handler: SyncHandler = partial(self._handle_synchronously, router, route, path, tracker)
         return tracker, AdaptiveFastPath(handler, tracker) if self._is_batched else handler
 
@@ -492,11 +500,14 @@ class Dispatcher:
         if route.runs_model:
             self._metrics.request_ended(timeline, response.code)
 
-    def _get_tracker(self, router: Router, route: Route) -> LatencyTracker:
+    def _get_tracker(self, router: Router, route: Route, path: str) -> LatencyTracker:
+        if len(path) > MAX_STORED_PATH:
+            # A tracker without latencies lets the request run in a thread.
+            return LatencyTracker()
         key = router.prefix, route
         tracker = self._trackers.get(key)
         if tracker is None:
-            if len(self._trackers) >= _MAX_ROUTES:
+            if len(self._trackers) >= MAX_STORED_PATHS:
                 self._trackers.clear()
                 self._fast_paths.clear()
             tracker = self._trackers[key] = LatencyTracker()

@@ -6,9 +6,9 @@ tensorflow_serving/model_servers.
 """
 
 import re
-from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
+from server.frontends.rest.dispatch.path_cache import cache_short_paths
 from server.frontends.rest.dispatch.router import Route
 from tpuserve.errors import InvalidInput
 
@@ -22,7 +22,7 @@ _GET = re.compile(rf"(?i:/v1/models)(?:/([^/:]+))?{_VERSION}(/metadata|/statisti
 _NOTHING = re.compile(r"(?!)()()()()")
 
 
-@lru_cache(maxsize=1024)
+@cache_short_paths
 def parse_path(method: str, path: str) -> Route:
     """Parse a path below /v1/.
 

@@ -5,9 +5,9 @@ configuration, statistics and the model repository.
 """
 
 import re
-from functools import lru_cache
 from urllib.parse import parse_qs, unquote_to_bytes
 
+from server.frontends.rest.dispatch.path_cache import cache_short_paths
 from server.frontends.rest.dispatch.router import Route
 from tpuserve.errors import InvalidInput, NotFound
 
@@ -29,7 +29,7 @@ _METHODS = {None: "GET", "ready": "GET", "config": "GET", "stats": "GET", "infer
 _MAX_SHOWN_CHARACTERS = 128
 
 
-@lru_cache(maxsize=1024)
+@cache_short_paths
 def parse_path(method: str, path: str) -> Route:
     """Parse a path that begins with /v2.
 

@@ -1,5 +1,6 @@
 """The fast path answers as uvicorn would, and does not delay other requests."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -127,6 +128,22 @@ def test_number_of_remembered_paths_is_bounded(dataplane: DataPlane) -> None:
         letters = "".join(f"%{ord(digit) ^ 1:02x}" for digit in f"{number:04}")
         assert dispatcher.find_fast_path(f"/v1/models/{letters}:predict".encode()) is None
     assert len(dispatcher._fast_paths) <= 1024 >= len(dispatcher._trackers)
+    dispatcher.close()
+
+
+def test_nothing_is_stored_for_long_paths(dataplane: DataPlane) -> None:
+    dispatcher = Dispatcher([V1Router(dataplane, RequestParser())], RestConfig())
+    path = f"/v1/models/{'x' * 60_000}:predict"
+    assert dispatcher.find_fast_path(path.encode()) is None
+    scope: dict[str, Any] = {"method": "POST", "headers": [], "client": None}
+    messages = iter([{"type": "http.request", "body": BODY}])
+
+    async def receive() -> dict[str, Any]:
+        return next(messages, {"type": "http.disconnect"})
+
+    assert asyncio.run(dispatcher.dispatch(path, scope, receive)).status == 404
+    assert not dispatcher._fast_paths
+    assert not dispatcher._trackers
     dispatcher.close()
 
 
