@@ -58,6 +58,7 @@ class FrontendGroup:
         self._grpc_socket: socket.socket | None = None
         files = read_files(settings)
         queues = RequestQueues(dataplane.run_limits, metrics)
+        metrics.limit_unknown_models(lambda model: dataplane.run_limits(model) is not None)
         metrics.watch_model_requests(queues.count_in_flight)
         self._context = base.FrontendContext(
             settings=settings,

@@ -36,15 +36,24 @@ class Collector(Protocol):
 class Counter:
     """A metric that only grows. It has one number per combination of label values."""
 
-    def __init__(self, name: str, labels: Labels = (), help: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        labels: Labels = (),
+        help: str = "",
+        is_known: Callable[[str], bool] = lambda value: True,
+    ) -> None:
         """Create a counter without time series.
 
         Args:
           name: the name in the registry of metrics.
           labels: the names of the labels.
           help: the description.
+          is_known: returns whether a value of the first label is known to the server, such as the
+            name of a configured model. Values that clients make up get half of the series at most.
         """
         self.name = name
+        self._is_known = is_known
         self._labels = labels
         self._help = help
         self._values: dict[Labels, int] = {}
@@ -58,7 +67,9 @@ class Counter:
         with self._lock:
             current = self._values.get(values)
             if current is None:
-                values = _limit_series(self._values, values)
+                is_known = not values or self._is_known(values[0])
+                max_series = MAX_SERIES if is_known else MAX_SERIES // 2
+                values = _limit_series(self._values, values, max_series)
                 current = self._values.get(values, 0)
             self._values[values] = current + amount
 
@@ -215,16 +226,19 @@ class _Series:
     sum: float = 0
 
 
-def _limit_series(series: Mapping[Labels, object], values: Labels) -> Labels:
+def _limit_series(
+    series: Mapping[Labels, object], values: Labels, max_series: int = MAX_SERIES
+) -> Labels:
     """Return `values`, or the label values of a common series if no new series is allowed.
 
     The common series has "(others)" as the value of each label. It is used if the metric already
-    has MAX_SERIES series, or if a label value has more than MAX_LABEL characters, so that clients
+    has `max_series` series, or if a label value has more than MAX_LABEL characters, so that clients
     cannot fill the memory.
 
     Args:
       series: the series that the metric already has.
       values: the label values of a series that the metric does not have yet.
+      max_series: the number of series from which no new series is allowed.
     """
-    has_room = len(series) < MAX_SERIES and all(len(value) <= MAX_LABEL for value in values)
+    has_room = len(series) < max_series and all(len(value) <= MAX_LABEL for value in values)
     return values if has_room else (_OTHER_VALUES,) * len(values)

@@ -30,8 +30,9 @@ class Metrics:
     def __init__(self) -> None:
         """Register the metrics in a new registry."""
         self._registry = Registry()
-        self._serving = TensorFlowServingCollectors(self._registry)
-        self._own = OwnCollectors(self._registry)
+        self._is_configured: Callable[[str], bool] = lambda model: True
+        self._serving = TensorFlowServingCollectors(self._registry, self._is_known)
+        self._own = OwnCollectors(self._registry, self._is_known)
         self._queue_readers: list[Callable[[], Mapping[Labels, float]]] = []
         self._add_gauge(
             QUEUE_SIZE, ("model_name",), self._read_queue_sizes, "Requests that wait for a run."
@@ -177,6 +178,17 @@ class Metrics:
         """
         self._own.alone.add((model, version, reason))
 
+    def limit_unknown_models(self, is_configured: Callable[[str], bool]) -> None:
+        """Give the names of models that are not configured half of a metric's series at most.
+
+        Without this limit, clients that make up names could use all series of the counts of
+        requests, so that none would be left for configured models.
+
+        Args:
+          is_configured: returns whether a model with a name is configured. It must not block.
+        """
+        self._is_configured = is_configured
+
     def watch_states(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Add the metric of the versions' states.
 
@@ -286,6 +298,10 @@ class Metrics:
           name: the metric's name in the registry, such as "/tensorflow/serving/request_count".
         """
         return self._registry.first_value(name)
+
+    def _is_known(self, model: str) -> bool:
+        # The name is empty for requests that name no model.
+        return not model or self._is_configured(model)
 
     def _add_gauge(
         self, name: str, labels: Labels, read: Callable[[], Mapping[Labels, float]], help: str

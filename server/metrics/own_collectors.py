@@ -4,6 +4,8 @@ Their names and units are those that Prometheus recommends. Source:
 https://prometheus.io/docs/practices/naming.
 """
 
+from collections.abc import Callable
+
 from server.metrics.collectors import Counter, Histogram, RecentErrors
 from server.metrics.registry import Registry
 from server.metrics.tensorflow_serving_collectors import exponential_bounds
@@ -26,8 +28,11 @@ RECENT_ERRORS = OWN + "recent_errors"
 class OwnCollectors:
     """The counters and histograms that TensorFlow Serving does not have."""
 
-    def __init__(self, registry: Registry) -> None:
-        """Create the metrics, and add them to a registry."""
+    def __init__(self, registry: Registry, is_known: Callable[[str], bool]) -> None:
+        """Create the metrics, and add them to a registry.
+
+        `is_known` returns whether a model name is known to the server, and not made up by a client.
+        """
         add = registry.add
         sizes = exponential_bounds(1, 2, 14)
         self.errors = add(RecentErrors(RECENT_ERRORS))
@@ -36,6 +41,7 @@ class OwnCollectors:
                 OWN + "requests_total",
                 (*_MODEL_LABELS, "code"),
                 "Requests that ran a model or failed, by canonical status code.",
+                is_known,
             )
         )
         self.queue_times = _add_durations(

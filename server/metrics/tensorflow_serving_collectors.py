@@ -3,6 +3,8 @@
 Source: the metrics that `tensorflow_model_server` exports with a monitoring configuration.
 """
 
+from collections.abc import Callable
+
 from server.metrics.collectors import Counter, Histogram
 from server.metrics.registry import Registry
 
@@ -16,13 +18,16 @@ REQUEST_LATENCY = SERVING + "request_latency"
 class TensorFlowServingCollectors:
     """Counters and histograms with the names, labels and buckets of TensorFlow Serving."""
 
-    def __init__(self, registry: Registry) -> None:
-        """Create the metrics, and add them to a registry."""
+    def __init__(self, registry: Registry, is_known: Callable[[str], bool]) -> None:
+        """Create the metrics, and add them to a registry.
+
+        `is_known` returns whether a model name is known to the server, and not made up by a client.
+        """
         add = registry.add
         latency = exponential_bounds(10, 1.8, 33)
         counts = exponential_bounds(1, 2, 15)
         sizes = exponential_bounds(1, 2, 14)
-        self.requests = add(Counter(REQUEST_COUNT, ("model_name", "status")))
+        self.requests = add(Counter(REQUEST_COUNT, ("model_name", "status"), "", is_known))
         self.latencies = add(
             Histogram(REQUEST_LATENCY, ("model_name", "API", "entrypoint"), latency)
         )

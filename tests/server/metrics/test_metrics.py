@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from server.metrics import Metrics
+from server.metrics.collectors import MAX_SERIES
 from server.metrics.timeline import Timeline
 
 MODEL = "model_name,version,signature,metagraph"
@@ -179,3 +180,27 @@ def test_counters_can_be_read_by_the_names_of_the_registry(metrics: Metrics) -> 
 
 def test_two_servers_in_one_process_do_not_mix(metrics: Metrics) -> None:
     assert Metrics().first_value("/tensorflow/serving/request_count") == 0
+
+
+def test_names_of_unknown_models_leave_series_for_configured_models(metrics: Metrics) -> None:
+    metrics.limit_unknown_models(lambda model: model == "half")
+
+    def record(model: str, status: str) -> None:
+        timeline = Timeline()
+        timeline.model = model
+        metrics.request_done(model, "Predict", "GRPC", status, 1)
+        metrics.request_ended(timeline, status)
+
+    for number in range(MAX_SERIES + 5):
+        record(f"made-up-{number}", "NOT_FOUND")
+    for model in ("half", ""):
+        record(model, "ABORTED")
+    page = lines(metrics)
+    for metric, labels, code in (
+        (":tensorflow:serving:request_count", "", "status"),
+        ("tpuserve_requests_total", ',version="",signature="",metagraph=""', "code"),
+    ):
+        assert f'{metric}{{model_name="made-up-0"{labels},{code}="NOT_FOUND"}} 1' in page
+        assert f'{metric}{{model_name="half"{labels},{code}="ABORTED"}} 1' in page
+        assert f'{metric}{{model_name=""{labels},{code}="ABORTED"}} 1' in page
+        assert sum(line.startswith(f'{metric}{{model_name="made-up-') for line in page) < MAX_SERIES
