@@ -9,7 +9,8 @@ import numpy as np
 
 from tpuserve.errors import InvalidInput
 
-WORDS = (b"a", b"the", b"one", b"red", b"tea", b"good", b"time", b"zebra")
+# One of these is two words, so that models that split strings have more words than strings.
+WORDS = (b"a", b"the", b"one", b"red", b"tea", b"good", b"time", b"good zebra")
 NUMBERS = (b"0", b"1")
 # The width and the height of a generated picture, in pixels.
 _PICTURE_SIZE = 8
@@ -46,12 +47,12 @@ def random_array(
 def random_words(
     shape: Sequence[int], random: np.random.Generator, *, are_numbers: bool = False
 ) -> np.ndarray[Any, Any]:
-    """Return an object array of random short words as bytes.
+    """Return an object array of random short texts as bytes; most are a single word.
 
     Args:
       shape: the shape of the array.
       random: the random number generator.
-      are_numbers: whether the words must be numbers. Then they are "0" and "1".
+      are_numbers: whether the texts must be numbers. Then they are "0" and "1".
     """
     count = int(np.prod(shape, dtype=np.int64))
     choice = NUMBERS if are_numbers else WORDS

@@ -416,17 +416,18 @@ def _check_rows(signature: str, part: TpuPart, inferred: SignatureShapes) -> Non
     """Check that all inputs and outputs of a TPU computation can be batched.
 
     Raises:
-      ExportError: The first dimension of an input or output is not the batch dimension.
+      ExportError: The first dimension of an input or output is not certainly the batch dimension.
     """
     inputs = part.arguments[: len(part.arguments) - part.num_handles]
     for kind, values in (("takes", inputs), ("returns", part.results)):
         for value in values:
             if not inferred.has_rows(value):
-                shape = inferred.first.shape(value)
+                shape = inferred.unbound.shape(value)
                 raise ExportError(
                     f"the TPU part of signature {signature!r} {kind} {format_value(value)} of "
-                    f"shape {list(shape or ())}, whose first dimension is not the number of rows, "
-                    f"so that requests cannot be batched. Leave allowed_batch_sizes out."
+                    f"shape {'?' if shape is None else list(shape)}, whose first dimension need "
+                    f"not be the number of rows, so that requests cannot be batched. Leave "
+                    f"allowed_batch_sizes out."
                 )
     if not inputs:
         raise ExportError(

@@ -158,9 +158,27 @@ def test_what_has_no_rows_is_not_batched(tmp_path: Path) -> None:
             return {"total": tf.reduce_sum(x * x)}
 
     directory = models.save(Total(), tmp_path / "model")
-    with pytest.raises(ExportError, match=r"shape \[\], whose first dimension is not the number"):
+    with pytest.raises(ExportError, match=r"shape \[\], whose first dimension need not be"):
         convert(directory, tmp_path / "out", batch_config=BatchConfig(1, 8, 0, [8]))
     assert not (tmp_path / "out").exists()
+
+
+def test_words_of_all_texts_are_not_counted_as_rows(tmp_path: Path) -> None:
+    directory = models.save(models.WordSums(), tmp_path / "model")
+    convert(directory, tmp_path / "out")
+    outputs = answers.both(str(tmp_path / "out"), text=answers.strings("a b c", "a", ""))
+    np.testing.assert_allclose(outputs["sums"], [[3, 60], [1, 20], [0, 0]])
+
+
+def test_numbers_of_unknown_length_are_not_batched(tmp_path: Path) -> None:
+    class Lengths(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+        def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"lengths": 2 * tf.strings.length(tf.strings.split(text).values)}
+
+    directory = models.save(Lengths(), tmp_path / "model")
+    with pytest.raises(ExportError, match=r"shape \[None\], whose first dimension need"):
+        convert(directory, tmp_path / "out", batch_config=BatchConfig(1, 8, 0, [8]))
 
 
 def test_extra_files_are_kept(dense: Path, tmp_path: Path) -> None:

@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
-from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpuserve.errors import UnsupportedModel
-from tpuserve.export.conversion.analysis import constants
+from tpuserve.export.conversion.analysis import constants, stand_ins
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import Node, Value
-from tpuserve.saved_model import dtypes
 from tpuserve.tensorflow_internals import constant_value
-
-_TABLES = ("HashTableV2", "MutableHashTableV2")
 
 Shape = tuple[int | None, ...] | None
 
@@ -109,15 +105,15 @@ class SignatureShapes:
         return elements
 
     def has_rows(self, value: Value) -> bool:
-        """Return whether the first dimension of a node output is or can be the batch.
+        """Return whether the first dimension of a node output is certainly the batch.
 
-        It can be the batch if the rank is unknown, or if its size is unknown for both batch sizes.
+        It is not certain if the rank or the size of the dimension is unknown. The dimension can
+        count something else then, such as all words of all texts.
         """
-        shapes = self.first.shape(value), self.second.shape(value)
-        if any(shape is None for shape in shapes):
-            return True
-        before, after = ((shape or ())[:1] for shape in shapes)
-        return bool(before) and (before, after) in (((ROWS,), (OTHER_ROWS,)), ((None,), (None,)))
+        first, second = self.first.shape(value), self.second.shape(value)
+        if not first or not second:
+            return False
+        return (first[0], second[0]) == (ROWS, OTHER_ROWS)
 
 
 def infer_all(
@@ -154,9 +150,9 @@ def infer(
     graph_def.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
     definitions = [node.definition for node in nodes.values()]
     graph_def.library.function.extend(constants.select_functions(definitions, library))
-    stand_ins = {name: _replace_lookup(node, nodes) for name, node in nodes.items()}
+    replaced = {name: stand_ins.replace_node(node, nodes) for name, node in nodes.items()}
     graph_ir.append_node_defs(
-        (_without_location(node) for nodes in stand_ins.values() for node in nodes), graph_def.node
+        (_without_location(node) for nodes in replaced.values() for node in nodes), graph_def.node
     )
     saved = {
         Value(name, index): tf.TensorShape(shape)
@@ -211,46 +207,6 @@ def _close_shape(shape: Any, rows: int | None, size: int | None) -> list[int | N
         (rows if axis == 0 else size) if dim.size < 0 else dim.size
         for axis, dim in enumerate(shape.dim)
     ]
-
-
-def _replace_lookup(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
-    """Return the nodes that replace a node in the graph for shape inference.
-
-    TensorFlow infers no shape for the result of a lookup in some hash tables. The result has the
-    shape of the keys, so elementwise ops on the keys replace the lookup.
-
-    Args:
-      node: The node.
-      nodes: Name → node of the graph.
-
-    Returns:
-      The nodes that replace a lookup; for any other node, the node itself.
-    """
-    table = nodes.get(node.inputs[0].producer) if node.inputs else None
-    if node.op != "LookupTableFindV2" or table is None or table.op not in _TABLES:
-        return [node]
-    key, value = (node.definition.attr[name].type for name in ("Tin", "Tout"))
-    numbers = f"{node.name}/numbers"
-    inputs = [node.inputs[1]]
-    added: list[Node] = []
-    if key == dtypes.STRING:
-        hashed = _define("StringToHashBucketFast", num_buckets=2)
-        added.append(Node(numbers, hashed, inputs))
-        inputs, key = [Value(numbers)], tf.int64.as_datatype_enum
-    if value == dtypes.STRING:
-        result = _define("AsString", T=key)
-    else:
-        result = _define("Cast", SrcT=key, DstT=value)
-    return [*added, Node(node.name, result, inputs)]
-
-
-def _define(op: str, num_buckets: int | None = None, **types: int) -> Any:
-    definition = NodeDef(op=op)
-    for name, number in types.items():
-        definition.attr[name].type = number
-    if num_buckets is not None:
-        definition.attr["num_buckets"].i = num_buckets
-    return definition
 
 
 def _without_location(node: Node) -> Node:
