@@ -6,7 +6,7 @@ Such tensors are often shapes or counts, which determine how much memory other t
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any
 
 from tpuserve.graph.attributes import attribute_value
@@ -125,10 +125,17 @@ def _content(node: Any, inputs: Sequence[TensorValue], shape: Shape | None) -> C
     if op in _REDUCTIONS:
         return (_REDUCTIONS[op](first),) if len(inputs[0].shape or ()) < 2 else None
     if op == "Pack":
-        return sum(known, ()) if all(len(content) == 1 for content in known) else None
+        return _joined(known) if all(len(content) == 1 for content in known) else None
     if op == "ConcatV2":
-        return sum(known[:-1], ()) if len(shape or ()) == 1 else None
+        return _joined(known[:-1]) if len(shape or ()) == 1 else None
     return _selection(node, known, shape)
+
+
+def _joined(contents: Sequence[Content]) -> Content | None:
+    """Join the elements of tensors in time that grows with their number; None if too many."""
+    if sum(map(len, contents)) > MAX_CONTENT:
+        return None
+    return tuple(chain.from_iterable(contents))
 
 
 def _selection(node: Any, known: Sequence[Content], shape: Shape | None) -> Content | None:

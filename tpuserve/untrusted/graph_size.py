@@ -219,8 +219,9 @@ class SizeEvaluator:
         node = site.node
         size.num_nodes += 1
         tensors = list(_tensor_protos(node.attr))
-        for tensor in tensors:
+        if tensors:
             self._stored[site.function, node.name] = sum(proto.ByteSize() for proto in tensors)
+        for tensor in tensors:
             size.add_tensor(Allocation(tensor_proto_bytes(tensor), site), is_constant=True)
         if node.op == "Const":
             return [value_from_proto(tensor) for tensor in tensors]

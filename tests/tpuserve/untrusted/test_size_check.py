@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tpuserve.errors import ModelTooLarge
+from tpuserve.untrusted.content_rules import output_content
 from tpuserve.untrusted.model_check import check_model
+from tpuserve.untrusted.tensor_values import TensorValue
 
 pytestmark = pytest.mark.slow
 
@@ -288,6 +291,25 @@ def test_functions_called_with_ever_other_arguments_are_evaluated_in_bounded_tim
     meta_graph.graph_def.node[0].attr["value"].tensor.dtype = 1
     meta_graph.signature_def["serve"].inputs.clear()
     check([meta_graph], max_constant_bytes=1 << 40)
+
+
+def test_a_node_with_many_tensors_is_sized_in_linear_time() -> None:
+    """An attribute lists so many tensors that the square of their number would take minutes."""
+    meta_graph = graph_of(lambda x: x + 1, None)
+    tensors = meta_graph.graph_def.node[-1].attr["list"].list.tensor
+    for _ in range(30_000):
+        tensors.add()
+    check([meta_graph])
+
+
+@pytest.mark.parametrize("op", ["Pack", "ConcatV2"])
+def test_a_node_that_joins_many_constants_is_sized_in_linear_time(op: str) -> None:
+    """The node has so many inputs that the square of their number would take hours."""
+    node = node_def_pb2.NodeDef(op=op)
+    one = TensorValue(shape=(1,), content=(1,))
+    shape = (500_000,)
+    assert output_content(node, [one] * 500_001, shape) == (shape, None)
+    assert output_content(node, [one] * 3, (3 - (op == "ConcatV2"),))[1]
 
 
 def test_damaged_graphs_are_left_to_the_loader() -> None:
