@@ -200,11 +200,10 @@ def _check_numbers(value: Any, dtype: "np.dtype[Any]") -> None:
 
 def _convert(name: str, value: Any, dtype: str | None) -> Array:
     try:
-        if dtype is None or dtype == "string":
+        if dtype is None:
             array = np.asarray(value)
-            if dtype is not None and not array.size:
-                # NumPy makes floats of empty lists.
-                array = array.astype(object)
+        elif dtype == "string":
+            array = _to_objects(value)
         else:
             array = convert_to_array(value, numpy_dtype(dtype))
     except (ValueError, TypeError, OverflowError) as error:
@@ -214,6 +213,21 @@ def _convert(name: str, value: Any, dtype: str | None) -> Array:
         ) from error
     if array.dtype == _OBJECT or array.dtype.kind in "US":
         return _to_bytes(name, value, array)
+    return array
+
+
+def _to_objects(value: Any) -> Array:
+    """Convert nested lists of strings to an object array.
+
+    NumPy's dtypes for strings would take the memory of the longest string for each of them, and
+    cannot hold bytes beside text.
+
+    Raises:
+      ValueError: the value has lists of different lengths.
+    """
+    array: Array = np.array(value, object)
+    if any(isinstance(element, list | tuple | np.ndarray) for element in array.flat):
+        raise ValueError("its lists have different lengths")
     return array
 
 

@@ -2,6 +2,10 @@ import numpy as np
 import pytest
 
 from tpuserve.client import arrays
+from tpuserve.errors import InvalidTensor
+from tpuserve.saved_model.signature import Signature, TensorSpec
+
+STRINGS = Signature({"x": TensorSpec("x:0", "string", None)}, {})
 
 
 @pytest.mark.parametrize("value", [[300], [1.5], [float("nan")], [2**70], np.array([[1, -129]])])
@@ -39,3 +43,21 @@ def test_numbers_become_an_array_of_the_dtype() -> None:
     assert arrays.convert_to_array([[1, 2.5]], np.dtype(np.complex64)).tolist() == [[1, 2.5]]
     assert arrays.convert_to_array([2**70], np.dtype(np.float32)).tolist() == [2.0**70]
     assert arrays.convert_to_array([True, False], np.dtype(bool)).tolist() == [True, False]
+
+
+def test_text_and_bytes_may_be_in_one_list() -> None:
+    array = arrays.convert_inputs({"x": [["é", b"\xff"], ["a", b"b\0"]]}, STRINGS)["x"]
+    assert array.tolist() == [[b"\xc3\xa9", b"\xff"], [b"a", b"b\0"]]
+
+
+def test_a_long_string_does_not_lengthen_the_others() -> None:
+    """An array with the memory of the longest string for each would have 4 TiB."""
+    strings = ["a"] * (1 << 20) + ["b" * (1 << 20)]
+    array = arrays.convert_inputs({"x": strings}, STRINGS)["x"]
+    assert [len(text) for text in array[-2:]] == [1, 1 << 20]
+
+
+@pytest.mark.parametrize("value", [[["a", "b"], ["c"]], ["a", ["b"]], [[["a"]], [["b", "c"]]]])
+def test_lists_of_strings_have_equal_lengths(value: object) -> None:
+    with pytest.raises(InvalidTensor, match="its lists have different lengths. Give nested lists"):
+        arrays.convert_inputs({"x": value}, STRINGS)
