@@ -15,6 +15,7 @@ from tpuserve.errors import (
     SignatureNotFound,
     UnsupportedModel,
 )
+from tpuserve.files.file_listing import list_files
 from tpuserve.graph.graph_walk import REPLICATE_METADATA, TPU_CALL
 from tpuserve.saved_model import metagraph, proto_file
 from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
@@ -146,8 +147,8 @@ def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
 def saved_model_files(directory: Path) -> list[Path]:
     """Return the files that a conversion copies: all but saved_model.pb and the fingerprint."""
     written = {proto_file.BINARY_NAME, proto_file.TEXT_NAME, "fingerprint.pb"}
-    return sorted(
+    return [
         path
-        for path in directory.rglob("*")
-        if path.is_file() and path.relative_to(directory).as_posix() not in written
-    )
+        for path in list_files(directory)
+        if path.relative_to(directory).as_posix() not in written
+    ]

@@ -62,6 +62,17 @@ def test_variables_and_the_cpu_metagraph_are_kept(dense: Path, tmp_path: Path) -
     )
 
 
+def test_variables_behind_a_link_are_kept(dense: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for name in ("saved_model.pb", "variables"):
+        (linked / name).symlink_to(dense / name)
+    convert(linked, tmp_path / "out")
+    assert metagraph.read_saved_model(tmp_path / "out").problems == ()
+    outputs = answers.both(str(tmp_path / "out"), x=np.array([[1, 2]], np.float32))
+    np.testing.assert_allclose(outputs["y"], [[6, 1]])
+
+
 def test_strings_and_tables_stay_in_front_and_behind(word_scores: Path, tmp_path: Path) -> None:
     conversion = convert(word_scores, tmp_path / "out")
     assert {"StringSplitV2", "LookupTableFindV2"} <= ops(conversion, "in front")
