@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from tpuserve.errors import InputFileNotFound
 from tpuserve.prediction.formats import match_files
 
 
@@ -12,3 +15,14 @@ def test_the_path_of_a_file_with_brackets_matches_the_file(tmp_path: Path) -> No
     assert match_files([with_brackets]) == [with_brackets]
     assert match_files([f"{tmp_path}/row[s]1.jsonl"]) == [without]
     assert match_files([f"{tmp_path}/*", without]) == [without, with_brackets]
+
+
+def test_patterns_match_files_and_not_directories(tmp_path: Path) -> None:
+    (tmp_path / "day" / "hour").mkdir(parents=True)
+    paths = [tmp_path / "a.jsonl", tmp_path / "day" / "b.jsonl", tmp_path / "day" / "hour" / "c"]
+    for path in paths:
+        path.touch()
+    (tmp_path / "broken").symlink_to(tmp_path / "absent")
+    assert match_files([f"{tmp_path}/**"]) == list(map(str, paths))
+    with pytest.raises(InputFileNotFound, match="matches no file"):
+        match_files([f"{tmp_path}/da*"])
