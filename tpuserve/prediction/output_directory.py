@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from tpuserve.errors import OutputOfAnotherRun
+from tpuserve.files.file_listing import list_files
 from tpuserve.files.file_lock import lock_file
 from tpuserve.prediction.formats import InputFormat, OutputFormat
 from tpuserve.prediction.progress import Progress, read_progress
@@ -267,9 +268,7 @@ def _digest(model: Path) -> str:
     It covers the graph, the checksums of the variables, and the names and sizes of all files.
     """
     digest = hashlib.sha256()
-    for path in sorted(model.rglob("*")):
-        if not path.is_file():
-            continue
+    for path in list_files(model):
         digest.update(f"{path.relative_to(model)} {path.stat().st_size}\n".encode())
         if path.name in _IDENTIFYING_FILES:
             digest.update(path.read_bytes())

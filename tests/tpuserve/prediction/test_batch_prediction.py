@@ -250,6 +250,19 @@ def test_a_description_without_states_is_of_another_run(model: Path, tmp_path: P
         run_predict(model, tmp_path, tmp_path / "a.tfrecord")
 
 
+def test_a_model_with_other_variables_behind_a_link_is_another(tmp_path: Path) -> None:
+    digests = set()
+    for content in ("a", "b"):
+        variables, linked = tmp_path / content, tmp_path / "model" / content
+        variables.mkdir()
+        (variables / "variables.index").write_text(content)
+        linked.mkdir(parents=True)
+        (linked / "variables").symlink_to(variables)
+        run = describe_run(linked, [], "", "", None, OutputFormat.PARQUET)
+        digests.add(run["model"])
+    assert len(digests) == 2
+
+
 def test_a_directory_that_another_run_writes_is_refused(model: Path, tmp_path: Path) -> None:
     write_three_files(tmp_path)
     path = tmp_path / "a.tfrecord"
