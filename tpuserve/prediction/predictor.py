@@ -38,8 +38,10 @@ class Predictor:
           ModelExecutionError: the run failed for another reason.
         """
         inputs = batch.inputs
-        padding = self._padded_rows - batch.rows if batch.row_counts is not None else 0
-        if padding > 0 and batch.rows:
+        # A batch without rows has none to repeat, and is run as it is.
+        is_padded = batch.row_counts is not None and batch.rows > 0
+        padding = max(self._padded_rows - batch.rows, 0) if is_padded else 0
+        if padding:
             # Pad with copies of the last row. Padding with zeros could be invalid input for the
             # model.
             inputs = {alias: _pad(array, padding) for alias, array in inputs.items()}
@@ -51,8 +53,7 @@ class Predictor:
             raise InvalidInput(f"{batch.where}: {error}") from error
         if batch.row_counts is None:
             return outputs
-        rows = batch.rows + max(padding, 0)
-        _check_rows(outputs, rows, batch.where)
+        _check_rows(outputs, batch.rows + padding, batch.where)
         return {alias: array[: batch.rows] for alias, array in outputs.items()}
 
 
