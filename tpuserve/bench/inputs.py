@@ -2,7 +2,6 @@
 
 import json
 import math
-import zipfile
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from tpuserve.client import arrays
 from tpuserve.client.apis import tensor_proto
 from tpuserve.client.arrays import Array
 from tpuserve.errors import InvalidInput, TpuserveError
+from tpuserve.files import npz_file
 from tpuserve.proto import prediction_service_pb2 as pb
 from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.saved_model.tfrecord import DamagedRecord, read_records
@@ -191,14 +191,12 @@ def read_request_log(path: Path, model: str) -> list[RequestInputs]:
 def _read_npz(path: Path) -> dict[str, Array]:
     """Return the arrays of an .npz file by name."""
     try:
-        # Open the file here and not in np.load, which does not close a damaged file.
-        with path.open("rb") as opened:
-            file = np.load(opened, allow_pickle=False)
-            if isinstance(file, np.lib.npyio.NpzFile):
-                return dict(file)
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        named = npz_file.read_arrays(path)
+    except (ValueError, OSError) as error:
         raise _file_error(path, f"it is no .npz file, or is damaged ({error})") from error
-    raise _file_error(path, "it is one array without a name")
+    if named is None:
+        raise _file_error(path, "it is one array without a name")
+    return named
 
 
 def _to_bytes(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpuserve.errors import InvalidInput, InvalidInputNames
+from tpuserve.files import npz_file
 from tpuserve.saved_model.signature import Signature
 
 Array = np.ndarray[Any, Any]
@@ -23,17 +24,12 @@ def read_npz(path: Path) -> dict[str, Array]:
       InvalidInput: The file is missing, is not an .npz file, or holds Python objects.
     """
     try:
-        # Open the file here and not in np.load, which does not close a damaged file. Refuse
-        # pickled objects, because unpickling can run code from the file.
-        with path.open("rb") as opened:
-            file = np.load(opened, allow_pickle=False)
-            if isinstance(file, np.lib.npyio.NpzFile):
-                return {name: file[name] for name in file.files}
+        arrays = npz_file.read_arrays(path)
     except OSError as error:
         raise InvalidInput(
             f"cannot read {path}: {error.strerror or error}. Give a file that numpy.savez wrote."
         ) from error
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except ValueError as error:
         has_objects = "allow_pickle" in str(error) and zipfile.is_zipfile(path)
         raise InvalidInput(
             f"{path} holds Python objects. Save strings as arrays of bytes or text, such as "
@@ -41,9 +37,11 @@ def read_npz(path: Path) -> dict[str, Array]:
             if has_objects
             else f"{path} is not an .npz file, or is damaged. Write it with numpy.savez."
         ) from error
-    raise InvalidInput(
-        f"{path} holds one array without a name. Write it with numpy.savez(path, INPUT=array)."
-    )
+    if arrays is None:
+        raise InvalidInput(
+            f"{path} holds one array without a name. Write it with numpy.savez(path, INPUT=array)."
+        )
+    return arrays
 
 
 def assign_to_signatures(
