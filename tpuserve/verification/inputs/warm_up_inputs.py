@@ -35,7 +35,8 @@ def read_warm_up_inputs(
       with the shape and the dtype in the record.
 
     Raises:
-      DamagedSavedModel: The warm-up file is truncated or is not a TFRecord file.
+      DamagedSavedModel: The warm-up file is truncated, is not a TFRecord file, or has a damaged
+        record.
       InvalidInputNames: A record lacks inputs of its signature, or has other inputs.
     """
     path = directory / warm_up_file.PATH
@@ -58,7 +59,11 @@ def read_warm_up_inputs(
         kind = log.WhichOneof("log_type")
         if kind == "predict_log":
             request = log.predict_log.request
-            arrays = {alias: _to_array(proto) for alias, proto in request.inputs.items()}
+            subject = f"record {number} of {path}"
+            arrays = {
+                alias: _to_array(proto, f"{subject}: input {alias!r}")
+                for alias, proto in request.inputs.items()
+            }
         elif kind in ("classify_log", "regress_log"):
             request = getattr(log, kind).request
             arrays = {_EXAMPLES: _serialize_examples(request.input)}
@@ -75,8 +80,22 @@ def read_warm_up_inputs(
     return by_signature
 
 
-def _to_array(proto: Any) -> Array:
-    array: Array = tf.make_ndarray(proto)
+def _to_array(proto: Any, subject: str) -> Array:
+    """Convert a TensorProto to an array.
+
+    Args:
+      proto: The TensorProto.
+      subject: The name of the input, for the text of an error.
+
+    Raises:
+      DamagedSavedModel: The TensorProto is damaged.
+    """
+    try:
+        array: Array = tf.make_ndarray(proto)
+    except (ValueError, TypeError) as error:
+        raise DamagedSavedModel(
+            f"{subject} is a damaged TensorProto: {error}. Write the warm-up file again."
+        ) from error
     return array
 
 

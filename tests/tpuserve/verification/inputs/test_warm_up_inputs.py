@@ -78,5 +78,17 @@ def test_a_record_that_is_no_prediction_log_is_refused(tmp_path: Path) -> None:
         warm_up_inputs.read_warm_up_inputs(records(tmp_path, b"\xff\xff"), SIGNATURES, [])
 
 
+@pytest.mark.parametrize("dtype", [tf.float32.as_datatype_enum, 0, 99])
+def test_a_tensor_that_does_not_fit_its_shape_or_has_no_dtype_is_refused(
+    tmp_path: Path, dtype: int
+) -> None:
+    log = predict(x=[1.0, 2.0])
+    tensor = log.predict_log.request.inputs["x"]
+    tensor.tensor_content += b"cut"
+    tensor.dtype = dtype
+    with pytest.raises(DamagedSavedModel, match="record 0 of .*: input 'x' is a damaged TensorP"):
+        warm_up_inputs.read_warm_up_inputs(records(tmp_path, log), SIGNATURES, [])
+
+
 def test_a_model_without_records_has_none(tmp_path: Path) -> None:
     assert warm_up_inputs.read_warm_up_inputs(tmp_path, SIGNATURES, []) == {}
