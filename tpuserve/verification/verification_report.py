@@ -163,10 +163,10 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every signature has passed and no hazard has the severity "error"."""
-        return all(signature.passed for signature in self.signatures) and not any(
-            hazard.severity == "error" for hazard in self.hazards
-        )
+        """Whether there are signatures, all have passed, and no hazard has severity "error"."""
+        is_safe = all(hazard.severity != "error" for hazard in self.hazards)
+        all_agree = all(signature.passed for signature in self.signatures)
+        return bool(self.signatures) and all_agree and is_safe
 
     @property
     def largest_absolute(self) -> float | None:

@@ -181,6 +181,11 @@ def test_signatures_that_are_not_the_same_fail(tmp_path: Path) -> None:
     assert not report.passed
 
 
+def test_nothing_to_compare_is_no_success() -> None:
+    report = Report(Path("model"), atol=0, rtol=0, seed=0, signatures=())
+    assert not report.passed
+
+
 def test_progress_is_reported(doubled_model: Path) -> None:
     events: list[tuple[int, int, str]] = []
     verify(doubled_model, batch_sizes=[3], runs=0, progress=lambda *event: events.append(event))
