@@ -82,6 +82,7 @@ def verify(
         pair.directory,
         pair.baseline.meta_graph_def,
         {name: signature for name, signature in selected.items() if failures[name] is None},
+        available=pair.signatures(()),
         inputs=inputs_path,
         batch_sizes=tuple(dict.fromkeys(batch_sizes or ())),
         allowed_batch_sizes=pair.allowed_batch_sizes,

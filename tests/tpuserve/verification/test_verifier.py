@@ -132,6 +132,24 @@ def test_given_inputs_are_repeated_or_cut_to_the_batch_sizes(
     assert report.notes == (f"{tmp_path}/x.npz: input 'x' was converted from float64 to float32",)
 
 
+def test_a_file_may_have_inputs_of_signatures_that_do_not_run(tmp_path: Path) -> None:
+    directory = exports.write_export(
+        tmp_path / "export",
+        double,
+        lambda inputs: {"z": inputs["x"]},
+        signatures={"doubled": double, "other": double},
+    )
+    arrays = {f"{name}/x": np.ones([3, 2]) for name in ("serving_default", "doubled", "other")}
+    np.savez(tmp_path / "x.npz", **arrays)  # type: ignore[arg-type]
+    names = ["serving_default", "doubled"]
+    report = verify(directory, inputs=tmp_path / "x.npz", signatures=names, runs=0)
+    assert [(signature.name, signature.passed) for signature in report.signatures] == [
+        ("doubled", True),
+        ("serving_default", False),
+    ]
+    assert sizes(report) == [(3, "file")]
+
+
 def test_warm_up_records_are_used(tmp_path: Path) -> None:
     directory = exports.write_export(tmp_path, double, warm_up=WarmUp(batch_sizes=[2, 3]))
     assert sizes(verify(directory, runs=0)) == [(2, "warm-up record"), (3, "warm-up record")]

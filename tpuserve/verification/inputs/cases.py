@@ -54,6 +54,7 @@ def collect_cases(
     meta_graph_def: Any,
     signatures: Mapping[str, Signature],
     *,
+    available: Mapping[str, Signature],
     inputs: Path | None,
     batch_sizes: Sequence[int],
     allowed_batch_sizes: Sequence[int],
@@ -69,6 +70,8 @@ def collect_cases(
       directory: Directory of the SavedModel.
       meta_graph_def: TensorFlow's MetaGraphDef of the {serve} metagraph.
       signatures: The signatures to run, by name.
+      available: All signatures of the SavedModel, by name. The file may have inputs for those that
+        do not run.
       inputs: An .npz file of inputs; None for no file.
       batch_sizes: The batch sizes that the user asked for. Examples from a file or a warm-up record
         are repeated or cut to these sizes. Empty to keep the sizes of the file or record, and to
@@ -78,13 +81,13 @@ def collect_cases(
       seed: Random seed for generated inputs.
 
     Raises:
-      InvalidInput: The file cannot be read, or its arrays do not fit the signatures.
+      InvalidInput: The file cannot be read, or an array in it does not fit the signatures.
       DamagedSavedModel: The warm-up file cannot be read.
     """
     from_file: dict[str, dict[str, Array]] = {}
     if inputs is not None:
         from_file = npz_inputs.assign_to_signatures(
-            npz_inputs.read_npz(inputs), signatures, str(inputs)
+            npz_inputs.read_npz(inputs), available, str(inputs)
         )
     notes: list[str] = []
     from_records = warm_up_inputs.read_warm_up_inputs(directory, signatures, notes)
