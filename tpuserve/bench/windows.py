@@ -118,7 +118,7 @@ async def measure(
       advice: a sentence for the error if no request is answered successfully; "" for none.
 
     Raises:
-      ServerFailure: a request has failed and none has succeeded.
+      ServerFailure: no request has succeeded.
     """
     windows: list[Window] = []
     all_samples: list[Samples] = []
@@ -143,6 +143,11 @@ async def measure(
             lengths.append(ended - started)
             started = ended
             on_window(len(windows))
+    if not is_answered:
+        raise ServerFailure(
+            f"no request with {load} was answered within {sum(lengths):g} s, and none has failed. "
+            f"Wait for longer with a larger --window or --max-windows, or look at the server's log."
+        )
     return _result(load, windows, all_samples, lengths, procedure.tolerance)
 
 

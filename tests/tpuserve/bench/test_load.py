@@ -201,3 +201,12 @@ def test_a_load_whose_requests_all_fail_is_an_error() -> None:
 
     with pytest.raises(ServerFailure, match="no request with concurrency 1 was answered: refused."):
         asyncio.run(run())
+
+
+def test_a_load_without_any_answer_is_an_error() -> None:
+    async def run() -> windows.Result:
+        procedure = Procedure(window_s=0.01, max_windows=2, warm_up_s=0)
+        return await windows.measure(GatedSender(), Load(concurrency=1), procedure)
+
+    with pytest.raises(ServerFailure, match="no request with concurrency 1 was answered within"):
+        asyncio.run(run())
