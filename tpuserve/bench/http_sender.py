@@ -46,7 +46,7 @@ class HttpSender(Sender):
         """Send the request with a given index, and wait for its response; see `Sender.send`."""
         async with self._free:
             try:
-                connection = self._take_idle() or await self._connect()
+                connection = self._take_idle() or await self._connect_in_time()
             except OSError as error:
                 return str(self._connection.unreachable_error(error))
             result = await connection.request(self._payloads[index % len(self._payloads)])
@@ -70,6 +70,17 @@ class HttpSender(Sender):
                 return connection
             self._all.discard(connection)
         return None
+
+    async def _connect_in_time(self) -> "_HttpConnection":
+        """Connect to the server.
+
+        Raises:
+          OSError: no connection was made within the time limit of a request, or for another reason.
+        """
+        try:
+            return await asyncio.wait_for(self._connect(), self._timeout_s)
+        except asyncio.TimeoutError as error:
+            raise OSError(f"no connection within {self._timeout_s:g} s") from error
 
     async def _connect(self) -> "_HttpConnection":
         loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
-"""A measurement over HTTP survives a server that closes idle connections."""
+"""A measurement over HTTP survives a server that closes idle connections, or makes none."""
 
 import asyncio
+import socket
 
 from tpuserve.bench.http_sender import HttpSender
 from tpuserve.client.address import parse_url
@@ -39,3 +40,18 @@ def test_a_connection_that_the_server_closed_while_idle_is_not_used_again() -> N
         return results
 
     assert asyncio.run(measure()) == ["", ""]
+
+
+def test_a_connection_that_is_not_made_in_time_is_an_error() -> None:
+    """The server never answers the first message of TLS."""
+
+    async def send(port: int) -> str:
+        connection = ConnectionSettings(parse_url(f"https://127.0.0.1:{port}"))
+        sender = HttpSender(connection, [Call("/v1/models")], connections=1, timeout_s=0.05)
+        error = await sender.send(0)
+        await sender.close()
+        return error
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        error = asyncio.run(send(server.getsockname()[1]))
+    assert "no connection within 0.05 s. Start it" in error
