@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +123,7 @@ class Engine:
             metrics=metrics,
             request_log=self._request_log,
             check_method_names=settings.enable_signature_method_name_check,
-            reload=self._config_manager.reload,
+            reload=partial(self._config_manager.reload, keep_logging=True),
             configured=lambda: self._config_manager.config.names(),
             run_limits=self._limits.find,
             load_model=self._config_manager.load_model,

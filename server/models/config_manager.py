@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from server.config.model_config import ModelConfig, ModelServerConfig
 from server.models.file_system_source import FileSystemSource
@@ -139,7 +140,9 @@ class ModelConfigManager:
             activities.append(f"waiting for a version of {_format_names(missing)}: {reason}")
         return "; ".join(activities) or "loading the models"
 
-    def reload(self, config: ModelServerConfig, *, wait: bool = True) -> None:
+    def reload(
+        self, config: ModelServerConfig, *, wait: bool = True, keep_logging: bool = False
+    ) -> None:
         """Replace the configuration, and load and unload models accordingly.
 
         Models that the new configuration does not have are unloaded. The method waits until each
@@ -154,6 +157,8 @@ class ModelConfigManager:
           config: the new configuration.
           wait: whether to wait for the models. If False, failures are reported only by the models'
             status.
+          keep_logging: whether the request log of each known model stays as it is configured. A
+            client's configuration cannot have request logs, and must not end them.
 
         Raises:
           LabelNotAvailable: a version label is refused; no version is loaded or unloaded.
@@ -166,6 +171,8 @@ class ModelConfigManager:
         # another reload must be able to start in the meantime.
         self._check_versions(config.models)
         with self._reload_lock:
+            if keep_logging:
+                config = self._with_known_logging(config)
             previous_paths = {model.name: model.base_path for model in self._config.models}
             new = sorted(
                 model.name
@@ -291,10 +298,24 @@ class ModelConfigManager:
         Raises:
           ModelNotFound: no model of the configuration and no unloaded model has this name.
         """
-        known = self._unloaded | {model.name: model for model in self._config.models}
+        known = self._known_models()
         if name not in known:
             raise self._unknown_model(name)
         return known[name]
+
+    def _known_models(self) -> dict[str, ModelConfig]:
+        """Return name → configuration, of the configured models and the unloaded models."""
+        return self._unloaded | {model.name: model for model in self._config.models}
+
+    def _with_known_logging(self, config: ModelServerConfig) -> ModelServerConfig:
+        """Return a configuration in which each known model has its present request log."""
+        known = self._known_models()
+        return ModelServerConfig(
+            tuple(
+                replace(model, logging=known[model.name].logging) if model.name in known else model
+                for model in config.models
+            )
+        )
 
     def _unknown_model(self, name: str) -> ModelNotFound:
         known = _format_names([*self._config.names(), *self._unloaded]) or "none"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.config.model_config import ModelConfig, ModelServerConfig
+from server.config.model_config import ModelConfig, ModelServerConfig, RequestLogging
 from server.models.config_manager import ModelConfigManager
 from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
@@ -392,3 +392,12 @@ def test_label_never_moves_to_an_unavailable_version(tmp_path: Path) -> None:
     with pytest.raises(LabelNotAvailable, match=LABEL_TEXT.format(9)):
         models.config_manager.reload(models.config("a", a={"stable": 9}))
     assert models.manager.version_labels("a") == {"stable": 1}
+
+
+def test_client_can_load_an_unloaded_model_again_with_its_request_log(models: Models) -> None:
+    log = RequestLogging("file", "/logs/a", 1.0)
+    (a, b) = models.config("a", "b").models
+    models.config_manager.start(ModelServerConfig((replace(a, logging=log), b)))
+    models.config_manager.unload_model("a")
+    models.config_manager.reload(models.config("a", "b"), keep_logging=True)
+    assert [model.logging for model in models.config_manager.config.models] == [log, None]
