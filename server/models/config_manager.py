@@ -145,13 +145,13 @@ class ModelConfigManager:
     ) -> None:
         """Replace the configuration, and load and unload models accordingly.
 
-        Models that the new configuration does not have are unloaded. The method waits until each
-        new model, each model with a new base path, and each model without a version is available or
-        has failed; old versions are served until then. Version labels are checked before any load.
-        So a label for a version that the same reload adds is refused, unless the label is new and
-        `allow_labels_for_unavailable` is True. An existing label never moves to a version that is
-        not available. Source: section 3.2 of TensorFlow Serving's configuration guide, and its
-        server_core.cc.
+        Models that the new configuration does not have are unloaded, and `load_model` cannot load
+        them again. The method waits until each new model, each model with a new base path, and each
+        model without a version is available or has failed; old versions are served until then.
+        Version labels are checked before any load. So a label for a version that the same reload
+        adds is refused, unless the label is new and `allow_labels_for_unavailable` is True. An
+        existing label never moves to a version that is not available. Source: section 3.2 of
+        TensorFlow Serving's configuration guide, and its server_core.cc.
 
         Args:
           config: the new configuration.
@@ -181,6 +181,9 @@ class ModelConfigManager:
                 or self._manager.unavailable_reason(model.name)
             )
             self._apply(config)
+            # Forget the unloaded models. Otherwise `load_model` would add a model that the new
+            # configuration has left out.
+            self._unloaded.clear()
         if not wait:
             return
         # Wait for the models without holding the lock: a load can be retried for minutes, and

@@ -19,6 +19,7 @@ from tpuserve.errors import (
     DamagedSavedModel,
     LabelNotAvailable,
     LoweringError,
+    ModelNotFound,
     ModelsNotAvailable,
     VersionNotFound,
 )
@@ -401,3 +402,21 @@ def test_client_can_load_an_unloaded_model_again_with_its_request_log(models: Mo
     models.config_manager.unload_model("a")
     models.config_manager.reload(models.config("a", "b"), keep_logging=True)
     assert [model.logging for model in models.config_manager.config.models] == [log, None]
+
+
+def test_unloaded_model_that_a_reload_leaves_out_cannot_be_loaded(models: Models) -> None:
+    models.config_manager.start(models.config("a", "b"))
+    models.config_manager.unload_model("a")
+    models.config_manager.reload(models.config("b"))
+    with pytest.raises(ModelNotFound, match="no model is named 'a' .* which has: b"):
+        models.config_manager.load_model("a")
+    assert models.config_manager.config == models.config("b")
+
+
+def test_unloaded_model_can_be_loaded_after_a_refused_reload(models: Models) -> None:
+    models.config_manager.start(models.config("a", "b"))
+    models.config_manager.unload_model("a")
+    with pytest.raises(LabelNotAvailable):
+        models.config_manager.reload(models.config("b", b={"stable": 9}))
+    models.config_manager.load_model("a")
+    assert models.manager.is_available("a")
