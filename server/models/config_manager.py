@@ -206,7 +206,8 @@ class ModelConfigManager:
         with self._reload_lock:
             model = self._known_model(name)
             models = self._config.models
-            self._apply(ModelServerConfig(models if model in models else (*models, model)))
+            config = ModelServerConfig(models if model in models else (*models, model))
+            self._apply(config, retried=name)
             self._unloaded.pop(name, None)
         self._wait_for_loads([name])
 
@@ -327,7 +328,14 @@ class ModelConfigManager:
             f"Add the model to the model config file."
         )
 
-    def _apply(self, config: ModelServerConfig) -> None:
+    def _apply(self, config: ModelServerConfig, *, retried: str | None = None) -> None:
+        """Check a configuration, and let it take effect.
+
+        Args:
+          config: the new configuration.
+          retried: the name of a model that is loaded again if it has failed to load; None for no
+            such model.
+        """
         # Check the whole configuration before the first change, so that a refused configuration has
         # no effect.
         for model in config.models:
@@ -338,6 +346,10 @@ class ModelConfigManager:
             self._manager.set_version_labels(name, {})
         for model in config.models:
             self._manager.set_version_labels(model.name, model.labels)
+        if retried is not None:
+            # Retry before the base paths are polled, and not afterwards. Otherwise a load that the
+            # poll starts, and that fails at once, would be repeated.
+            self._manager.retry_failed_loads(retried)
         self._source.set_models(config.models)
 
     def _check_labels(self, model: ModelConfig) -> None:

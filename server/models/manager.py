@@ -164,10 +164,10 @@ class Manager:
         """Set the versions that should be loaded, and start to load and unload versions.
 
         The method does not wait for the loads. If a version fails to load, its status has the
-        error. Such a version is loaded again when its files or its directory have changed. It is
-        also loaded again when one call omits it and a later call names it again. The old versions
-        stay loaded until an aspired version is available. If `versions` is empty, the method begins
-        to unload them at once.
+        error. Such a version is loaded again when its files or its directory have changed, and by
+        `retry_failed_loads`. It is also loaded again when one call omits it and a later call names
+        it again. The old versions stay loaded until an aspired version is available. If `versions`
+        is empty, the method begins to unload them at once.
 
         Args:
           name: the name of the model.
@@ -200,6 +200,28 @@ class Manager:
                     if not self._is_closed:
                         self._submit(servable, self._retries.count)
             self._unload_superseded(name)
+
+    def retry_failed_loads(self, name: str) -> None:
+        """Start to load the aspired versions of a model that have failed to load.
+
+        A version that waits for its next try is loaded now. If an aspired version of the model is
+        available, the method does nothing. The method does not wait for the loads.
+        """
+        with self._condition:
+            if self._is_closed or self._is_any_aspired_available(name):
+                return
+            for timer, servable in list(self._timers.items()):
+                if servable.name == name and self._is_aspired(servable):
+                    timer.cancel()
+                    del self._timers[timer]
+                    self._submit(servable, self._retries.count)
+            # Forget the failed downloads. Otherwise a caller that waits for the new download would
+            # take the old failure for its result.
+            for servable in self._servables.get(name, ()):
+                self._failed_downloads.pop(servable, None)
+            for version, directory in self._aspired.get(name, {}).items():
+                if not self._is_loading_or_available(name, version, directory):
+                    self._submit(self._add(name, version, directory), self._retries.count)
 
     def set_unavailable_reason(self, name: str, error: TpuserveError) -> None:
         """Record why no version of a model can be found; the status of the model has the reason."""
@@ -288,10 +310,7 @@ class Manager:
         The result is False if the model's base path could not be read.
         """
         with self._condition:
-            return name not in self._unavailable_reasons and any(
-                servable.state is State.AVAILABLE and self._is_aspired(servable)
-                for servable in self._servables.get(name, ())
-            )
+            return name not in self._unavailable_reasons and self._is_any_aspired_available(name)
 
     def is_converged(self, name: str) -> bool:
         """Return whether no version of a model is loading or waits for a retry of its load."""
@@ -520,6 +539,12 @@ class Manager:
 
     def _is_aspired(self, servable: Servable) -> bool:
         return self._aspired.get(servable.name, {}).get(servable.version) == servable.directory
+
+    def _is_any_aspired_available(self, name: str) -> bool:
+        return any(
+            servable.state is State.AVAILABLE and self._is_aspired(servable)
+            for servable in self._servables.get(name, ())
+        )
 
     def _is_converged(self, name: str) -> bool:
         return not any(servable.state in _LOADING for servable in self._servables.get(name, ()))

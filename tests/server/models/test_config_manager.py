@@ -420,3 +420,70 @@ def test_unloaded_model_can_be_loaded_after_a_refused_reload(models: Models) -> 
         models.config_manager.reload(models.config("b", b={"stable": 9}))
     models.config_manager.load_model("a")
     assert models.manager.is_available("a")
+
+
+def test_model_that_has_failed_to_load_is_loaded_on_request(models: Models) -> None:
+    models.loader.failures[2] = LoweringError("no memory")
+    models.config_manager.start(models.config("a", "b"))
+    models.loader.failures[2] = LoweringError("no memory yet")
+    with pytest.raises(ModelsNotAvailable, match="UNIMPLEMENTED: no memory yet}, }$"):
+        models.config_manager.load_model("b")
+    del models.loader.failures[2]
+    models.config_manager.load_model("b")
+    assert models.states("b") == {2: State.AVAILABLE}
+
+
+def test_load_on_request_is_tried_once(models: Models) -> None:
+    tries = []
+
+    def load(directory: Path) -> FakeModel:
+        tries.append(directory.name)
+        raise LoweringError("no memory")
+
+    manager = Manager(load)
+    config_manager = ModelConfigManager(manager, FileSystemSource(manager))
+    config_manager.reload(models.config("a"), wait=False)
+    assert manager.wait(lambda: manager.is_converged("a"), 10)
+    config_manager.unload_model("a")
+    for count in (2, 3):
+        with pytest.raises(ModelsNotAvailable, match="no memory"):
+            config_manager.load_model("a")
+        assert tries == ["1"] * count
+
+
+def test_clients_that_load_a_failed_model_at_the_same_time_wait_for_one_load(
+    models: Models,
+) -> None:
+    tries, begun, gate = [], threading.Event(), threading.Event()
+
+    def load(directory: Path) -> FakeModel:
+        tries.append(directory.name)
+        if len(tries) == 1:
+            raise LoweringError("no memory")
+        begun.set()
+        assert gate.wait(10)
+        return FakeModel()
+
+    manager = Manager(load)
+    config_manager = ModelConfigManager(manager, FileSystemSource(manager))
+    with pytest.raises(ModelsNotAvailable):
+        config_manager.reload(models.config("a"))
+    with ThreadPoolExecutor() as threads:
+        loads = [threads.submit(config_manager.load_model, "a") for _ in range(2)]
+        assert begun.wait(10)
+        gate.set()
+        for result in loads:
+            result.result(10)
+    assert tries == ["1", "1"]
+
+
+def test_version_that_waits_for_its_next_try_is_loaded_on_request(models: Models) -> None:
+    manager = Manager(models.loader, retries=Retries(count=1, interval_seconds=3600))
+    config_manager = ModelConfigManager(manager, FileSystemSource(manager))
+    models.loader.failures[1] = OSError("disk busy")
+    config_manager.reload(models.config("a"), wait=False)
+    assert manager.wait(lambda: manager.status("a")[0].error is not None, 10)
+    del models.loader.failures[1]
+    config_manager.load_model("a")
+    assert manager.is_available("a")
+    assert manager.close(0)

@@ -294,6 +294,21 @@ def test_version_that_waits_for_its_next_try_is_tried_once_its_files_are_mended(
     assert manager.close(0)
 
 
+def test_failed_version_is_tried_again_on_request_unless_another_is_available(
+    manager: Manager, loader: FakeLoader
+) -> None:
+    loader.failures[4] = LoweringError("no")
+    aspire(manager, "half", versions(3, 4))
+    del loader.failures[4]
+    manager.retry_failed_loads("half")
+    assert states(manager) == {4: State.END, 3: State.AVAILABLE}
+    loader.failures[4] = LoweringError("no")
+    aspire(manager, "half", versions(4))
+    del loader.failures[4]
+    manager.retry_failed_loads("half")
+    assert manager.wait(lambda: manager.is_available("half", 4), 10)
+
+
 def test_model_that_loads_for_ever_keeps_no_other_waiting() -> None:
     gate = threading.Event()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from server.config.model_config import ModelConfig, ModelServerConfig
+from server.models import manager
 from server.models.config_manager import ModelConfigManager
 from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
@@ -210,6 +211,21 @@ def test_reload_with_a_download_that_fails_ends_with_the_reason(models: Models) 
     with pytest.raises(ModelsNotAvailable, match="name: absent} due to error: NOT_FOUND: http"):
         models.config_manager.reload(models.config("half", "absent"))
     assert models.manager.is_available("half")
+
+
+def test_load_on_request_waits_for_a_new_download(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The manager itself retries the download after an hour.
+    monkeypatch.setattr(manager, "_FIRST_RETRY_SECONDS", 3600)
+    monkeypatch.setattr(models.manager, "_retries", Retries(count=0, interval_seconds=3600))
+    write_version(models.site / "half" / "1")
+    models.web_server.cut_paths.add("/half/1/saved_model.pb")
+    with pytest.raises(ModelsNotAvailable, match="due to error: .*/half/1/"):
+        models.config_manager.reload(models.config("half"))
+    models.web_server.cut_paths.clear()
+    models.config_manager.load_model("half")
+    assert models.manager.is_available("half", 1)
 
 
 def test_version_that_is_not_loaded_may_leave_the_cache(models: Models) -> None:
