@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import grpc
 from opentelemetry.util.re import parse_env_headers
 
+from server.process import ports
 from server.telemetry.receiver import OtlpReceiver
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -104,7 +105,7 @@ class SpanExporter(Generic[Item]):
         # Create the channel here and not in __init__, because only this thread uses it.
         receiver = self._receiver
         url = urlsplit(receiver.endpoint)
-        address = f"{url.hostname}:{url.port or _DEFAULT_PORT}"
+        address = ports.format_address(url.hostname or "", url.port or _DEFAULT_PORT)
         options = [("grpc.service_config", _SERVICE_CONFIG)]
         if url.scheme == "https":
             credentials = grpc.ssl_channel_credentials(

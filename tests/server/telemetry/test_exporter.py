@@ -76,3 +76,28 @@ def test_later_line_names_the_failure_of_the_batches_that_it_counts(
         ]
         * 2
     )
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "target"),
+    [
+        ("http://[::1]:4318", "[::1]:4318"),
+        ("http://[::1]", "[::1]:4317"),
+        ("http://127.0.0.1:4318", "127.0.0.1:4318"),
+        ("http://collector", "collector:4317"),
+    ],
+)
+def test_channel_has_the_address_of_the_url(
+    endpoint: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets: list[str] = []
+    create_channel = grpc.insecure_channel
+
+    def record_target(target: str, options: Any) -> grpc.Channel:
+        targets.append(target)
+        return create_channel(target, options)
+
+    monkeypatch.setattr(grpc, "insecure_channel", record_target)
+    spans = exporter.SpanExporter[str](OtlpReceiver(endpoint, headers=""), lambda items: b"")
+    spans.close(TIME_LIMIT)
+    assert targets == [target]
