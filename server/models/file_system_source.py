@@ -36,8 +36,9 @@ class _Listing:
       end: an event that is set when the listing has ended and its result was applied.
     """
 
-    def __init__(self, model: ModelConfig) -> None:
+    def __init__(self, model: ModelConfig, aspired: Collection[Path]) -> None:
         self.model = model
+        self._aspired = aspired
         self.versions: dict[int, Path] = {}
         self.error: TpuserveError | None = None
         self.end = threading.Event()
@@ -49,7 +50,8 @@ class _Listing:
         `models` lists remote base paths; None to refuse them.
         """
         try:
-            self.versions = create_repository(self.model, models).aspired_versions()
+            repository = create_repository(self.model, models, self._aspired)
+            self.versions = repository.aspired_versions()
         except TpuserveError as error:
             # Delete the traceback, because the error is kept and the frames of its traceback would
             # keep the data of the listing in memory.
@@ -139,7 +141,7 @@ class FileSystemSource:
           StorageUnavailable: remote storage does not answer in time.
           TpuserveError: the base path cannot be read, or has no version that the policy selects.
         """
-        listing = _Listing(model)
+        listing = self._create_listing(model)
 
         def run() -> None:
             listing.run(self._remote_models)
@@ -164,18 +166,21 @@ class FileSystemSource:
         with self._lock:
             for model in self._models:
                 if not model.is_remote:
-                    self._run(_Listing(model))
+                    self._run(self._create_listing(model))
             self._listings = [listing for listing in self._listings if not listing.end.is_set()]
             listed = [listing.model for listing in self._listings]
             for model in self._models:
                 # Do not start a second listing of a base path while the first is still running.
                 if model.is_remote and model not in listed:
-                    listing = _Listing(model)
+                    listing = self._create_listing(model)
                     threading.Thread(
                         target=self._run, args=(listing,), name="listing", daemon=True
                     ).start()
                     self._listings.append(listing)
             self._report_slow_listings()
+
+    def _create_listing(self, model: ModelConfig) -> _Listing:
+        return _Listing(model, self._manager.aspired_versions(model.name).values())
 
     def _run(self, listing: _Listing) -> None:
         listing.run(self._remote_models)

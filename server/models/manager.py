@@ -201,6 +201,10 @@ class Manager:
                         self._submit(servable, self._retries.count)
             self._unload_superseded(name)
 
+    def aspired_versions(self, name: str) -> Mapping[int, Path]:
+        """Return version → directory, for the aspired versions of a model."""
+        return self._aspired.get(name, {})
+
     def retry_failed_loads(self, name: str) -> None:
         """Start to load the aspired versions of a model that have failed to load.
 

@@ -1,5 +1,6 @@
 """Finds the versions of a model in remote storage, such as gs://bucket/models/half."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from server.config.model_config import ModelConfig
@@ -62,13 +63,14 @@ class RemoteRepository:
 
 
 def create_repository(
-    model: ModelConfig, models: RemoteModels | None
+    model: ModelConfig, models: RemoteModels | None, aspired: Collection[Path] = ()
 ) -> Repository | RemoteRepository:
     """Return a RemoteRepository for a model with a remote base path, else a Repository.
 
     Args:
       model: the configuration of the model.
       models: lists remote base paths; None to refuse them.
+      aspired: the local directories of the versions that earlier listings have selected.
 
     Raises:
       BasePathNotFound: the base path is a URI whose scheme the server does not support, or is
@@ -76,4 +78,4 @@ def create_repository(
     """
     if model.is_remote and models is not None:
         return RemoteRepository(model, models)
-    return Repository(model.path, model.policy)
+    return Repository(model.path, model.policy, aspired)

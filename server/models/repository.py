@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,15 +27,23 @@ logger = logging.getLogger(__name__)
 class Repository:
     """The version directories of one model. Each call of a method reads the disk again."""
 
-    def __init__(self, base_path: Path, policy: VersionPolicy = _LATEST) -> None:
+    def __init__(
+        self,
+        base_path: Path,
+        policy: VersionPolicy = _LATEST,
+        aspired: Collection[Path] = (),
+    ) -> None:
         """Create a repository without reading the disk.
 
         Args:
           base_path: the directory with one numbered directory per version.
           policy: selects the versions to serve.
+          aspired: the directories of the versions that earlier listings have selected. Such a
+            version is not omitted if its directory cannot be examined, because the error may pass.
         """
         self._base_path = base_path
         self._policy = policy
+        self._aspired = aspired
 
     def versions(self) -> dict[int, Path]:
         """Return version → directory, for each directory with a numeric name: "000123" is 123.
@@ -48,10 +56,7 @@ class Repository:
           BasePathNotFound: the base path is not a directory, or cannot be read.
         """
         versions: dict[int, Path] = {}
-        for name in self._directories():
-            number = version_number(name)
-            if number is None:
-                continue
+        for name, number in self._numbered_directories():
             if number in versions:
                 logger.warning(
                     "%s and %s in %s are both version %d: using the latter",
@@ -82,17 +87,34 @@ class Repository:
         # If several directories have the same number, such as "7" and "007", prefer the name
         # without leading zeros.
         plain = self._base_path / str(number)
-        return plain if plain.is_dir() else path
+        return plain if self._is_directory(plain) else path
 
-    def _directories(self) -> list[str]:
+    def _numbered_directories(self) -> list[tuple[str, int]]:
+        """Return the sorted names of the version directories, each with its number."""
         try:
             with os.scandir(self._base_path) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir())
+                return sorted(
+                    (entry.name, number)
+                    for entry in entries
+                    if (number := version_number(entry.name)) is not None
+                    and self._is_directory(entry)
+                )
         except OSError as error:
             raise BasePathNotFound(
                 f"model base path {self._base_path} cannot be read: {error.strerror}. Give the "
                 f"directory that holds the version directories."
             ) from error
+
+    def _is_directory(self, place: "os.DirEntry[str] | Path") -> bool:
+        """Return whether an entry of the base path is a directory.
+
+        An entry that cannot be examined is none, for example a loop of symbolic links. It must not
+        hide the other versions.
+        """
+        try:
+            return place.is_dir()
+        except OSError:
+            return self._base_path / place.name in self._aspired
 
     def _base_path_as_version(self) -> dict[int, Path]:
         path = self._base_path

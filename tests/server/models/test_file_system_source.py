@@ -90,6 +90,20 @@ def test_model_whose_files_cannot_be_examined_keeps_its_versions_and_others_are_
     assert "cannot be listed: OSError: " in str(manager.unavailable_reason("half"))
 
 
+def test_version_whose_directory_cannot_be_examined_stays_loaded(
+    manager: Manager, source: FileSystemSource, tmp_path: Path
+) -> None:
+    assert wait_for_states(manager) == {3: State.AVAILABLE}
+    # A loop of symbolic links stands for a file system that fails for some time.
+    (tmp_path / "half" / "3").rmdir()
+    (tmp_path / "half" / "3").symlink_to("3")
+    source.poll_once()
+    assert wait_for_states(manager) == {3: State.AVAILABLE}
+    (tmp_path / "half" / "4").mkdir()
+    source.poll_once()
+    assert wait_for_states(manager)[4] is State.AVAILABLE
+
+
 def test_missing_base_path_is_said_once(
     manager: Manager, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

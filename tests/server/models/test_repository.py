@@ -25,6 +25,19 @@ def test_files_and_numbers_beyond_64_bits_are_no_versions(tmp_path: Path) -> Non
     assert make_repository(tmp_path, str(2**63), "9" * 200).versions() == {}
 
 
+def test_loops_of_symbolic_links_are_no_versions(tmp_path: Path) -> None:
+    for name in ("latest", "9"):
+        (tmp_path / name).symlink_to(name)
+    assert make_repository(tmp_path, "3").versions() == {3: tmp_path / "3"}
+
+
+def test_aspired_version_that_cannot_be_examined_stays(tmp_path: Path) -> None:
+    for name in ("8", "9"):
+        (tmp_path / name).symlink_to(name)
+    repository = Repository(tmp_path, aspired=[tmp_path / "8"])
+    assert repository.aspired_versions() == {8: tmp_path / "8"}
+
+
 def test_latest_version_is_the_highest_number(tmp_path: Path) -> None:
     assert make_repository(tmp_path, "9", "10").aspired_versions() == {10: tmp_path / "10"}
 
