@@ -328,11 +328,13 @@ class Engine:
         for model in config.models:
             if model.is_remote:
                 file_systems.check_installed(model.base_path)
-        self._engines = {model.name: model.engine for model in config.models}
-        self._base_paths = {model.name: model.path for model in config.models if model.is_local}
+        # Set nothing before this call: it raises an error for a configuration that is refused, and
+        # a refused configuration has no effect.
         self._request_log.configure(
             {model.name: model.logging for model in config.models if model.logging is not None}
         )
+        self._engines = {model.name: model.engine for model in config.models}
+        self._base_paths = {model.name: model.path for model in config.models if model.is_local}
         self._limits.configure({model.name: model.limits for model in config.models})
 
 

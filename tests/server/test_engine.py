@@ -9,7 +9,8 @@ from server.config.model_config import ModelConfig, ModelServerConfig, RequestLo
 from server.config.settings import Settings
 from server.engine import Engine
 from server.metrics import Metrics
-from tests.server.fakes import FakeLoader
+from tests.server.fakes import FakeLoader, FakeModel
+from tpuserve.errors import InvalidConfig
 
 
 @pytest.fixture
@@ -39,3 +40,21 @@ def test_file_without_a_request_log_ends_it(engine: Engine, tmp_path: Path) -> N
     engine._config_manager.reload(ModelServerConfig((model(tmp_path, log),)))
     engine._config_manager.reload(ModelServerConfig((model(tmp_path),)))
     assert not engine._request_log.should_log("half")
+
+
+def test_refused_configuration_leaves_the_runtime_and_the_base_path_of_later_loads(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = []
+
+    def load(directory: Path, runtime: str, base_path: Path | None) -> FakeModel:
+        loads.append((runtime, base_path))
+        return FakeModel()
+
+    monkeypatch.setattr(engine, "_loader", load)
+    engine._config_manager.reload(ModelServerConfig((model(tmp_path),)))
+    refused = ModelConfig("half", "/elsewhere", logging=RequestLogging("file", ""), engine="xla")
+    with pytest.raises(InvalidConfig, match="filename_prefix is ''"):
+        engine._config_manager.reload(ModelServerConfig((refused,)))
+    engine._find_load("half")(tmp_path / "half")
+    assert loads == [("", tmp_path / "half")]
