@@ -34,7 +34,8 @@ class RecordFiles:
         Args:
           clock: returns the time in seconds since 1970, which is a part of the files' names.
           max_records: the number of records at which a file is full.
-          max_bytes: the size at which a file is full, in bytes.
+          max_bytes: the largest size of a file, in bytes. Only a file with a single record may be
+            larger.
         """
         self._clock = clock
         self._max_records = max_records
@@ -44,7 +45,7 @@ class RecordFiles:
     def write(self, model: str, prefix: str, record: bytes) -> None:
         """Append a record to the open file of a model and a path prefix.
 
-        If no file is open, or the file is full, a new file is begun.
+        If no file is open, or the record does not fit into the file, a new file is begun.
 
         Args:
           model: the name of the model.
@@ -56,16 +57,17 @@ class RecordFiles:
             file without records is removed.
         """
         key = model, prefix
+        framed = tfrecord.frame_record(record)
         file = self._open.get(key)
         if file is not None and (
-            file.records >= self._max_records or file.bytes >= self._max_bytes
+            file.records >= self._max_records or file.bytes + len(framed) > self._max_bytes
         ):
             self._open.pop(key).close()
             file = None
         if file is None:
             file = self._open[key] = _RecordFile(self._create(prefix))
         try:
-            file.append(record)
+            file.append(framed)
         except OSError:
             # Keep a file that has records, to append the next record to it. Remove an empty file,
             # because otherwise each failure would leave another empty file.
@@ -100,9 +102,8 @@ class _RecordFile:
         self.records = 0
         self.bytes = 0
 
-    def append(self, record: bytes) -> None:
+    def append(self, framed: bytes) -> None:
         # Write each record with one unbuffered call, so that a crash damages at most one record.
-        framed = tfrecord.frame_record(record)
         try:
             written = self._file.write(framed)
             if written != len(framed):

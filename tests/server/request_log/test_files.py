@@ -38,13 +38,16 @@ def test_full_file_is_followed_by_another(tmp_path: Path) -> None:
     assert contents(tmp_path) == {name(0): [b"one", b"two"], name(1): [b"three"]}
 
 
-def test_large_file_is_followed_by_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("max_bytes", "counts"), [(40, [2, 1]), (39, [1, 1, 1]), (1, [1, 1, 1])])
+def test_record_that_does_not_fit_into_a_file_begins_another(
+    tmp_path: Path, max_bytes: int, counts: list[int]
+) -> None:
     # TFRecord adds 16 bytes to each record.
-    files = RecordFiles(lambda: NOON, max_bytes=40)
+    files = RecordFiles(lambda: NOON, max_bytes=max_bytes)
     for _ in range(3):
         files.write("m", str(tmp_path / "log"), b"four")
     files.close()
-    assert [len(content) for content in contents(tmp_path).values()] == [2, 1]
+    assert [len(content) for content in contents(tmp_path).values()] == counts
 
 
 def test_models_have_files_of_their_own(tmp_path: Path) -> None:
