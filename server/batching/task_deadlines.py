@@ -5,7 +5,7 @@ import threading
 
 from server.batching.scheduler import Clock
 from server.batching.tasks import BatchTask
-from server.process.alarm import Alarm
+from server.process.alarm import Alarm, log_exceptions
 
 
 class TaskDeadlines:
@@ -43,7 +43,7 @@ class TaskDeadlines:
             self._deadlines.pop(task, None)
 
     def expire(self) -> float:
-        """End the tasks whose deadlines have passed.
+        """End the tasks whose deadlines have passed; exceptions of their callbacks are logged.
 
         Returns:
           The deadline that passes next, in seconds of the clock; infinite for no such deadline.
@@ -55,7 +55,8 @@ class TaskDeadlines:
                 del self._deadlines[task]
             following = min(self._deadlines.values(), default=math.inf)
         for task in expired:
-            task.fail_deadline()
+            with log_exceptions():
+                task.fail_deadline()
         return following
 
     def start(self) -> None:

@@ -4,7 +4,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
 
@@ -82,11 +83,9 @@ class Alarm:
 
     def _run(self) -> None:
         while self._wait():
-            try:
+            # Other requests rely on the thread, so it continues after an error.
+            with log_exceptions():
                 self.set(self._ring())
-            except Exception:
-                # Log the error and continue: other requests rely on the thread.
-                logger.exception("a function that ends requests at their time limits has failed")
 
     def _wait(self) -> bool:
         """Wait until the function must be called, and return whether the alarm is still open."""
@@ -98,3 +97,16 @@ class Alarm:
                     return True
                 self._condition.wait(min(seconds, threading.TIMEOUT_MAX))
         return False
+
+
+@contextmanager
+def log_exceptions() -> Iterator[None]:
+    """Log an exception of the `with` body, and continue after the body.
+
+    The body ends one or several requests at their time limits. Its failure must not keep other
+    requests from ending.
+    """
+    try:
+        yield
+    except Exception:
+        logger.exception("a function that ends requests at their time limits has failed")

@@ -9,7 +9,7 @@ from itertools import chain
 
 from server.metrics import Metrics
 from server.metrics.family import Labels
-from server.process.alarm import Alarm
+from server.process.alarm import Alarm, log_exceptions
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
@@ -135,6 +135,8 @@ class RequestQueues:
     def refuse_expired(self) -> float:
         """Refuse the requests that have waited longer than their own limit or that of their model.
 
+        If a request cannot be refused, the exception is logged, and the others are still refused.
+
         Returns:
           The time at which the next waiting request will exceed its limit, in seconds of the clock;
           infinite if no request with such a limit waits.
@@ -146,7 +148,8 @@ class RequestQueues:
                 self._remove(ticket)
             next_expiry = min(map(_expiry, self._waiting()), default=math.inf)
         for ticket in expired:
-            self._refuse_expired(ticket, now)
+            with log_exceptions():
+                self._refuse_expired(ticket, now)
         return next_expiry
 
     def count_waiting(self) -> Mapping[Labels, float]:

@@ -48,3 +48,21 @@ def test_a_removed_task_does_not_end_and_is_not_stored() -> None:
     clock.now = 9
     assert deadlines.expire() == math.inf
     assert not task.is_done
+
+
+def test_a_callback_that_fails_keeps_no_other_task_from_ending(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("on purpose")
+
+    clock = Clock()
+    deadlines = TaskDeadlines(clock)
+    tasks = [make_task(deadline) for deadline in (2, 2, 9)]
+    for task in tasks:
+        task.add_done_callback(fail)
+        deadlines.add(task)
+    clock.now = 2
+    assert deadlines.expire() == 9
+    assert [task.is_done for task in tasks] == [True, True, False]
+    assert caplog.messages == ["a function that ends requests at their time limits has failed"] * 2

@@ -243,6 +243,24 @@ def test_what_has_waited_too_long_is_refused_and_the_others_keep_their_place() -
     assert queues.queues.refuse_expired() == math.inf
 
 
+def test_request_that_cannot_be_refused_keeps_no_other_from_being_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(error: TpuserveError) -> None:
+        raise RuntimeError("on purpose")
+
+    queues = Queues({"a": RunLimits(1, max_queue_seconds=2)})
+    _, broken, expiring = queues.send_all("aaa")
+    queues.clock.now = 1
+    late = queues.send("a")
+    monkeypatch.setattr(broken, "refuse", fail)
+    queues.clock.now = 2
+    assert queues.queues.refuse_expired() == 3
+    assert isinstance(expiring.error, WaitedTooLong)
+    assert late.error is None
+    assert caplog.messages == ["a function that ends requests at their time limits has failed"]
+
+
 def test_refusal_names_the_time_since_the_request_came() -> None:
     queues = Queues({"a": RunLimits(1, max_queue_seconds=2)})
     queues.clock.now = 10
