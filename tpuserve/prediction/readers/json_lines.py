@@ -158,6 +158,9 @@ def _to_array(values: Sequence[Any], dtype: str) -> Array:
         array = np.asarray(values)
     except (ValueError, OverflowError) as error:
         raise ValueError("is a list whose elements differ in length") from error
+    if target.kind != "b" and _has_boolean(values):
+        # NumPy takes a boolean beside numbers for 0 or 1.
+        raise ValueError(f"is not of {dtype}")
     kinds = {"b": "b", "i": "iu", "u": "iu", "c": "iuf"}.get(target.kind, "iuf")
     if array.size and array.dtype.kind not in kinds:
         # NumPy converts integers below and above 2**63 to floats, which rounds the large ones.
@@ -169,7 +172,19 @@ def _to_array(values: Sequence[Any], dtype: str) -> Array:
         limits = np.iinfo(target)
         if array.min() < limits.min or array.max() > limits.max:
             raise ValueError(f"is out of the range of {dtype}")
-    return array.astype(target)
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(target)
+    if target.kind not in "biu" and not np.array_equal(np.isfinite(converted), np.isfinite(array)):
+        raise ValueError(f"is out of the range of {dtype}")
+    return converted
+
+
+def _has_boolean(value: Any) -> bool:
+    """Return whether a value of JSON is a boolean, or a list with one at any depth."""
+    if not isinstance(value, list):
+        return isinstance(value, bool)
+    types = set(map(type, value))
+    return bool in types or (list in types and any(map(_has_boolean, value)))
 
 
 def _to_bytes(value: Any) -> Any:
