@@ -238,7 +238,7 @@ class Estimator:
                 f"train_and_evaluate."
             )
         hooks = spec_validation.validate_hooks("train() hooks", hooks)
-        spec_validation.validate_listeners("saving_listeners", saving_listeners)
+        listeners = spec_validation.validate_listeners("saving_listeners", saving_listeners)
         train.train(
             self._program,
             self._adapt_input_fn(input_fn),
@@ -246,7 +246,7 @@ class Estimator:
             hooks=hooks,
             steps=steps,
             max_steps=max_steps,
-            saving_listeners=tuple(saving_listeners or ()),
+            saving_listeners=listeners,
         )
         return self
 

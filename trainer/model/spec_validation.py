@@ -1,6 +1,6 @@
 """Checks the fields of an EstimatorSpec or a TPUEstimatorSpec."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -136,12 +136,12 @@ def is_keras_metric(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("update_state", "result", "updates"))
 
 
-def validate_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
+def validate_hooks(title: str, value: Iterable[Any] | None) -> tuple[Any, ...]:
     """Check that a list contains only SessionRunHooks, and return it as a tuple.
 
     Args:
       title: the name of the argument with the hooks, for errors.
-      value: the hooks, or None.
+      value: the hooks, or None. An iterator is consumed, so the caller must use the returned tuple.
 
     Raises:
       InvalidType: the value is not a list, or a hook is not a SessionRunHook.
@@ -151,13 +151,14 @@ def validate_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
             f"{title} is {value!r}. Give a list of tf.compat.v1.train.SessionRunHooks, and pass "
             f"the arguments after hooks by name, for example steps=."
         )
-    for hook in value or ():
+    hooks = tuple(value or ())
+    for hook in hooks:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
             raise InvalidType(
                 f"{title} holds {hook!r}. Give tf.compat.v1.train.SessionRunHooks: all hooks "
                 f"must be SessionRunHook instances."
             )
-    return tuple(value or ())
+    return hooks
 
 
 def validate_scaffold(owner: str, value: Any) -> None:
@@ -209,19 +210,21 @@ def _get_graph(value: Any) -> Any:
         return None
 
 
-def validate_listeners(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
+def validate_listeners(title: str, value: Iterable[Any] | None) -> tuple[Any, ...]:
     """Check that a list contains only CheckpointSaverListeners, and return it as a tuple.
 
     Args:
       title: the name of the argument with the listeners, for errors.
-      value: the listeners, or None.
+      value: the listeners, or None. An iterator is consumed, so the caller must use the returned
+        tuple.
 
     Raises:
       InvalidType: a listener is not a CheckpointSaverListener.
     """
-    for listener in value or ():
+    listeners = tuple(value or ())
+    for listener in listeners:
         if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
             raise InvalidType(
                 f"{title} holds {listener!r}. Give CheckpointSaverListener instances."
             )
-    return tuple(value or ())
+    return listeners

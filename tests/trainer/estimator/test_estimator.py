@@ -122,6 +122,24 @@ def test_arguments_of_wrong_kinds_are_refused(tmp_path: Path) -> None:
         model.predict(programs.ones(), hooks=[3])
 
 
+def test_hooks_and_listeners_may_come_from_iterators(tmp_path: Path) -> None:
+    class Listener(tf.compat.v1.train.CheckpointSaverListener):
+        saved_steps: list[int] = []
+
+        def after_save(self, session: Any, global_step_value: int) -> None:
+            self.saved_steps.append(int(global_step_value))
+
+    hook, evaluation_hook, prediction_hook = Runs(), Runs(), Runs()
+    model = estimator(tmp_path)
+    hooks: Any = filter(None, [hook, None])
+    listeners: Any = (listener() for listener in [Listener])
+    model.train(programs.ones(), hooks, steps=2, saving_listeners=listeners)
+    assert (hook.count, Listener.saved_steps) == (2, [0, 2])
+    model.evaluate(programs.ones(), steps=1, hooks=iter([evaluation_hook]))  # type: ignore[arg-type]
+    next(model.predict(programs.ones(), hooks=iter([prediction_hook])))  # type: ignore[arg-type]
+    assert (evaluation_hook.count, prediction_hook.count) == (1, 1)
+
+
 def test_a_saver_hook_of_the_models_own_takes_the_place_of_ours(tmp_path: Path) -> None:
     saved_steps: list[int] = []
 

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from trainer.exporting.exporters import FinalExporter
 from trainer.train_eval.specs import EvalSpec, TrainSpec
@@ -22,6 +23,17 @@ def test_the_defaults_are_the_originals() -> None:
     assert (evaluation.steps, evaluation.name, evaluation.hooks) == (100, None, ())
     assert (evaluation.exporters, evaluation.start_delay_secs) == ((), 120)
     assert evaluation.throttle_secs == 600
+
+
+def test_hooks_and_listeners_may_come_from_iterators() -> None:
+    hook = tf.compat.v1.train.SessionRunHook()
+    listener = tf.compat.v1.train.CheckpointSaverListener()
+    hooks: Any = map(lambda hook: hook, [hook])
+    listeners: Any = iter([listener])
+    train = TrainSpec(input_fn, hooks=hooks, saving_listeners=listeners)
+    assert (train.hooks, train.saving_listeners) == ((hook,), (listener,))
+    hooks = filter(None, [hook, None])
+    assert EvalSpec(input_fn, hooks=hooks).hooks == (hook,)
 
 
 def test_one_exporter_is_as_good_as_a_list_of_one() -> None:
