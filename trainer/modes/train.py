@@ -138,6 +138,8 @@ def _run_loops(
 ) -> None:
     """Run the train_op, which makes one or more steps, until the session stops or no step is left.
 
+    If SIGTERM arrives while a hook evaluates a model, the loop ends after this hook.
+
     Args:
       session: the MonitoredSession.
       loop: has the train_op.
@@ -149,6 +151,11 @@ def _run_loops(
     while not (session.should_stop() or start.is_over):
         try:
             session.run(loop.train_op)
+        except graceful_shutdown.GracefulExit:
+            # A hook has raised this, such as one that evaluates and was interrupted by SIGTERM. End
+            # the session without an error, so that the hooks save a checkpoint. The context of
+            # `sigterm_watcher` raises the exit again.
+            return
         except tf.errors.OpError as error:
             if not any(hook.goes_on_after(error) for hook in compiled_step_hooks):
                 raise

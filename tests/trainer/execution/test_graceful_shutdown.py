@@ -154,3 +154,24 @@ def test_sigterm_during_an_evaluation_abandons_it_and_saves(tmp_path: Path) -> N
     # The abandoned evaluation was at step 4, and training made one more loop before it stopped.
     assert programs.variable(tmp_path, "global_step") == 8
     assert not (tmp_path / "eval").exists()
+
+
+def test_sigterm_during_an_evaluation_in_a_hook_saves_the_training(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, iterations_per_loop=1)
+
+    def input_fn() -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return programs.ones()()
+
+    class EvaluateAtThird(tf.compat.v1.train.SessionRunHook):
+        runs = 0
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            self.runs += 1
+            if self.runs == 3:
+                estimator.evaluate(input_fn, steps=1)
+
+    with pytest.raises(SystemExit) as ended:
+        estimator.train(programs.ones(), hooks=[EvaluateAtThird()], max_steps=10)
+    assert ended.value.code == 0
+    assert programs.variable(tmp_path, "global_step") == 3
