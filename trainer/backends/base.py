@@ -49,6 +49,8 @@ class EvalGraph:
         scaffold of scaffold_fn. A session can fetch the tensors of the replacement, because they
         are outside the TPU computation.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
+      input_hooks: SessionRunHooks that initialize the input. They must be called before the user's
+        hooks, which may read a batch when the session is created.
       batches_done: function that returns the number of batches evaluated so far; on a TPU, a
         smaller final batch is not counted. None if the backend does not count batches.
       steps_per_run: the number of steps that one `session.run` makes: an int, or an int32 tensor of
@@ -60,6 +62,7 @@ class EvalGraph:
     metrics: EvalMetrics
     spec: EstimatorSpec
     hooks: tuple[Any, ...]
+    input_hooks: tuple[Any, ...] = ()
     batches_done: Callable[[], int] | None = None
     steps_per_run: Any = 1
     limit_steps_per_run: Callable[[int], None] = _ignore
@@ -76,11 +79,14 @@ class PredictGraph:
         scaffold of scaffold_fn. A session can fetch the tensors of the replacement, because they
         are outside the TPU computation.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
+      input_hooks: SessionRunHooks that initialize the input. They must be called before the user's
+        hooks, which may read a batch when the session is created.
     """
 
     read_batches: Callable[[Any], Iterator[Any]]
     spec: EstimatorSpec
-    hooks: tuple[Any, ...]
+    hooks: tuple[Any, ...] = ()
+    input_hooks: tuple[Any, ...] = ()
 
 
 class ExecutionBackend(Protocol):

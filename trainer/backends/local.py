@@ -157,7 +157,7 @@ class LocalBackend:
         model = _build_model(program, input_fn, ModeKeys.EVAL, checkpoint)
         metrics = eval_metrics.build_spec_metrics(model.spec, model.features)
         stop = StopAfterRunsHook(steps)
-        return EvalGraph(metrics, model.spec, (*model.hooks, stop), lambda: stop.done)
+        return EvalGraph(metrics, model.spec, (stop,), model.hooks, lambda: stop.done)
 
     def build_predict_graph(
         self,
@@ -181,7 +181,7 @@ class LocalBackend:
                     return
                 yield batch
 
-        return PredictGraph(read_batches, model.spec, model.hooks)
+        return PredictGraph(read_batches, model.spec, input_hooks=model.hooks)
 
     def create_session(
         self, config: RunConfig, scaffold: Any, hooks: Sequence[Any], **options: Any

@@ -39,7 +39,8 @@ def evaluate(
       input_fn: returns batches of (features, labels).
       backend: builds and runs the graph on a CPU, a GPU or a TPU.
       steps: number of batches; None for all batches of the input.
-      hooks: the user's SessionRunHooks. They are called before all other hooks.
+      hooks: the user's SessionRunHooks. They are called before all other hooks but
+        those that initialize the input.
       checkpoint_path: the checkpoint to evaluate; None for the newest, or for initial values if
         there is no checkpoint.
       name: a name that distinguishes several evaluations of one model, for example on different
@@ -81,6 +82,7 @@ def evaluate(
         )
         shutdown = graceful_shutdown.current_training_shutdown()
         all_hooks = [
+            *eval_graph.input_hooks,
             *hooks,
             *eval_graph.hooks,
             *(eval_graph.spec.evaluation_hooks or ()),

@@ -34,7 +34,8 @@ def predict(
       input_fn: returns batches of features, or of (features, labels).
       backend: builds and runs the graph on a CPU, a GPU or a TPU.
       predict_keys: the names of the predictions to yield, if predictions are a dict; None for all.
-      hooks: the user's SessionRunHooks. They are called before all other hooks.
+      hooks: the user's SessionRunHooks. They are called before all other hooks but
+        those that initialize the input.
       checkpoint_path: the checkpoint to predict with; None for the newest, or for initial values if
         there is no checkpoint.
       yield_single_examples: whether to yield the predictions of one example at a time; False yields
@@ -89,7 +90,12 @@ def _generate_predictions(
             checkpoint,
             lambda predictions: _select_predictions(predictions, predict_keys),
         )
-        all_hooks = [*hooks, *predict_graph.hooks, *(predict_graph.spec.prediction_hooks or ())]
+        all_hooks = [
+            *predict_graph.input_hooks,
+            *hooks,
+            *predict_graph.hooks,
+            *(predict_graph.spec.prediction_hooks or ()),
+        ]
         scaffold = checkpoints.scaffold_with_saver(predict_graph.spec.scaffold, program.config)
         session = backend.create_session(
             program.config,

@@ -86,3 +86,22 @@ def test_hooks_have_their_graph_as_the_default_graph_until_the_end(
     hook = StepAtEnd()
     assert len(list(trained_estimator.predict(count_input_fn, hooks=[hook]))) == 5
     assert hook.step == 1
+
+
+def test_a_hook_can_read_a_batch_when_the_session_is_created(
+    trained_estimator: trainer.TPUEstimator,
+) -> None:
+    batches = []
+
+    class ReadBatch(tf.compat.v1.train.SessionRunHook):
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            (features,) = (
+                op for op in session.graph.get_operations() if op.type == "IteratorGetNext"
+            )
+            batches.append(session.run(features.outputs[0]).tolist())
+
+    rows = list(trained_estimator.predict(count_input_fn, hooks=[ReadBatch()]))
+    trained_estimator.evaluate(programs.ones(batches=2), hooks=[ReadBatch()])
+    assert batches == [[[1.0], [2.0]], [[1.0], [1.0]]]
+    # The hook has read the first two of the five rows.
+    assert [row["y"].item() for row in rows] == [1.5, 2.0, 2.5]

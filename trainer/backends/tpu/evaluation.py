@@ -69,7 +69,7 @@ def build_eval_graph(
         EvalMetrics(metrics_part.metrics.values, connected.done.op),
         host_spec,
         (*connected.hooks, controller, *connected.part_hooks),
-        lambda: receiver.num_full_batches,
+        batches_done=lambda: receiver.num_full_batches,
         steps_per_run=step.iterations,
         limit_steps_per_run=controller.limit_iterations,
     )
