@@ -21,9 +21,9 @@ _COUNT_THE_STEP = (
 # A training that is to stop at a global step fails if the global step has not increased after at
 # least _UNMOVED_LOOPS training loops and at least _UNMOVED_STEPS steps. The limits leave time to
 # programs that accumulate gradients over many batches, and so increase the global step only after
-# several steps.
+# hundreds or thousands of steps.
 _UNMOVED_LOOPS = 3
-_UNMOVED_STEPS = 100
+_UNMOVED_STEPS = 10_000
 
 
 class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
@@ -162,7 +162,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
 
         If the first loop has not increased the global step, log a warning. Fail only if several
         loops have not increased the global step and training is to stop at `last_step`. A program
-        that accumulates gradients increases the global step only once in several steps.
+        that accumulates gradients increases the global step only once in many steps.
 
         Args:
           step: the global step after the last training loop.

@@ -10,6 +10,7 @@ import tpuserve
 import trainer
 from tests.trainer import programs
 from tpuserve.errors import CheckpointMismatch, InvalidSetting, StepNotCounted, TpuNotFound
+from trainer.hooks import training_hooks
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -314,8 +315,9 @@ def uncounted_model_fn(features: Any, labels: Any, mode: str) -> Any:
 
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_training_with_a_forgotten_global_step_ends_with_an_error(
-    use_tpu: bool, tmp_path: Path
+    use_tpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(training_hooks, "_UNMOVED_STEPS", 100)
     with tpuserve.emulated_tpu(1):
         estimator = programs.estimator(
             tmp_path,
@@ -327,6 +329,18 @@ def test_training_with_a_forgotten_global_step_ends_with_an_error(
         # Three loops of 40 steps.
         with pytest.raises(StepNotCounted, match="step 1000, .* still 0 after 120 steps in 3 "):
             estimator.train(lambda params: programs.ones()(), max_steps=1000)
+
+
+def test_the_global_step_may_count_one_of_many_steps(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        steps = v1.get_variable("steps", initializer=tf.constant(0), trainable=False)
+        is_counted = tf.equal(steps.assign_add(1, read_value=True) % 200, 0)
+        count = v1.train.get_global_step().assign_add(tf.cast(is_counted, tf.int64))
+        return trainer.TPUEstimatorSpec(mode, loss=tf.constant(1.0), train_op=count)
+
+    estimator = programs.estimator(tmp_path, model_fn=model_fn)
+    estimator.train(programs.ones(), max_steps=1)
+    assert programs.variable(tmp_path, "steps") == 200
 
 
 def test_training_to_the_end_of_the_input_needs_no_global_step(tmp_path: Path) -> None:
