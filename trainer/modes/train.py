@@ -212,7 +212,7 @@ def _training_hooks(
             loop,
             start,
             plan,
-            others=model_and_user_hooks,
+            others=[*model_and_user_hooks, *(chief_hooks if config.is_chief else ())],
             # Pass the number of workers only if they share a global step, as they do with parameter
             # servers.
             workers=config.num_worker_replicas if config.num_ps_replicas else 1,

@@ -67,10 +67,12 @@ def test_a_stop_hook_stops_at_its_exact_step(tmp_path: Path, stop: dict[str, int
     assert state(tmp_path) == (1 - 0.5**10, 10)
 
 
-def test_a_stop_hook_of_the_model_stops_at_its_exact_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("field", ["training_hooks", "training_chief_hooks"])
+def test_a_stop_hook_of_the_model_stops_at_its_exact_step(tmp_path: Path, field: str) -> None:
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         spec = programs.slope_model_fn(features, labels, mode, params)
-        return dataclasses.replace(spec, training_hooks=[v1.train.StopAtStepHook(num_steps=6)])
+        spec = spec.as_estimator_spec()
+        return dataclasses.replace(spec, **{field: [v1.train.StopAtStepHook(num_steps=6)]})
 
     programs.estimator(tmp_path, model_fn=model_fn).train(programs.ones())
     assert state(tmp_path) == (1 - 0.5**6, 6)
