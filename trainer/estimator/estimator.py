@@ -300,8 +300,8 @@ class Estimator:
         """Yield predictions in the order of the input, until the input ends.
 
         Args:
-          input_fn: returns batches of features, or of (features, labels): model_fn then receives
-            the labels too.
+          input_fn: returns batches of features, or of (features, labels). The labels are passed to
+            model_fn if it has an argument for them.
           predict_keys: the names of the predictions to yield if the model's predictions are a
             dict; None yields all.
           hooks: SessionRunHooks; they run once per batch.

@@ -115,7 +115,8 @@ class ModelProgram:
 
         Raises:
           InvalidSetting: model_fn returned no EstimatorSpec, or an EstimatorSpec of another mode;
-            or there are labels, and model_fn has no argument for them.
+            or there are labels in another mode than PREDICT, and model_fn has no argument for
+            them.
         """
         available = {
             "features": features,
@@ -125,7 +126,9 @@ class ModelProgram:
             "config": config or self.config,
         }
         names = unbound_argument_names(self.model_fn)
-        if labels is not None and "labels" not in names:
+        # Allow labels that a prediction does not need, so that it can share an input_fn with the
+        # evaluation.
+        if labels is not None and "labels" not in names and mode != ModeKeys.PREDICT:
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} has no argument 'labels', and input_fn "
                 f"returns labels. Declare the argument, or return features alone."

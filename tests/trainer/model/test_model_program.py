@@ -118,6 +118,20 @@ def test_labels_that_model_fn_does_not_take_are_an_error(tmp_path: Path) -> None
         estimator.train(programs.ones(), max_steps=1)
 
 
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_prediction_ignores_labels_that_model_fn_does_not_take(
+    tmp_path: Path, use_tpu: bool
+) -> None:
+    def model_fn(features: Any, mode: str, params: Any) -> Any:
+        return programs.slope_model_fn(features, None, mode, params)
+
+    sizes = {"train_batch_size": 2, "predict_batch_size": 2}
+    estimator = programs.estimator(tmp_path, model_fn=model_fn, use_tpu=use_tpu, **sizes)
+    with tpuserve.emulated_tpu(cores=1, compiled=False):
+        rows = list(estimator.predict(programs.ones(batches=1)))
+    assert [row["y"].item() for row in rows] == [0.0, 0.0]
+
+
 def test_a_model_cannot_change_the_params_of_the_next_call(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
         spec = programs.slope_model_fn(features, labels, mode, params)
