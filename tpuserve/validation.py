@@ -44,26 +44,28 @@ def check_integer(
         raise error(message)
 
 
-def round_up_steps(name: str, value: Any) -> Any:
-    """Round a number of steps up to a whole number, and check that it is positive.
+def round_up_steps(name: str, value: Any, *, least: int = 1) -> Any:
+    """Round a number, such as one of steps, up to a whole number, and check its minimum.
 
     Users often compute a number of steps by a division, which gives a float.
 
     Args:
       name: the name of the setting in error messages.
       value: the value from the user; None is valid.
+      least: the minimum.
 
     Returns:
-      The whole number of steps, or None.
+      The whole number, or None.
 
     Raises:
       InvalidType: the value is not a finite number.
-      InvalidSetting: the value is not positive.
+      InvalidSetting: the value is less than the minimum.
     """
     is_fraction = isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral)
     if is_fraction and math.isfinite(value):
-        value = math.ceil(value)
-    check_integer(name, value, least=1, optional=True)
+        # Round a negative number down, so that -0.5 does not become a valid 0.
+        value = math.ceil(value) if value > 0 else math.floor(value)
+    check_integer(name, value, least=least, optional=True)
     return value
 
 

@@ -427,18 +427,19 @@ class RunConfig:
         self._resolve("session_config", session_config)
 
     def _check(self) -> None:
-        """Check the types and ranges of all settings."""
+        """Check the types and ranges of all settings, and round up numbers such as 1000 / 8."""
         if not isinstance(self.tpu_config, TPUConfig):
             raise InvalidType(
                 f"RunConfig tpu_config is {self.tpu_config!r}. Give a TPUConfig, or None."
             )
         for name in ("save_summary_steps", "save_checkpoints_steps", "keep_checkpoint_max"):
-            validation.check_integer(
-                f"RunConfig {name}", getattr(self, name), least=0, optional=True
+            self._resolve(
+                name, validation.round_up_steps(f"RunConfig {name}", getattr(self, name), least=0)
             )
-        validation.check_integer(
-            "RunConfig log_step_count_steps", self.log_step_count_steps, least=1, optional=True
+        every_n_steps = validation.round_up_steps(
+            "RunConfig log_step_count_steps", self.log_step_count_steps
         )
+        self._resolve("log_step_count_steps", every_n_steps)
         validation.check_integer("RunConfig tf_random_seed", self.tf_random_seed, optional=True)
         delay = self.experimental_max_worker_delay_secs
         validation.check_integer(

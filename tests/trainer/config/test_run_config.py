@@ -157,9 +157,27 @@ def test_what_follows_a_model_dir_by_place_is_refused_and_not_lost() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "save_checkpoints_steps",
+        "save_summary_steps",
+        "log_step_count_steps",
+        "keep_checkpoint_max",
+    ],
+)
+def test_a_float_counts_up_to_the_next_whole_number(name: str) -> None:
+    for value, whole in [(1000 / 8, 125), (0.5, 1), (None, None)]:
+        settings: dict[str, Any] = {name: value}
+        number = getattr(RunConfig(**settings), name)
+        assert (number, type(number)) == (whole, type(whole))
+
+
+@pytest.mark.parametrize(
     "setting",
     [
         {"save_summary_steps": -1},
+        {"save_summary_steps": -0.5},
+        {"save_checkpoints_steps": float("inf")},
         {"save_checkpoints_steps": -1},
         {"save_checkpoints_secs": -0.5},
         {"keep_checkpoint_max": -1},
