@@ -42,9 +42,10 @@ class TPUConfig(NamedTupleMixin):
 
     Attributes:
       iterations_per_loop: the number of steps of one loop, which is one `session.run`. It applies
-        to training on every device, not only on a TPU. Hooks, checkpoints and summaries run between
-        loops, so their intervals are at least one loop. A string such as '30s', '5m' or '1h' is the
-        duration of a loop: the number of steps is then adapted to it.
+        to training on every device, not only on a TPU; a loop of predict() has one step. Hooks,
+        checkpoints and summaries run between loops, so their intervals are at least one loop. A
+        string such as '30s', '5m' or '1h' is the duration of a loop: the number of steps is then
+        adapted to it.
       num_shards: the number of replicas to train on, which must be the number that the TPU offers;
         None takes all. As an exception, 1 trains on a single core if num_cores_per_replica is None.
         Ignored on the CPU.

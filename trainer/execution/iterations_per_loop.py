@@ -90,7 +90,7 @@ def build_iteration_plan(config: TPUConfig) -> IterationPlan:
 
 
 def fixed_iterations(config: TPUConfig) -> int:
-    """Return the number of steps of a loop in evaluation and prediction.
+    """Return the number of steps of a loop in an evaluation on a TPU.
 
     The number is TPUConfig.iterations_per_loop, or 1 if iterations_per_loop is a duration.
     """

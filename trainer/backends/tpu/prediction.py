@@ -14,7 +14,6 @@ from trainer.backends.tpu.transfer.outfeed import Outfeed
 from trainer.backends.tpu.transfer.outfeed_results import PaddedOutfeedReceiver
 from trainer.checkpoints import warm_start
 from trainer.distribution.topology import BatchTopology
-from trainer.execution import iterations_per_loop
 from trainer.infeed.final_batch_padding import PadFinalBatch
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -59,13 +58,15 @@ def build_predict_graph(
     connected = step.connect(done, waits_for_results=True)
     receiver = connected.receiver
     assert isinstance(receiver, PaddedOutfeedReceiver)
-    iterations = iterations_per_loop.fixed_iterations(program.config.tpu_config)
 
     def read_batches(session: Any) -> Iterator[Any]:
         while not session.should_stop():
             predictions.batches.clear()
-            connected.infeed_outfeed_hook.send_next_batch_signal(iterations)
-            session.run(connected.done.op, {step.iterations: iterations})
+            # Make one step per session.run, whatever iterations_per_loop is. A longer loop would
+            # yield nothing until its last batch has been fed, and the input may wait for the
+            # predictions of earlier batches. Also, hooks expect a call after each batch.
+            connected.infeed_outfeed_hook.send_next_batch_signal(1)
+            session.run(connected.done.op, {step.iterations: 1})
             yield from list(predictions.batches)
             if receiver.is_at_end:
                 return

@@ -123,3 +123,24 @@ def test_a_host_call_of_prediction_gets_the_real_rows(trained_model_dir: Path) -
     with slope.tpu():
         list(slope.estimator(trained_model_dir, more).predict(_numbers(6)))
     assert calls == [[0.5, 1, 1.5, 2], [2.5, 3]]
+
+
+class _Runs(tf.compat.v1.train.SessionRunHook):
+    """Counts the calls of session.run."""
+
+    count = 0
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Count a call of session.run."""
+        self.count += 1
+
+
+@pytest.mark.on_pjrt_too
+def test_each_batch_is_a_run_whatever_the_length_of_a_loop(trained_model_dir: Path) -> None:
+    hook = _Runs()
+    with slope.tpu():
+        estimator = slope.estimator(trained_model_dir, tpu_config={"iterations_per_loop": 100})
+        batches = estimator.predict(_numbers(10), hooks=[hook], yield_single_examples=False)
+        assert [(len(batch["x"]), hook.count) for batch in batches] == [(4, 1), (4, 2), (2, 3)]
+    # The last run finds the end of the input.
+    assert hook.count == 4
