@@ -88,17 +88,6 @@ def test_requests_of_several_rows_get_their_rows_back(model: Path, tmp_path: Pat
         np.testing.assert_array_equal(models.outputs([log], "y"), 2 * part)
 
 
-@pytest.mark.parametrize("engine", ["session", "xla"])
-def test_requests_may_have_no_rows(model: Path, tmp_path: Path, engine: str) -> None:
-    records = [models.request(models.values(rows)).SerializeToString() for rows in (0, 4, 0)]
-    path = models.write_records(tmp_path / "data.tfrecord", records)
-    options = {"runtime": engine, "tags": tags.SERVE, "input_format": InputFormat.REQUESTS}
-    report = run_predict(model, tmp_path, path, batch_size=2, **options)
-    assert report.rows == 4
-    logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
-    assert [models.outputs([log], "y").shape for log in logs] == [(0, 2), (4, 2), (0, 2)]
-
-
 def test_logged_requests_keep_their_signature_and_output_filter(
     model: Path, tmp_path: Path
 ) -> None:
