@@ -19,9 +19,11 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from trainer.checkpoints import checkpoints, warm_start
 from trainer.config.run_config import RunConfig
 from trainer.keras.estimator import KerasTPUEstimator
 from trainer.keras.model import first_checkpoint, tf2_engine, variables
@@ -62,7 +64,8 @@ def model_to_tpu_estimator(
 
     Checkpoints contain the weights, the optimizer's state and the optimizer's step count. If
     model_dir has a checkpoint, the estimator continues from the newest one. Otherwise this function
-    writes a checkpoint with the model's own values, unless the model is not built yet.
+    writes a checkpoint with the model's own values, unless the model is not built yet. With the
+    option warm_start_from, the values that it selects replace the model's own.
 
     An input_fn may return a dataset that was made for model.fit, with batches of any size: the
     estimator rebatches it to the batch size. Types that the infeed does not support, such as int64
@@ -119,7 +122,12 @@ def model_to_tpu_estimator(
         predict_batch_size=predict_batch_size,
         **options,
     )
-    start = _prepare_first_checkpoint(converted, model_dir, is_chief=config.is_chief)
+    start = _prepare_first_checkpoint(
+        converted,
+        model_dir,
+        warm_start.to_warm_start_settings(options.get("warm_start_from")),
+        is_chief=config.is_chief,
+    )
     _log_conversion(converted, start)
     return estimator
 
@@ -170,7 +178,13 @@ def _convert_model(
     )
 
 
-def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_chief: bool) -> str:
+def _prepare_first_checkpoint(
+    converted: ConvertedModel,
+    model_dir: str,
+    settings: warm_start.WarmStartSettings | None,
+    *,
+    is_chief: bool,
+) -> str:
     """Check that the newest checkpoint fits the model; if there is none, the chief writes one.
 
     If the model is not built yet, its variables do not exist. Then no checkpoint is checked or
@@ -179,6 +193,8 @@ def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_c
     Args:
       converted: the model; its attribute is_in_checkpoint is set.
       model_dir: the directory of the checkpoints.
+      settings: which values the first checkpoint takes from another checkpoint; None for no warm
+        start.
       is_chief: whether this process is the chief of its cluster.
 
     Returns:
@@ -191,15 +207,33 @@ def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_c
     if newest is not None:
         first_checkpoint.check_checkpoint(newest, converted.variables())
     elif is_chief:
-        values = variables.initial_values(converted.adapter, converted.model, converted.variables())
-        with eager_mode():
-            step = int(converted.adapter.iterations(converted.model).numpy())
-        first_checkpoint.write_checkpoint(model_dir, values, step)
-        newest = f"the model's own values, at step {step}"
+        values = _first_values(converted, settings)
+        first_checkpoint.write_checkpoint(model_dir, values)
+        newest = f"the model's own values, at step {values[checkpoints.GLOBAL_STEP]}"
+        if settings is not None:
+            newest += f", with values of {settings.ckpt_to_initialize_from}"
     else:
         newest = "the checkpoint that the chief writes"
     converted.is_in_checkpoint = True
     return newest
+
+
+def _first_values(
+    converted: ConvertedModel, settings: warm_start.WarmStartSettings | None
+) -> dict[str, Any]:
+    """Return the values of the first checkpoint: variable name → array, with the global step.
+
+    Args:
+      converted: the model, which is built.
+      settings: which values come from another checkpoint; None for no warm start.
+    """
+    adapter, model = converted.adapter, converted.model
+    values = variables.initial_values(adapter, model, converted.variables())
+    with eager_mode():
+        values[checkpoints.GLOBAL_STEP] = np.int64(adapter.iterations(model).numpy())
+    if settings is None:
+        return values
+    return variables.warm_start_values(adapter, model, converted.variables(), values, settings)
 
 
 def _log_conversion(converted: ConvertedModel, start: str) -> None:

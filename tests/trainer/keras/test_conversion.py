@@ -353,6 +353,26 @@ def test_a_loaded_model_continues_its_training(package: Any, suffix: str, tmp_pa
     models.assert_same_values(to_keras(estimator), model)
 
 
+@_both_kerases
+def test_a_warm_start_replaces_the_weights_of_a_built_model(package: Any, tmp_path: Path) -> None:
+    def build_model() -> Any:
+        return models.dense(package, package.optimizers.SGD(0.1, use_ema=True))
+
+    source = build_model()
+    for index, weight in enumerate(source.trainable_weights):
+        weight.assign(np.full(weight.shape, index + 1.0))
+    models.estimator(source, tmp_path / "source")
+    settings = trainer.WarmStartSettings(str(tmp_path / "source"), ".*kernel")
+    estimator = models.estimator(build_model(), tmp_path / "target", warm_start_from=settings)
+    values = {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}
+    # The first and the third weight of the source are the kernels. Each has a moving average. In
+    # tf_keras, each has a momentum of zeros too. The model's own biases are below 1.
+    kernels = [value.mean() for name, value in values.items() if "kernel" in name]
+    assert sorted(mean for mean in kernels if mean != 0) == [1, 1, 3, 3]
+    assert all(value.max() < 1 for name, value in values.items() if "bias" in name)
+    assert values["global_step"] == 0
+
+
 def test_a_checkpoint_fits_a_model_built_again_by_the_same_code(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

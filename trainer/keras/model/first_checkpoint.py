@@ -18,26 +18,25 @@ logger = logging.getLogger("tensorflow.trainer")
 _MAX_LISTED = 5
 
 
-def write_checkpoint(model_dir: str, values: Mapping[str, Any], step: int) -> str:
+def write_checkpoint(model_dir: str, values: Mapping[str, Any]) -> str:
     """Write a checkpoint and register it as the newest one of its directory.
 
     Args:
       model_dir: the directory; created if it does not exist.
-      values: variable name → array.
-      step: the value of the global step.
+      values: variable name → array; among them the global step, int64.
 
     Returns:
       The path of the checkpoint.
     """
+    step = int(values[checkpoints.GLOBAL_STEP])
     tf.io.gfile.makedirs(model_dir)
     path = tf.io.gfile.join(model_dir, f"model.ckpt-{step}")
     with eager_mode():
-        tensors = {**values, checkpoints.GLOBAL_STEP: tf.constant(step, tf.int64)}
         tf.raw_ops.SaveV2(
             prefix=path,
-            tensor_names=list(tensors),
-            shape_and_slices=[""] * len(tensors),
-            tensors=[tf.convert_to_tensor(value) for value in tensors.values()],
+            tensor_names=list(values),
+            shape_and_slices=[""] * len(values),
+            tensors=[tf.convert_to_tensor(value) for value in values.values()],
         )
     update_checkpoint_state(model_dir, path, [path], save_relative_paths=True)
     return path

@@ -1,13 +1,14 @@
 """The variables of a Keras model and of its optimizer, with their names in checkpoints."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from trainer.checkpoints.warm_start import WarmStartSettings, apply_warm_start
 from trainer.keras.model.adapter import KerasAdapter
 from trainer.keras.model.tracing import eager_mode
 from trainer.keras_internals import find_private_attribute
@@ -110,6 +111,53 @@ def initial_values(
         for name, average in moving_averages(adapter, model, variables).items():
             values[average.name] = values[name].astype(values[average.name].dtype)
     return values
+
+
+def warm_start_values(
+    adapter: KerasAdapter,
+    model: Any,
+    variables: Iterable[CheckpointVariable],
+    values: Mapping[str, Any],
+    settings: WarmStartSettings,
+) -> dict[str, Any]:
+    """Replace the values that a warm start takes from another checkpoint.
+
+    If a weight is replaced, but not its moving average, the average becomes equal to the weight.
+
+    Args:
+      adapter: the adapter for the model's version of Keras.
+      model: the Keras model.
+      variables: the variables of the model and of its optimizer.
+      values: name of a variable → initial value, an array. A name without a variable, such as that
+        of the global step, stands for a variable that is not trained.
+      settings: selects the variables and the checkpoint.
+
+    Returns:
+      Name of a variable → array, with the names of `values`.
+
+    Raises:
+      CheckpointNotFound: the checkpoint of the warm start does not exist.
+    """
+    variables = list(variables)
+    trained = {variable.name for variable in variables if variable.is_trained}
+    with tf.Graph().as_default():
+        feeds, created = {}, {}
+        for name, value in values.items():
+            # Feed the value, because a graph cannot hold constants of more than 2 GiB.
+            initial = tf.compat.v1.placeholder(value.dtype, value.shape)
+            feeds[initial] = value
+            created[name] = tf.compat.v1.get_variable(
+                name, initializer=initial, trainable=name in trained, use_resource=True
+            )
+        apply_warm_start(settings)
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer(), feeds)
+            started: dict[str, Any] = session.run(created)
+    for name, average in moving_averages(adapter, model, variables).items():
+        is_weight_replaced = not np.array_equal(started[name], values[name])
+        if is_weight_replaced and np.array_equal(started[average.name], values[average.name]):
+            started[average.name] = started[name].astype(started[average.name].dtype)
+    return started
 
 
 def create_graph_variable(variable: CheckpointVariable, initial: Any) -> Any:
