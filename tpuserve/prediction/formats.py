@@ -82,9 +82,9 @@ def match_files(patterns: Sequence[str]) -> list[str]:
     """
     paths: set[str] = set()
     for pattern in patterns:
-        found = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
+        candidates = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
         # Directories match too, and broken links. Keep pipes, which are no regular files.
-        matches = [path for path in found if os.path.exists(path) and not os.path.isdir(path)]
+        matches = [path for path in candidates if os.path.exists(path) and not os.path.isdir(path)]
         if not matches:
             raise InputFileNotFound(
                 f"--inputs {pattern!r} matches no file. Give a path or a pattern of files on this "

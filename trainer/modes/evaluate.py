@@ -87,8 +87,7 @@ def evaluate(
             *eval_graph.hooks,
             *(eval_graph.spec.evaluation_hooks or ()),
             *progress_hooks,
-            *([graceful_shutdown.StopWithTrainingHook(shutdown)] if shutdown else []),
-            *host_agreement.stop_together("evaluation", shutdown),
+            *_shutdown_hooks(shutdown),
             final,
         ]
         scaffold = checkpoints.scaffold_with_saver(eval_graph.spec.scaffold, program.config)
@@ -112,6 +111,16 @@ def evaluate(
         directory = eval_directory(program.model_dir, name)
         eval_summary.write_eval_summary(directory, results, checkpoint)
     return results
+
+
+def _shutdown_hooks(shutdown: graceful_shutdown.GracefulShutdownHook | None) -> list[Any]:
+    """Return the hooks that end an evaluation on all hosts together with its training.
+
+    Args:
+      shutdown: the shutdown of the training around the evaluation; None if there is no training.
+    """
+    hooks = [graceful_shutdown.StopWithTrainingHook(shutdown)] if shutdown else []
+    return [*hooks, *host_agreement.stop_together("evaluation", shutdown)]
 
 
 def eval_directory(model_dir: str, name: str | None = None) -> str:
