@@ -10,6 +10,10 @@ from trainer.checkpoints import checkpoints
 from trainer.tensorflow_internals import VocabInfo as VocabInfo
 from trainer.tensorflow_internals import warm_starting_util
 
+# The name of the graph collection of the embedding tables. Training changes them, although they are
+# not trainable variables: the embedding updates them, and not the optimizer of model_fn.
+EMBEDDING_TABLES = "trainer_embedding_tables"
+
 
 class _Settings(NamedTuple):
     ckpt_to_initialize_from: str
@@ -23,9 +27,9 @@ class WarmStartSettings(_Settings):
 
     Attributes:
       ckpt_to_initialize_from: the path of a checkpoint, or of a directory of checkpoints.
-      vars_to_warm_start: a regular expression that selects trainable variables by name; a list of
-        regular expressions that selects among all variables; a list of variables; or None to
-        select only the variables of var_name_to_vocab_info.
+      vars_to_warm_start: a regular expression that selects trainable variables and embedding tables
+        by name; a list of regular expressions that selects among all variables; a list of
+        variables; or None to select only the variables of var_name_to_vocab_info.
       var_name_to_vocab_info: variable name → `VocabInfo`, for embeddings whose vocabulary has
         changed.
       var_name_to_prev_var_name: variable name → its name in the checkpoint, if the names differ.
@@ -62,7 +66,8 @@ def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
     Args:
       warm_start_from: WarmStartSettings; None; or the path of a checkpoint, of a directory of
-        checkpoints or of a SavedModel. A path selects all trainable variables.
+        checkpoints or of a SavedModel. A path selects all trainable variables and embedding
+        tables.
 
     Returns:
       The settings, or None if warm_start_from is None.
@@ -135,4 +140,23 @@ def apply_warm_start(settings: WarmStartSettings) -> None:
       CheckpointNotFound: the checkpoint does not exist.
     """
     find_source_checkpoint(settings)
+    if isinstance(settings.vars_to_warm_start, str):
+        variables = _find_trained_variables(settings.vars_to_warm_start)
+        settings = settings._replace(vars_to_warm_start=variables)
     warm_starting_util.warm_start(*settings)
+
+
+def _find_trained_variables(pattern: str) -> list[Any]:
+    """Find the trained variables of the default graph whose names match a regular expression.
+
+    These are the trainable variables, and the embedding tables. Local variables are left out,
+    because checkpoints do not contain them.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    names = tf.compat.v1.GraphKeys
+    local = {id(variable) for variable in graph.get_collection(names.LOCAL_VARIABLES)}
+    trainable = graph.get_collection(names.TRAINABLE_VARIABLES, pattern)
+    return [
+        *(variable for variable in trainable if id(variable) not in local),
+        *graph.get_collection(EMBEDDING_TABLES, pattern),
+    ]

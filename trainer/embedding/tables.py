@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from trainer.checkpoints import warm_start
 from trainer.embedding import pipelining
 from trainer.embedding.config import EmbeddingConfig, Table
 from trainer.embedding.replicas import Replicas
@@ -174,10 +175,10 @@ def create_table_variable(table: Table, name: str) -> Any:
       name: name of the variable in the current variable scope.
     """
     shape = [table.config.vocabulary_size, table.config.dimension]
-    return _get_variable(name, shape, table.config.initializer)
+    return _get_variable(name, shape, table.config.initializer, warm_start.EMBEDDING_TABLES)
 
 
-def _get_variable(name: str, shape: Any, initializer: Any) -> Any:
+def _get_variable(name: str, shape: Any, initializer: Any, *collections: str) -> Any:
     return tf.compat.v1.get_variable(
         name,
         shape,
@@ -185,7 +186,7 @@ def _get_variable(name: str, shape: Any, initializer: Any) -> Any:
         initializer,
         trainable=False,
         use_resource=True,
-        collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+        collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, *collections],
     )
 
 

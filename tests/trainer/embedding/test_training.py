@@ -61,6 +61,28 @@ def test_gradients_of_an_id_in_several_replicas_are_summed_before_one_update(
     np.testing.assert_allclose(table, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_warm_start_gives_the_tables_their_values(use_tpu: bool, tmp_path: Path) -> None:
+    ids = sums.batches([[0, -1], [1, -1], [2, -1], [3, -1]])
+    with slope.tpu(2):
+        first = sums.estimator(tmp_path / "1", sums.spec(), use_tpu=use_tpu)
+        first.train(ids, steps=2)
+        second = trainer.TPUEstimator(
+            sums.model_fn,
+            str(tmp_path / "2"),
+            trainer.RunConfig(),
+            use_tpu=use_tpu,
+            train_batch_size=4,
+            embedding_config_spec=sums.spec(initializer=sums.v1.zeros_initializer()),
+            warm_start_from=first.model_dir,
+        )
+        second.train(ids, steps=1)
+    trained, started = (sums.variables(tmp_path / name)["words"] for name in "12")
+    # The ids 4 to 6 are in no batch, so training does not change their rows.
+    np.testing.assert_array_equal(started[4:], trained[4:])
+    assert started[4:].min() > 0
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.numeric
 def test_cpu_and_emulated_cores_train_the_same_variables(name: str, tmp_path: Path) -> None:
