@@ -1,9 +1,11 @@
 """Reports the progress of training, evaluation and prediction: a progress bar or log lines."""
 
+import contextlib
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TextIO
 
 import tensorflow as tf
@@ -163,6 +165,82 @@ class LogReporter:
                 estimator_logger.info("%s: %g", name, value)
 
 
+class BarAndLogReporter:
+    """Draws a progress bar on a terminal, and writes log lines to handlers that write elsewhere."""
+
+    def __init__(self, bar: ProgressBar, lines: LogReporter) -> None:
+        """Store the reporter of the bar, and that of the log lines."""
+        self._bar, self._lines = bar, lines
+
+    def start(self, step: int, last_step: int | None) -> None:
+        """Begin both reports; the arguments are those of `Reporter.start`."""
+        self._bar.start(step, last_step)
+        self._lines.start(step, last_step)
+
+    def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
+        """Move the bar, and write a line if one is due.
+
+        The arguments are those of `Reporter.update`.
+        """
+        self._bar.update(step, steps_per_second, loss)
+        with _muted_terminals():
+            self._lines.update(step, steps_per_second, loss)
+
+    def close(self) -> None:
+        """Stop drawing, and write the last line."""
+        self._bar.close()
+        with _muted_terminals():
+            self._lines.close()
+
+
+def _find_handlers() -> list[logging.Handler]:
+    """Return the handlers that receive the messages of this module."""
+    handlers: list[logging.Handler] = []
+    current: logging.Logger | None = logger
+    while current is not None:
+        # absl's handler passes messages on to a handler that has the stream and the filters.
+        handlers += [getattr(handler, "python_handler", handler) for handler in current.handlers]
+        current = current.parent if current.propagate else None
+    return handlers
+
+
+def _writes_to_terminal(handler: logging.Handler) -> bool:
+    try:
+        return bool(handler.stream.isatty())  # type: ignore[attr-defined]
+    except (AttributeError, ValueError):
+        # The handler has no stream, or the stream is of another kind or closed.
+        return False
+
+
+def _is_logged_elsewhere() -> bool:
+    """Return whether messages also reach a handler that does not write to a terminal."""
+    return any(
+        not isinstance(handler, logging.NullHandler) and not _writes_to_terminal(handler)
+        for handler in _find_handlers()
+    )
+
+
+@contextlib.contextmanager
+def _muted_terminals() -> Iterator[None]:
+    """Return a context in which the messages of this thread do not reach terminals.
+
+    They would be written into the progress bar, which has the same information.
+    """
+    thread = threading.get_ident()
+
+    def is_of_other_thread(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    handlers = [handler for handler in _find_handlers() if _writes_to_terminal(handler)]
+    for handler in handlers:
+        handler.addFilter(is_of_other_thread)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_of_other_thread)
+
+
 class TimedLogReporter:
     """Writes a log line every 10 seconds by default: batches done, batches/s and time left."""
 
@@ -313,6 +391,9 @@ def make_step_reporter(
 ) -> Reporter:
     """Make the reporter of a training run: a progress bar on a terminal, otherwise log lines.
 
+    If a bar is drawn, and the log is also written elsewhere, such as to a file, the reporter writes
+    log lines there too.
+
     Args:
       name: the title of the bar.
       every_n_steps: the number of steps between two log lines; None reports nothing.
@@ -322,11 +403,11 @@ def make_step_reporter(
     if every_n_steps is None:
         return NullReporter()
     console = Console(file=stream or sys.stderr)
-    return (
-        ProgressBar(name, console)
-        if console.is_terminal
-        else LogReporter(every_n_steps, batch_size)
-    )
+    lines = LogReporter(every_n_steps, batch_size)
+    if not console.is_terminal:
+        return lines
+    bar = ProgressBar(name, console)
+    return BarAndLogReporter(bar, lines) if _is_logged_elsewhere() else bar
 
 
 def make_batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:

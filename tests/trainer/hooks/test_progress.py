@@ -27,11 +27,46 @@ class Terminal(io.StringIO):
 def test_a_terminal_gets_a_bar_and_anything_else_gets_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("NO_COLOR", "TTY_COMPATIBLE", "FORCE_COLOR", "TERM"):
-        monkeypatch.delenv(name, raising=False)
+    forget_terminal(monkeypatch)
+    log_only_to(monkeypatch, logging.StreamHandler(Terminal()), logging.NullHandler())
     assert isinstance(make_step_reporter("train", 10, Terminal()), ProgressBar)
     assert isinstance(make_step_reporter("train", 10, io.StringIO()), LogReporter)
     assert isinstance(make_step_reporter("train", None, Terminal()), NullReporter)
+
+
+def forget_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "TTY_COMPATIBLE", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def log_only_to(monkeypatch: pytest.MonkeyPatch, *handlers: logging.Handler) -> None:
+    logger = logging.getLogger("tensorflow")
+    monkeypatch.setattr(logger, "handlers", list(handlers))
+    monkeypatch.setattr(logger, "propagate", False)
+
+
+def test_a_log_file_gets_its_lines_although_a_terminal_has_the_bar(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tensorflow")
+    forget_terminal(monkeypatch)
+    screen, file = Terminal(), io.StringIO()
+    log_only_to(monkeypatch, logging.StreamHandler(screen), logging.StreamHandler(file))
+    reporter = make_step_reporter("train", 10, screen)
+    reporter.start(0, 20)
+    for step in (10, 20):
+        reporter.update(step, 2.0, 0.5)
+    reporter.close()
+    logging.getLogger("tensorflow").info("another message")
+    assert file.getvalue().splitlines() == [
+        "loss = 0.5, step = 10 of 20, 5 s left (2 steps/s)",
+        "global_step/sec: 2",
+        "loss = 0.5, step = 20 of 20 (2 steps/s)",
+        "global_step/sec: 2",
+        "another message",
+    ]
+    assert "loss = " not in screen.getvalue()
+    assert "another message" in screen.getvalue()
 
 
 def test_the_bar_shows_steps_loss_speed_and_time_left() -> None:
