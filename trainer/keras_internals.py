@@ -34,6 +34,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     # which initializers without a seed get their seeds.
     "SEED_GENERATOR": ("tf_keras.src.backend", "_SEED_GENERATOR"),
     "CompileLoss": ("keras.src.trainers.compile_utils", "CompileLoss"),
+    # The layer for feature columns that names its variables as input_layer does.
+    "DenseFeatures": ("tf_keras.src.feature_column.dense_features", "DenseFeatures"),
     "Functional": ("keras.src.models.functional", "Functional"),
     "LossesContainer": ("tf_keras.src.engine.compile_utils", "LossesContainer"),
     "TFOptimizer": ("tf_keras.src.optimizers.optimizer_v1", "TFOptimizer"),
@@ -49,6 +51,7 @@ _NAMES: dict[str, tuple[str, str]] = {
 # of keyword arguments). `check_private_names` checks that the installed Keras accepts them.
 _CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
     "CompileLoss": (2, ("reduction", "output_names")),
+    "DenseFeatures": (1, ("name",)),
     "LossesContainer": (2, ("output_names", "total_loss_mean")),
     "get_keras_mask": (1, ()),
     "global_seed_generator": (0, ()),

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting
+from trainer import keras_internals
 from trainer.model.model_program import expected_argument_names
 from trainer.model.spec import ModeKeys
 
@@ -74,7 +75,7 @@ def dnn_logit_fn_builder(
     def dnn_logit_fn(features: Any, mode: str) -> Any:
         is_training = mode == ModeKeys.TRAIN
         with v1.variable_scope("input_from_feature_columns", partitioner=input_layer_partitioner):
-            net = v1.feature_column.input_layer(features, list(feature_columns))
+            net = _input_layer(features, list(feature_columns))
         for index, size in enumerate(hidden_units):
             net = _dense(net, size, activation_fn, f"hiddenlayer_{index}")
             if dropout is not None and is_training:
@@ -114,6 +115,19 @@ def linear_logit_fn_builder(
         )
 
     return linear_logit_fn
+
+
+def _input_layer(features: Any, feature_columns: list[Any]) -> Any:
+    """Build the input of a network: the values of its columns, concatenated: [batch, size].
+
+    Args:
+      features: the features that model_fn received.
+      feature_columns: the feature columns.
+    """
+    if any(hasattr(column, "shared_embedding_column_creator") for column in feature_columns):
+        # input_layer does not support the columns of tf.feature_column.shared_embeddings.
+        return keras_internals.DenseFeatures(feature_columns, name="input_layer")(features)
+    return v1.feature_column.input_layer(features, feature_columns)
 
 
 def _dense(net: Any, size: int, activation: Any, name: str) -> Any:

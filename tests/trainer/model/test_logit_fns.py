@@ -45,6 +45,24 @@ def test_a_network_has_hidden_layers_under_the_names_of_checkpoints() -> None:
     ]
 
 
+def test_a_network_has_shared_embeddings_beside_other_columns() -> None:
+    with tf.Graph().as_default():
+        ids = [tf.feature_column.categorical_column_with_identity(name, 3) for name in "ab"]
+        shared = tf.feature_column.shared_embeddings(ids, 2)
+        own = tf.feature_column.embedding_column(ids[0], 2)
+        build = trainer.dnn_logit_fn_builder(
+            1, [2], [X, own, *shared], tf.nn.relu, None, None, False
+        )
+        features = {"a": tf.constant([[1]]), "b": tf.constant([[2]]), "x": tf.constant([[1.0]])}
+        logits = build(features, "train")
+        names = [variable.op.name for variable in v1.trainable_variables()]
+    assert logits.shape.as_list() == [1, 1]
+    assert names[:2] == [
+        "input_from_feature_columns/input_layer/a_embedding/embedding_weights",
+        "input_from_feature_columns/a_b_shared_embedding",
+    ]
+
+
 def test_units_are_whole_and_logits_are_tensors() -> None:
     for units in (1.0, True, 0):
         with pytest.raises(InvalidSetting, match=f"units is {units}. Give a whole number"):
