@@ -105,6 +105,7 @@ class GrpcServer:
         self._executor = create_call_executor(
             settings.grpc_max_threads,
             queues,
+            settings.default_request_timeout_ms or None,
             # Limit the memory of incomplete messages separately: the memory budget counts a message
             # only when it has arrived completely.
             max_pending_bytes=budget.max_bytes // 2,
@@ -138,7 +139,6 @@ class GrpcServer:
                 observer=self._observer,
                 memory_budget=budget,
                 max_message_bytes=settings.max_request_bytes,
-                default_timeout_ms=settings.default_request_timeout_ms or None,
             ),
             admin_pool=self._admin_pool,
             rejection_pool=self._rejection_pool,

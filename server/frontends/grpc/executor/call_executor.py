@@ -32,6 +32,10 @@ class CallExecutor(ABC):
 
     An executor takes the place of the ThreadPoolExecutor that grpc.server() expects. grpcio itself
     calls only `submit`, and `add_done_callback` of the future that `submit` returns.
+
+    Attributes:
+      default_timeout_ms: the milliseconds in which a call without a deadline must be answered; None
+        for no limit. A call that still waits in its queue after this time is refused.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class CallExecutor(ABC):
         max_concurrent_calls: int,
         limits: StalledCallLimits | None = None,
         queues: RequestQueues | None = None,
+        default_timeout_ms: float | None = None,
     ) -> None:
         """Create an executor.
 
@@ -47,7 +52,9 @@ class CallExecutor(ABC):
           limits: the limits of calls whose first message has not arrived; None for the defaults.
           queues: the queue of each model, in which calls wait until they may run; None for queues
             that no other frontend shares.
+          default_timeout_ms: see the attribute.
         """
+        self.default_timeout_ms = default_timeout_ms
         self._max_concurrent_calls = max_concurrent_calls
         self._queues = RequestQueues() if queues is None else queues
         self._run_pool = RunPool(max_concurrent_calls)
@@ -66,7 +73,6 @@ class CallExecutor(ABC):
         is_quick: bool = False,
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
-        default_timeout_ms: float | None = None,
     ) -> None:
         """Choose the threads that run the calls of a gRPC method.
 
@@ -84,8 +90,6 @@ class CallExecutor(ABC):
             calls.
           read_model_name: reads the model's name from the serialised request. The call waits in the
             queue of this model until it may run in one of the executor's own threads.
-          default_timeout_ms: the time limit of calls without a deadline, in milliseconds; None for
-            no limit. A call that still waits in its queue after this time is refused.
         """
 
     @abstractmethod
@@ -190,11 +194,7 @@ class CallExecutor(ABC):
 
     @abstractmethod
     def wait_for_turn(
-        self,
-        messages: Iterator[bytes],
-        context: grpc.ServicerContext,
-        model: Callable[[], str],
-        default_timeout_ms: float | None,
+        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> str:
         """Block until the queue of a model lets a call run.
 
@@ -206,8 +206,6 @@ class CallExecutor(ABC):
           messages: the iterator over messages that was passed to the handler of the call.
           context: the context of the call.
           model: returns the name of the model that the call runs.
-          default_timeout_ms: the time limit of calls without a deadline, in milliseconds; None for
-            no limit.
 
         Returns:
           The name of the model.

@@ -62,9 +62,10 @@ class CompletionQueueThreadPool(CallExecutor):
         max_concurrent_calls: int,
         limits: StalledCallLimits | None = None,
         queues: RequestQueues | None = None,
+        default_timeout_ms: float | None = None,
     ) -> None:
         """Create the executor; `start` starts its threads. Arguments as for `CallExecutor`."""
-        super().__init__(max_concurrent_calls, limits, queues)
+        super().__init__(max_concurrent_calls, limits, queues, default_timeout_ms)
         self._server_state: Any = None
         self._threads: list[threading.Thread] = []
         self._running = 0
@@ -96,7 +97,6 @@ class CompletionQueueThreadPool(CallExecutor):
         is_quick: bool = False,
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
-        default_timeout_ms: float | None = None,
     ) -> None:
         """Choose the threads that run a method. Arguments as for `CallExecutor.register`."""
         if is_quick:
@@ -104,7 +104,7 @@ class CompletionQueueThreadPool(CallExecutor):
         elif pool is not None:
             behavior.dispatch = lambda future, message: pool.run_soon(future.run)
         else:
-            behavior.dispatch = partial(self._run_or_queue, read_model_name, default_timeout_ms)
+            behavior.dispatch = partial(self._run_or_queue, read_model_name)
         behavior.admission = admission
 
     def submit(
@@ -227,11 +227,7 @@ class CompletionQueueThreadPool(CallExecutor):
         return messages.suspended_call if isinstance(messages, _ReceivedMessage) else None
 
     def wait_for_turn(
-        self,
-        messages: Iterator[bytes],
-        context: grpc.ServicerContext,
-        model: Callable[[], str],
-        default_timeout_ms: float | None,
+        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> str:
         """If the queue of the model has refused the call, raise the error.
 
@@ -276,11 +272,7 @@ class CompletionQueueThreadPool(CallExecutor):
         return len(self._threads)
 
     def _run_or_queue(
-        self,
-        read_model_name: ReadModelName,
-        default_timeout_ms: float | None,
-        future: CallFuture,
-        message: "_ReceivedMessage",
+        self, read_model_name: ReadModelName, future: CallFuture, message: "_ReceivedMessage"
     ) -> None:
         """Run a call now if its model may run another request; otherwise queue the call.
 
@@ -289,9 +281,9 @@ class CompletionQueueThreadPool(CallExecutor):
         """
         message.model = read_model_name(message.raw or b"")
         ticket = _CallTicket(message.model, self, future, message)
-        if default_timeout_ms is not None:
+        if self.default_timeout_ms is not None:
             ticket.timeout_seconds = deadlines.queue_timeout_seconds(
-                message.context, default_timeout_ms
+                message.context, self.default_timeout_ms
             )
         try:
             is_queued = not self._queues.submit(ticket)

@@ -51,6 +51,7 @@ class DefaultThreadPool(CallExecutor):
         max_concurrent_calls: int,
         limits: StalledCallLimits | None = None,
         queues: RequestQueues | None = None,
+        default_timeout_ms: float | None = None,
     ) -> None:
         """Create the executor and start its threads; arguments as in `CallExecutor`.
 
@@ -66,6 +67,7 @@ class DefaultThreadPool(CallExecutor):
                 max_calls_per_peer=min(limits.max_calls_per_peer, _MAX_WAITING_CALLS_PER_PEER),
             ),
             queues,
+            default_timeout_ms,
         )
         self._queue: SimpleQueue[CallFuture | None] = SimpleQueue()
         self._quick_pool = ThreadPool(_QUICK_THREADS, "grpc-quick")
@@ -91,7 +93,6 @@ class DefaultThreadPool(CallExecutor):
         is_quick: bool = False,
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
-        default_timeout_ms: float | None = None,
     ) -> None:
         """Choose the threads that run a method. Arguments as for `CallExecutor.register`."""
         method_pool = self._quick_pool if is_quick else pool
@@ -115,18 +116,14 @@ class DefaultThreadPool(CallExecutor):
         return future
 
     def wait_for_turn(
-        self,
-        messages: Iterator[bytes],
-        context: grpc.ServicerContext,
-        model: Callable[[], str],
-        default_timeout_ms: float | None,
+        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> str:
         """Block until a call may run.
 
         While the current thread is blocked, the executor can add another thread, so that other
         calls run. The arguments and the result are those of `CallExecutor.wait_for_turn`.
         """
-        timeout_seconds = deadlines.queue_timeout_seconds(context, default_timeout_ms)
+        timeout_seconds = deadlines.queue_timeout_seconds(context, self.default_timeout_ms)
         ticket = _CallTicket(model(), self._run_pool, timeout_seconds)
         if not self._queues.submit(ticket):
             with self._lock:

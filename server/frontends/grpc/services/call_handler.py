@@ -113,15 +113,12 @@ class CallEnvironment:
       observer: records finished calls in metrics, traces and the access log.
       memory_budget: bounds the memory of all requests together.
       max_message_bytes: the largest size of a request message after decompression, in bytes.
-      default_timeout_ms: the milliseconds in which a call without a deadline must be answered; None
-        for no limit.
     """
 
     executor: CallExecutor
     observer: CallObserver
     memory_budget: MemoryBudget
     max_message_bytes: int
-    default_timeout_ms: float | None
 
 
 def build_unary_handler(
@@ -150,7 +147,6 @@ def build_unary_handler(
         is_quick=method.is_quick,
         admission=admission,
         read_model_name=method.read_model_name,
-        default_timeout_ms=environment.default_timeout_ms,
     )
     return grpc.stream_unary_rpc_method_handler(handler)
 
@@ -253,13 +249,10 @@ class _UnaryHandler:
         if message is not None and self._is_queued:
             call.timeline.queued_ns = received_ns
             call.queue_model = executor.wait_for_turn(
-                messages,
-                context,
-                partial(self._method.read_model_name, message),
-                environment.default_timeout_ms,
+                messages, context, partial(self._method.read_model_name, message)
             )
         call.timeline.begin_decoding()
-        call.timeout_ms = _remaining_ms(context, environment.default_timeout_ms, received_ns)
+        call.timeout_ms = _remaining_ms(context, executor.default_timeout_ms, received_ns)
         if message is None:
             raise InvalidInput("the call has no request message. Send exactly one.")
         running.num_bytes = len(message)
