@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from server.admission import cancellation as cancellations
 from server.admission.cancellation import Cancellation
 from server.admission.latency_tracker import LatencyTracker
+from server.admission.time_limit import remaining_ms
 from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
 from server.metrics import Metrics
 from server.metrics.timeline import Timeline
@@ -303,9 +304,9 @@ class EngineEndpoint:
         if target is None:
             return (protocol.OTHER_SIGNATURE,)
         started = time.perf_counter()
-        remaining_ms = _remaining_ms(timeout_ms, received_at)
+        left_ms = remaining_ms(timeout_ms, received_at)
         answer = pending.wait(
-            self._start_predict(channel, number, target, inputs, output_filter, remaining_ms)
+            self._start_predict(channel, number, target, inputs, output_filter, left_ms)
         )
         # While the model is quick, the tracker gets only the times of runs in the receiving thread,
         # from `_predict_at_once`.
@@ -381,7 +382,7 @@ class EngineEndpoint:
     ) -> Message:
         """Answer an inference call other than Predict; `received_at` as for `_predict`."""
         arguments, options = protocol.unpack(packed)
-        options["timeout_ms"] = _remaining_ms(options["timeout_ms"], received_at)
+        options["timeout_ms"] = remaining_ms(options["timeout_ms"], received_at)
         options["cancellation"] = self._cancellations.get((channel, number))
         options["timeline"] = timeline = Timeline()
         result = pending.wait(getattr(self._dataplane, name)(*arguments, **options))
@@ -399,18 +400,6 @@ class EngineEndpoint:
                 number = self._target_numbers[spec] = next(self._new_numbers)
                 self._targets[number] = _Target(spec, weakref.ref(signature), LatencyTracker())
             return number
-
-
-def _remaining_ms(timeout_ms: float | None, received_at: float) -> float | None:
-    """Return the milliseconds that a call may still take; None for no limit.
-
-    Args:
-      timeout_ms: the time limit of the call in milliseconds; None for no limit.
-      received_at: when the call arrived, in seconds of `time.monotonic`.
-    """
-    if timeout_ms is None:
-        return None
-    return max(1, timeout_ms - (time.monotonic() - received_at) * 1000)
 
 
 class _InferenceTicket(RunnableTicket):

@@ -19,6 +19,7 @@ from server.admission.latency_tracker import LatencyTracker
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import WouldBlock
 from server.admission.peers import network_of_host
+from server.admission.time_limit import remaining_ms
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.adaptive_fast_path import AdaptiveFastPath
 from server.frontends.rest.dispatch.fair_deliveries import FairDeliveries
@@ -282,10 +283,7 @@ class Dispatcher:
                     reservation.grow,
                     cancellation.raise_if_cancelled,
                 )
-            timeout_ms: float | None = self._timeout_ms
-            if timeout_ms is not None:
-                timeout_ms = max(1, timeout_ms - (time.monotonic() - received_at) * 1000)
-            response = handle(body, timeout_ms=timeout_ms)
+            response = handle(body, timeout_ms=remaining_ms(self._timeout_ms, received_at))
         except BaseException:
             release()
             raise

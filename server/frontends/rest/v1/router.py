@@ -9,6 +9,7 @@ from functools import partial
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import WouldBlock
+from server.admission.time_limit import remaining_ms
 from server.dataplane import DataPlaneInterface, ModelSpec
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.router import Route
@@ -81,8 +82,7 @@ class V1Router:
             with closing(request):
                 signature = request.signature_name or DEFAULT_SIGNATURE
                 model_spec = ModelSpec(route.model, route.version, signature, route.label)
-                if timeout_ms is not None:
-                    timeout_ms = max(1, timeout_ms - (time.monotonic() - started) * 1000)
+                timeout_ms = remaining_ms(timeout_ms, started)
                 infer = inference.OPERATIONS[route.operation]
                 result = infer(
                     self._dataplane,

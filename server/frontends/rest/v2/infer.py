@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
+from server.admission.time_limit import remaining_ms
 from server.codec.array_to_json import JsonText
 from server.codec.open_inference.infer_request import InferRequest
 from server.codec.open_inference.infer_response import encode_infer_response
@@ -96,16 +97,14 @@ def parse_body(
       DeadlineExceeded: The time limit that the request sets itself has passed.
       InvalidInput: The body is no valid infer request.
     """
-    started_ns = time.perf_counter_ns()
+    started = time.monotonic()
+    received_ns = time.perf_counter_ns() if timeline is None else timeline.queued_ns
     text, binary = split_body(headers, body)
     request = parser.parse_infer_request(
         text, reservation, timeout_ms=timeout_ms, cancellation=cancellation
     )
-    if timeout_ms is not None:
-        timeout_ms = max(1, timeout_ms - (time.perf_counter_ns() - started_ns) / 1e6)
-    received_ns = started_ns if timeline is None else timeline.queued_ns
-    timeout_ms = limit_remaining_ms(timeout_ms, request.timeout_us, received_ns)
-    return request, binary, timeout_ms
+    left_ms = remaining_ms(timeout_ms, started)
+    return request, binary, limit_remaining_ms(left_ms, request.timeout_us, received_ns)
 
 
 def run_model(
