@@ -10,8 +10,7 @@ VERSION_TESTS := tests/server/frontends tests/tpuserve/export/conversion tests/t
 # Old releases of TensorFlow and of what it imports warn of each other.
 OLD_WARNINGS := -W default::DeprecationWarning -W default::UserWarning
 # The lowest Python that the project supports, or the lowest that there is.
-PYTHONS := python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) \
-  python3.11 $(wildcard $(HOME)/.pyenv/versions/3.11*/bin/python3.11) $(PYTHON)
+PYTHONS := python3.11 $(wildcard $(HOME)/.pyenv/versions/3.11*/bin/python3.11) $(PYTHON)
 LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 2>&- && echo $(python))))
 # Images of containers often forbid Python to write what it compiles. Then every process that a test
 # starts would compile our modules again.
@@ -158,7 +157,6 @@ clean:  ## Remove .venv and what tools leave behind.
 
 # uv, unlike pip, can choose the lowest versions that pyproject.toml allows.
 .venv-lowest/stamp: pyproject.toml
-	@case "$(LOWEST_PYTHON)" in *python3.10) ;; *) echo "No Python 3.10 found: using $(LOWEST_PYTHON)." ;; esac
 	$(LOWEST_PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/pip install $(PIP_FLAGS) uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable ".[dev]"

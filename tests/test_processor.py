@@ -31,9 +31,9 @@ def test_xla_uses_the_instructions_that_its_flag_allows() -> None:
 
 def test_onednn_uses_the_instructions_that_its_variable_allows() -> None:
     rows = np.zeros([64, 16], np.float32)
-    rows[:, :2] = [1, _A]
+    rows[:, :2] = np.stack([np.float32(1), _A])
     weights = np.zeros([16, 16], np.float32)
-    weights[:2] = [[-_SQUARE], [_A]]
+    weights[:2] = np.stack([-_SQUARE, _A])[:, None]
     is_fused = _CPU_HAS_FMA and os.environ.get("ONEDNN_MAX_CPU_ISA") != "SSE41"
     np.testing.assert_array_equal((tf.constant(rows) @ weights).numpy() != 0, is_fused)
 

@@ -5,20 +5,14 @@ import fcntl
 import logging.config
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
-
-# In Python 3.10, StreamHandler[TextIO] is valid only for type checkers, and an error at run time.
-if TYPE_CHECKING:
-    _TextHandler = logging.StreamHandler[TextIO]
-else:
-    _TextHandler = logging.StreamHandler
+from typing import TextIO
 
 # Held by the thread that writes a log line. The lock is reentrant, because a signal handler can
 # interrupt the main thread while this thread writes a log line, and then write a line itself.
 _LOCK = threading.RLock()
 
 
-class SharedStreamHandler(_TextHandler):
+class SharedStreamHandler(logging.StreamHandler[TextIO]):
     """Writes log lines to a stream to which other processes write too, such as a common stderr.
 
     A write to a pipe is atomic only up to 4096 bytes. A line of the access log can be longer,

@@ -1,7 +1,7 @@
 """The access log: one line of JSON for each request, whatever its protocol."""
 
 import logging
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -49,7 +49,7 @@ class AccessLog:
           bytes_out: the size in bytes of the response body or message, as sent over the network.
         """
         line = {
-            "time": datetime.now(timezone.utc),
+            "time": datetime.now(UTC),
             "protocol": protocol,
             "peer": peer,
             "method": method,

@@ -98,7 +98,6 @@ def test_metrics_and_labels_exist_on_a_live_server(
 
 
 def test_dashboard_has_only_fields_of_grafanas_schema() -> None:
-    pytest.importorskip("grafana_foundation_sdk", reason="needs Python 3.11")
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.models.dashboard import Dashboard
 

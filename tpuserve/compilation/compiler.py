@@ -31,8 +31,7 @@ def require_extra() -> None:
     missing = [name for name in _REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ExtraNotInstalled(
-            f"compiling for a TPU needs {', '.join(missing)}. Run: pip install 'tpuserve[compile]' "
-            f"(on Python 3.11 or later)"
+            f"compiling for a TPU needs {', '.join(missing)}. Run: pip install 'tpuserve[compile]'"
         )
 
 

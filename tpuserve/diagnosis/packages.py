@@ -1,7 +1,6 @@
 """Checks the versions of the packages that a run on a TPU needs, for `tpuserve doctor`."""
 
 import importlib.metadata
-import sys
 from collections.abc import Iterable, Mapping
 
 from packaging.requirements import Requirement
@@ -27,8 +26,6 @@ _TESTED_BY = {
     "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),
 }
-# The lowest version of Python, (major, minor), that the tested versions of jax support.
-_PYTHON_OF_JAX = (3, 11)
 
 
 def find_versions() -> dict[str, str]:
@@ -63,7 +60,6 @@ def check_packages(
     versions: Mapping[str, str],
     tested: Mapping[str, SpecifierSet],
     request: RuntimeRequest,
-    python: tuple[int, int] = sys.version_info[:2],
 ) -> list[Finding]:
     """Check that the packages that a run on a TPU needs are installed in tested versions.
 
@@ -71,14 +67,13 @@ def check_packages(
       versions: the installed packages, as name → version.
       tested: the versions that tpuserve was tested with, as name → versions.
       request: the runtime that the environment variables select for TPU graphs.
-      python: the major and minor version of Python.
     """
     findings = [
         ok(CHECK, ", ".join(f"{name} {version}" for name, version in versions.items())),
         *_check_same_files(versions, tested),
         *_check_ranges(versions, tested, request),
         *_check_tensorflow(versions, tested, request),
-        *_check_jax(versions, request, python),
+        *_check_jax(versions, request),
     ]
     return findings
 
@@ -141,9 +136,7 @@ def _check_tensorflow(
         )
 
 
-def _check_jax(
-    versions: Mapping[str, str], request: RuntimeRequest, python: tuple[int, int]
-) -> Iterable[Finding]:
+def _check_jax(versions: Mapping[str, str], request: RuntimeRequest) -> Iterable[Finding]:
     if "jax" in versions and (
         not request.needs_libtpu or any(name in versions for name in _LIBTPU_WHEELS)
     ):
@@ -151,8 +144,6 @@ def _check_jax(
     missing = "libtpu" if "jax" in versions else "jax"
     extra = "tpu" if request.needs_libtpu else "pjrt"
     advice = f"Run: pip install 'tpuserve[{extra}]'"
-    if python < _PYTHON_OF_JAX:
-        advice = f"Use Python 3.11 or newer, then run: pip install 'tpuserve[{extra}]'"
     if request.needs_jax:
         yield problem(CHECK, f"{missing} is not installed; TPU graphs need it", advice)
     else:

@@ -2,10 +2,9 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
-from typing_extensions import Self
 
 from tpuserve import validation
 from tpuserve.compilation.compiler import Compiler

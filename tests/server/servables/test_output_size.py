@@ -10,7 +10,7 @@ def strings(*values: bytes) -> np.ndarray:
 
 
 def test_numbers_count_whatever_their_type() -> None:
-    assert count_values([np.zeros([2, 3]), np.zeros([4], np.int8), np.float32(1)]) == 11
+    assert count_values([np.zeros([2, 3]), np.zeros([4], np.int8), np.array(1, np.float32)]) == 11
 
 
 def test_a_long_string_counts_as_several_values() -> None:

@@ -20,10 +20,9 @@ TESTED = {
 def list_not_ok(
     versions: Mapping[str, str],
     request: RuntimeRequest = ON_TPU,
-    python: tuple[int, int] = (3, 11),
 ) -> list[Finding]:
     """Return the findings that are not ok."""
-    findings = packages.check_packages(versions, TESTED, request, python)
+    findings = packages.check_packages(versions, TESTED, request)
     return [finding for finding in findings if finding.status is not Status.OK]
 
 
@@ -81,11 +80,6 @@ def test_a_missing_jax_is_a_problem_on_a_tpu_and_a_note_elsewhere() -> None:
     installed = {"tensorflow": "2.21.0"}
     assert [finding.status for finding in list_not_ok(installed)] == [Status.PROBLEM]
     assert [finding.status for finding in list_not_ok(installed, WITHOUT_TPU)] == [Status.NOTE]
-
-
-def test_python_3_10_has_no_tested_jax() -> None:
-    (finding,) = list_not_ok({"tensorflow": "2.21.0"}, python=(3, 10))
-    assert finding.advice == ("Use Python 3.11 or newer, then run: pip install 'tpuserve[tpu]'",)
 
 
 def test_the_runtime_of_tensorflow_needs_the_wheel_for_tpus() -> None:

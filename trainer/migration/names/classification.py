@@ -1,10 +1,10 @@
 """NameStatus and NameClassification: whether a name that an old program uses still exists."""
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 
-class NameStatus(str, Enum):
+class NameStatus(StrEnum):
     """The availability of a name that a program uses.
 
     Attributes:

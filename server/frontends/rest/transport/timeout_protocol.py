@@ -5,20 +5,13 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from server.frontends.rest.transport.flow_control import BackpressureFlowControl
 from server.frontends.rest.transport.headers import Header
 from server.frontends.rest.transport.tcp_state import ClientState, read_client_state
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
-
-if TYPE_CHECKING:
-    _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
-else:
-    # At run time, use logging.LoggerAdapter without a type argument: in Python 3.10, it is no
-    # generic class.
-    _LoggerAdapter = logging.LoggerAdapter
 
 # The names of the headers that determine where the body of a request ends.
 _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
@@ -42,7 +35,7 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class _ConnectionLogger(_LoggerAdapter):
+class _ConnectionLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger whose messages begin with the address of the client of a connection."""
 
     @property
