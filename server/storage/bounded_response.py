@@ -25,10 +25,11 @@ class BoundedResponse(aiohttp.ClientResponse):
         """
         if self._body is None:
             try:
-                self._body = await asyncio.wait_for(self._read_page(), _SECONDS)
+                async with asyncio.timeout(_SECONDS):
+                    self._body = await self._read_page()
             except BaseException as error:
                 self.close()
-                if isinstance(error, asyncio.TimeoutError):
+                if isinstance(error, TimeoutError):
                     raise self._error(f"the page did not arrive within {_SECONDS} s") from error
                 raise
         return await super().read()

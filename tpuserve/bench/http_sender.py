@@ -78,8 +78,9 @@ class HttpSender(Sender):
           OSError: no connection was made within the time limit of a request, or for another reason.
         """
         try:
-            return await asyncio.wait_for(self._connect(), self._timeout_s)
-        except asyncio.TimeoutError as error:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._connect()
+        except TimeoutError as error:
             raise OSError(f"no connection within {self._timeout_s:g} s") from error
 
     async def _connect(self) -> "_HttpConnection":

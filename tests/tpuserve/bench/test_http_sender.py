@@ -3,6 +3,8 @@
 import asyncio
 import socket
 
+import pytest
+
 from tpuserve.bench.http_sender import HttpSender
 from tpuserve.client.address import parse_url
 from tpuserve.client.call import Call
@@ -55,3 +57,25 @@ def test_a_connection_that_is_not_made_in_time_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         error = asyncio.run(send(server.getsockname()[1]))
     assert "no connection within 0.05 s. Start it" in error
+
+
+def test_a_client_that_is_cancelled_while_it_connects_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is made and the task is cancelled in the same turn of the event loop."""
+
+    async def cancel() -> None:
+        connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def connect() -> None:
+            await connected
+
+        connection = ConnectionSettings(parse_url("http://127.0.0.1:1"))
+        sender = HttpSender(connection, [Call("/v1/models")], connections=1, timeout_s=60)
+        monkeypatch.setattr(sender, "_connect", connect)
+        task = asyncio.create_task(sender.send(0))
+        await asyncio.sleep(0)
+        connected.set_result(None)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())

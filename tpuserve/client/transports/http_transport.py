@@ -71,8 +71,9 @@ class AsyncHttpTransport:
           TpuserveError: the server has refused the call or does not answer.
         """
         try:
-            return await asyncio.wait_for(self._send(call, deadline), deadline.remaining_s())
-        except asyncio.TimeoutError as error:
+            async with asyncio.timeout(deadline.remaining_s()):
+                return await self._send(call, deadline)
+        except TimeoutError as error:
             raise deadline.error() from error
         except httpx.HTTPError as error:
             raise _convert_error(self._connection, error, deadline) from error

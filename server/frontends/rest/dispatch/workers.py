@@ -137,8 +137,9 @@ class Workers:
             cancellation.add_callback(partial(self._withdraw, ticket))
         try:
             timeout_seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
-            return cast(Result, await asyncio.wait_for(ticket.future, timeout_seconds))
-        except asyncio.TimeoutError:
+            async with asyncio.timeout(timeout_seconds):
+                return cast(Result, await ticket.future)
+        except TimeoutError:
             raise self.timeout_error() from None
         finally:
             if ticket.future.cancelled():
@@ -168,8 +169,9 @@ class Workers:
         future = self._change_threads.start(work)
         timeout_seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), timeout_seconds)
-        except asyncio.TimeoutError:
+            async with asyncio.timeout(timeout_seconds):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
             raise self.timeout_error() from None
         finally:
             if future.cancel():

@@ -20,7 +20,8 @@ def test_the_time_before_the_wait_for_a_batch_counts_against_the_limit() -> None
 
     async def wait() -> Response:
         future = dispatcher._finish_later(pending, None, "half", time.monotonic() - 60)
-        return await asyncio.wait_for(future, 10)
+        async with asyncio.timeout(10):
+            return await future
 
     response = asyncio.run(wait())
     assert response.status == 504
@@ -41,7 +42,8 @@ def test_a_thread_serialises_each_large_response_whatever_the_last_one_was() -> 
 
         future = dispatcher._finish_later(Pending(task, finish), None, "half", time.monotonic())
         task.add_part(0, 1, {"y": np.zeros([1, size])})
-        await asyncio.wait_for(future, 10)
+        async with asyncio.timeout(10):
+            await future
 
     async def answer_all() -> None:
         for size in (10_000, 10, 10_000, 10):

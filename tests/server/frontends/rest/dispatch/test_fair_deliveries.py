@@ -31,7 +31,8 @@ def test_a_response_of_another_model_goes_before_the_rest_of_a_batch() -> None:
         deliver_from_thread(
             FairDeliveries(asyncio.get_running_loop()), responses, ["slow"] * 100 + ["quick"]
         )
-        await asyncio.wait_for(until_sent(responses, 101), 30)
+        async with asyncio.timeout(30):
+            await until_sent(responses, 101)
         return responses
 
     assert asyncio.run(run()).index("quick") == 1
@@ -60,7 +61,8 @@ def test_a_response_that_cannot_be_sent_keeps_no_other_back() -> None:
         thread.start()
         thread.join()
         deliver_from_thread(deliveries, responses, ["b"] * 10)
-        await asyncio.wait_for(until_sent(responses, 10), 30)
+        async with asyncio.timeout(30):
+            await until_sent(responses, 10)
         return responses
 
     assert asyncio.run(run()) == ["b"] * 10
