@@ -15,8 +15,6 @@ import trainer.keras_internals
 import trainer.tensorflow_internals
 from tpuserve import keras_internals, tensorflow_internals
 
-pytestmark = pytest.mark.slow
-
 _PACKAGES = (tpuserve, trainer)
 # The modules that access private names, and report missing ones with the installed version.
 _ACCESS_MODULES = {"tensorflow_internals.py", "keras_internals.py", "httpx_internals.py"}
@@ -102,6 +100,7 @@ def _list_accesses(tree: ast.Module) -> Iterator[str]:
             yield name
 
 
+@pytest.mark.slow
 def test_private_names_of_other_packages_are_used_only_through_the_internals_modules() -> None:
     accesses = {
         (path, name)

@@ -12,7 +12,7 @@ pytest.importorskip("ray", reason="make test-clusters runs it")
 
 from ray.cluster_utils import Cluster
 
-pytestmark = [pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIME_LIMIT = 600

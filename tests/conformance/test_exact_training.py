@@ -13,8 +13,6 @@ from tests.conformance.devices import CPU, Device, cores
 from tests.trainer.programs import scalars
 from trainer.demo import digits
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 _STEPS = 100
@@ -76,6 +74,7 @@ def losses_of_cpu(
     return _losses(CPU, input_fn, tmp_path_factory.mktemp("cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "device",
     [*(cores(cores_per_host, compiled=True) for cores_per_host in (1, 2, 4, 8)), cores(8)],

@@ -117,7 +117,6 @@ def test_reason_is_told_in_one_line(
     assert "\n" not in answer
 
 
-@pytest.mark.slow
 def test_status_tells_whether_the_server_is_ready() -> None:
     admission = AdmissionController()
     with serving(admission) as port:
@@ -151,7 +150,6 @@ def can_unshare() -> bool:
         return False
 
 
-@pytest.mark.slow
 def test_flags_of_the_containers_first_process_say_where_to_ask() -> None:
     if not can_unshare():
         pytest.skip("this user may not create namespaces of processes")

@@ -12,6 +12,8 @@ import yaml
 
 from tests.server.open_inference_clients.test_clients import PYTHON as CLIENTS_PYTHON
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 # The oldest and the newest version of Kubernetes whose schemas kubernetes-validate has.
@@ -31,7 +33,6 @@ def documents(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((DEPLOY / name).read_text()))
 
 
-@pytest.mark.slow
 def test_every_yaml_file_satisfies_yamllint() -> None:
     files = [*DEPLOY.glob("*.yaml"), *DEPLOY.glob("helm/*/*.yaml")]
     assert len(files) >= 6
@@ -74,7 +75,6 @@ def test_service_budget_and_account_are_those_of_the_pods() -> None:
     assert {port["targetPort"] for port in service["spec"]["ports"]} == set(ports)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path(CLIENTS_PYTHON).exists(), reason="make .venv-clients/stamp")
 def test_kserve_has_the_fields_of_the_runtime() -> None:
     program = (
@@ -109,7 +109,6 @@ def test_runtime_offers_the_protocols_on_the_ports_that_kserve_expects() -> None
     }
 
 
-@pytest.mark.slow
 def test_job_set_has_the_fields_of_its_published_schema() -> None:
     # The import takes over a second, which other tests need not wait for.
     from kubeflow_trainer_api import models as trainer_models
@@ -120,7 +119,6 @@ def test_job_set_has_the_fields_of_its_published_schema() -> None:
     assert contains(parsed.to_dict(), job_set)
 
 
-@pytest.mark.slow
 def test_train_job_has_the_fields_of_its_published_schema() -> None:
     from kubeflow_trainer_api import models as trainer_models
 
@@ -152,7 +150,6 @@ def training_commands() -> dict[str, tuple[list[str], list[str]]]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["jobset", "trainjob"])
 @pytest.mark.parametrize(
     ("index", "task"),

@@ -44,7 +44,6 @@ def docker_run(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arguments", commands("docker", "run"), ids=" ".join)
 def test_docker_run_starts_a_server_of_the_mounted_models(
     arguments: list[str], tmp_path: Path
@@ -86,7 +85,6 @@ def helm_values(arguments: list[str]) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arguments", commands("helm", "install"), ids=" ".join)
 def test_helm_install_renders_objects_that_kubernetes_accepts(arguments: list[str]) -> None:
     assert ROOT / arguments[1] == test_chart.CHART

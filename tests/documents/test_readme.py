@@ -8,8 +8,6 @@ from tests.documents import code_blocks
 from tests.documents.code_blocks import Block
 from tests.documents.terminal import ROOT, LogAndOutput, Step, read_sections, run_sections
 
-pytestmark = pytest.mark.slow
-
 HEADING = "More than TensorFlow Serving"
 STEPS = read_sections((ROOT / "README.md").read_text())[HEADING]
 

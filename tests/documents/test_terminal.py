@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.documents.terminal import Terminal
-
-pytestmark = pytest.mark.slow
 
 
 def test_log_lines_are_not_those_of_a_command_that_changes_files(tmp_path: Path) -> None:

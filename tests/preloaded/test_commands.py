@@ -10,8 +10,6 @@ import pytest
 
 from tests.preloaded.commands import preloaded_commands
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[dict[str, str]]:
@@ -32,6 +30,7 @@ def test_command_has_the_streams_and_the_status_of_the_shell(shell: dict[str, st
     assert finished.stdout == "True typed\nstatus 7\n"
 
 
+@pytest.mark.slow
 def test_tpuserve_is_a_command(shell: dict[str, str]) -> None:
     finished = run_shell("tpuserve --version && tpuserve-model-server --version", shell)
     assert finished.stdout.startswith("tpuserve "), finished.stderr

@@ -10,8 +10,6 @@ import pytest
 
 from tests.preloaded.process import WITHOUT_EXTRAS, PreloadedProcess, run_preloaded
 
-pytestmark = pytest.mark.slow
-
 _DESCRIBE = """
 import os, sys
 has_it = "tensorflow" in sys.modules

@@ -333,7 +333,6 @@ def test_platform_config_file_batches_requests(
     assert process.finish()[0] == 0
 
 
-@pytest.mark.slow
 def test_platform_config_file_that_is_wrong_is_told_before_anything_is_loaded(
     base_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -364,7 +363,6 @@ def test_version_that_comes_later_is_served_without_a_failed_request(
                 assert reply.json() == {"outputs": 3.0}
 
 
-@pytest.mark.slow
 def test_config_file_is_read_again_and_replaces_the_models(
     tmp_path: Path, port: int, loader: FakeLoader, request: pytest.FixtureRequest
 ) -> None:
@@ -403,7 +401,6 @@ def test_config_file_is_read_again_and_replaces_the_models(
     assert httpx.post(f"{url}/b:predict", content='{"inputs": 2}').status_code == 200
 
 
-@pytest.mark.slow
 def test_config_file_that_is_empty_for_a_moment_unloads_nothing(
     base_path: Path, tmp_path: Path, port: int, loader: FakeLoader
 ) -> None:
@@ -423,7 +420,6 @@ def test_config_file_that_is_empty_for_a_moment_unloads_nothing(
     server.stop()
 
 
-@pytest.mark.slow
 def test_config_file_that_stays_wrong_is_told_once(
     base_path: Path, tmp_path: Path, port: int, loader: FakeLoader, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -42,7 +42,6 @@ def test_tensorflow_stays_out_until_a_model_is_loaded() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.slow
 def test_command_is_imported_without_a_web_framework() -> None:
     code = (
         "import sys, server.command; sys.exit('fastapi' in sys.modules or 'numpy' in sys.modules)"

@@ -20,8 +20,6 @@ from tests.processes import LOOPBACK, free_ports
 from tests.server.fakes import FakeModel
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 BODY = b'{"instances": [1.0]}'
 CLIENTS = 20

@@ -63,7 +63,6 @@ def port(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
             process.communicate(timeout=60)
 
 
-@pytest.mark.slow
 @pytest.mark.numeric
 def test_printed_request_is_that_of_the_readme_and_gets_its_answer_at_once(port: int) -> None:
     (block,) = re.findall(r"```console\n\$ (curl .*?)```", README.read_text(), re.DOTALL)

@@ -30,8 +30,6 @@ from tests.server.fakes import FakeLoader
 from tpuserve import tags
 from tpuserve.errors import InvalidSetting
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -68,6 +66,7 @@ def refusal(server: ServeProcess, x: Any, model: str = "half") -> grpc.StatusCod
     return error.value.code()
 
 
+@pytest.mark.slow
 def test_one_line_says_which_metagraph_runs_on_what_and_why(server: ServeProcess) -> None:
     (line,) = [line for line in server.log.splitlines() if "{serve" in line]
     assert "half/" in line
@@ -112,6 +111,7 @@ for n in {1..3}; do curl --silent --data '{"instances": [[2.0], [3.0]]}' $1 & sl
 """
 
 
+@pytest.mark.slow
 def test_profile_of_a_serving_process_is_taken_as_tensorflow_servings_test_takes_it(
     server: ServeProcess, tmp_path: Path
 ) -> None:
@@ -175,6 +175,7 @@ def test_grpc_refuses_likewise(server: ServeProcess) -> None:
     assert predict(server, np.float32(2)).outputs["y"].float_val == [3.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
 def test_a_wrong_shape_is_refused_by_both_faces_and_both_metagraphs(
     tmp_path: Path, tag_set: tags.TagSet
@@ -186,6 +187,7 @@ def test_a_wrong_shape_is_refused_by_both_faces_and_both_metagraphs(
         assert post(server, {"instances": [[1.0], [2.0]]}).json()["predictions"] == [[1.0], [2.0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "frontend_processes"), [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGINT, 2)]
 )
@@ -207,6 +209,7 @@ def serve(base_path: object, *arguments: str) -> tuple[int, list[str]]:
     return result.returncode, result.stderr.splitlines()
 
 
+@pytest.mark.slow
 def test_a_missing_or_empty_base_path_is_one_line_where_versions_are_required(
     tmp_path: Path,
 ) -> None:
@@ -236,6 +239,7 @@ def test_an_unknown_flag_is_one_line(base_path: Path) -> None:
     assert "--saved_model_tags" in line
 
 
+@pytest.mark.slow
 def test_a_tpu_metagraph_without_a_tpu_is_an_error_and_never_a_silent_cpu(base_path: Path) -> None:
     status, lines = serve(base_path, "--saved_model_tags=tpu,serve")
     assert status == 1

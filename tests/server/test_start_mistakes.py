@@ -10,8 +10,6 @@ import pytest
 from tests import processes
 from tpuserve.proto import saved_model_pb2
 
-pytestmark = pytest.mark.slow
-
 PROCESSES = "--frontend_processes=2"
 MODEL = """model_config_list {{
   config {{ name: 'a' base_path: '{0}' model_platform: 'tensorflow' {1} }}
@@ -141,6 +139,7 @@ def test_malformed_file_is_told_as_scripts_of_the_original_know_it(tmp_path: Pat
     assert (printed.count("\n"), errors.count("\n")) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -146,7 +146,6 @@ def test_tab_completes_commands_and_flags() -> None:
     assert flags == ["--model_base_path"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["inspect"]])
 def test_the_command_line_does_not_import_tensorflow(arguments: list[str], directory: Path) -> None:
     if arguments == ["inspect"]:
@@ -160,7 +159,6 @@ def test_the_command_line_does_not_import_tensorflow(arguments: list[str], direc
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.slow
 def test_a_command_does_not_import_the_other_commands() -> None:
     program = (
         "import sys; from tpuserve.cli import main\n"
@@ -189,7 +187,6 @@ def test_inspect_shows_each_of_several_directories(
     assert capsys.readouterr().out.count("metagraph {serve, tpu}") == 2
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_a_one_line_error(directory: Path) -> None:
     with open("/dev/full", "w") as full:
@@ -203,7 +200,6 @@ def test_a_full_disk_is_a_one_line_error(directory: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.slow
 def test_a_closed_pipe_prints_no_traceback(directory: Path) -> None:
     command = [sys.executable, "-m", "tpuserve", "inspect", *[str(directory)] * 50]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -10,8 +10,6 @@ from tpuserve import keras_internals
 from tpuserve.errors import UnsupportedKeras
 from tpuserve.keras_internals import KERAS_3, TF_KERAS
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("package", [KERAS_3, TF_KERAS])
 def test_installed_keras_has_every_private_name(package: str) -> None:

@@ -13,8 +13,6 @@ from tensorflow_serving.apis import prediction_service_pb2 as servings_service  
 
 from tpuserve.proto import prediction_log_pb2, prediction_service_pb2, saved_model_pb2
 
-pytestmark = pytest.mark.slow
-
 OURS: dict[str, Descriptor] = {
     **saved_model_pb2.DESCRIPTOR.message_types_by_name,
     **prediction_log_pb2.DESCRIPTOR.message_types_by_name,

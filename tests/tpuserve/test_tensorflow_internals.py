@@ -37,12 +37,10 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = tensorflow_internals.no_such_name
 
 
-@pytest.mark.slow
 def test_installed_tensorflow_has_every_private_name() -> None:
     tensorflow_internals.check_tensorflow_internals()
 
 
-@pytest.mark.slow
 def test_missing_name_is_reported_with_the_version_of_tensorflow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -60,7 +58,6 @@ def test_missing_name_is_reported_with_the_version_of_tensorflow(
         tensorflow_internals.check_tensorflow_internals()
 
 
-@pytest.mark.slow
 def test_missing_attribute_of_a_module_is_reported_when_the_module_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -69,7 +66,6 @@ def test_missing_attribute_of_a_module_is_reported_when_the_module_is_imported(
         tensorflow_internals.__getattr__("kernels")
 
 
-@pytest.mark.slow
 def test_missing_attribute_of_an_object_is_reported() -> None:
     with pytest.raises(UnsupportedTensorFlow, match=r"object\._c_graph"):
         tensorflow_internals.get_c_graph(object())

@@ -14,8 +14,6 @@ from tpuserve.errors import UnsupportedKeras
 from trainer import keras_internals
 from trainer.keras_internals import KERAS_3, TF_KERAS
 
-pytestmark = pytest.mark.slow
-
 _each_package = pytest.mark.parametrize("package", [KERAS_3, TF_KERAS])
 _BOUNDS = {KERAS_3: "keras>=3.10,<3.16", TF_KERAS: "tf-keras>=2.20.1,<2.22"}
 
@@ -37,6 +35,7 @@ def test_bounds_in_errors_are_those_of_pyproject() -> None:
     assert all(f'"{bounds}"' in text for bounds in _BOUNDS.values())
 
 
+@pytest.mark.slow
 @_each_package
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_installed_keras_has_every_private_name(package: str) -> None:

@@ -5,8 +5,6 @@ import pytest
 
 import trainer
 
-pytestmark = pytest.mark.slow
-
 _NAMES = """
     BestExporter CheckpointSaverHook CheckpointSaverListener Estimator EstimatorSpec EvalSpec
     Exporter FeedFnHook FinalExporter FinalOpsHook GlobalStepWaiterHook LatestExporter

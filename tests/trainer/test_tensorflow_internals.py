@@ -38,12 +38,10 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = tensorflow_internals.no_such_name
 
 
-@pytest.mark.slow
 def test_installed_tensorflow_has_every_private_name() -> None:
     tensorflow_internals.check_tensorflow_internals()
 
 
-@pytest.mark.slow
 def test_missing_names_are_reported_with_the_version_of_tensorflow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -63,7 +61,6 @@ def test_missing_names_are_reported_with_the_version_of_tensorflow(
     )
 
 
-@pytest.mark.slow
 def test_missing_attribute_of_an_object_is_reported() -> None:
     with pytest.raises(UnsupportedTensorFlow, match=r"object\._last_step"):
         tensorflow_internals.get_stop_step(object())
@@ -71,7 +68,6 @@ def test_missing_attribute_of_an_object_is_reported() -> None:
         tensorflow_internals.set_scaffold_saver(object(), None)
 
 
-@pytest.mark.slow
 def test_missing_attribute_of_a_module_is_reported_when_the_module_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

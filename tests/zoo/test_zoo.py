@@ -15,7 +15,7 @@ from tests.zoo.examination import examine
 from tests.zoo.zoo_model import ZooModel
 from tpuserve.compilation.compiler import Compiler
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 # The models whose rows in the document are to be replaced: "all", or parts of their names with
 # commas between them. If empty, the models of CI are compared with the document.

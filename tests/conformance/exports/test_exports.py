@@ -22,8 +22,6 @@ from tests.conformance.exports.promises import Bench, Figures
 from tests.conformance.exports.table import Cell
 from tpuserve.compilation.compiler import Compiler
 
-pytestmark = pytest.mark.slow
-
 _COMMAND = "TPUSERVE_WRITE_TABLES=1 .venv/bin/pytest tests/conformance/exports/test_exports.py"
 _PAIRS = [
     pytest.param(kind, name, id=f"{kind.name}-{name}".replace(" ", "_"))
@@ -84,6 +82,7 @@ def export(
     return lambda kind, name: version(kind.name, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "promise",
     [
@@ -119,6 +118,7 @@ def test_the_training_has_moved_the_averages_of_batch_norm(
         assert np.abs(reader.get_tensor(name)).min() > 0
 
 
+@pytest.mark.slow
 def test_the_table_in_the_documents_is_what_was_found_here(
     results: CellResults, bench: Bench
 ) -> None:

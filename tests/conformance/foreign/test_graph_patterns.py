@@ -16,8 +16,6 @@ from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
 from tpuserve.verification import verify
 
-pytestmark = pytest.mark.slow
-
 SYSTEMS = {
     "session": (TpuSystem(), None),
     "xla": (TpuSystem(), "xla"),

@@ -16,8 +16,6 @@ from tests.conformance.foreign.graph_patterns import PATTERNS, SPEC, X
 from tpuserve import tags
 from tpuserve.export import SavedModelWriter, convert, export
 
-pytestmark = pytest.mark.slow
-
 SIGNATURE = "serving_default"
 EXAMPLES = [graph_patterns.example(text) for text in (b"good good film", b"bad")]
 
@@ -112,6 +110,7 @@ def served_models(
         yield by_name
 
 
+@pytest.mark.slow
 def test_every_pattern_is_served_over_rest(served_models: dict[str, ServedModel]) -> None:
     for name, pattern in SERVED.items():
         answer = served_models[name].ask_rest(SIGNATURE, pattern.inputs, list(pattern.outputs))

@@ -17,8 +17,6 @@ from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
 from tpuserve.verification import verify
 
-pytestmark = pytest.mark.slow
-
 NO_TPU = TpuSystem()
 EMULATED = TpuSystem(1, 1, is_emulated=True)
 PJRT = TpuSystem(1, 1, pjrt_platform="cpu")
@@ -42,6 +40,7 @@ def cpu_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return jax_models.export_function(tmp_path_factory.mktemp("cpu"), ["cpu"])
 
 
+@pytest.mark.slow
 def test_inspect_names_platforms_and_version(both: Path, tpu_alone: Path) -> None:
     for directory, platforms in ((both, ("CPU", "TPU")), (tpu_alone, ("TPU",))):
         on_cpu, on_tpu = metagraph.read_metagraphs(directory)
@@ -92,6 +91,7 @@ def compile_one(directory: Path) -> Compilation:
     return compilation
 
 
+@pytest.mark.slow
 def test_compile_takes_the_code_for_a_tpu(both: Path, tpu_alone: Path) -> None:
     for directory in (both, tpu_alone):
         stats = compile_one(directory).stats
@@ -101,6 +101,7 @@ def test_compile_takes_the_code_for_a_tpu(both: Path, tpu_alone: Path) -> None:
         assert stats.flops == pytest.approx(8 * 3 * 2 * 2 + 8 * 2, rel=0.05)
 
 
+@pytest.mark.slow
 def test_compile_refuses_a_module_for_a_cpu_alone(cpu_alone: Path) -> None:
     error = compile_one(cpu_alone).error
     assert error is not None

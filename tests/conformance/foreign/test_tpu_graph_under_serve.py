@@ -14,8 +14,6 @@ from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
 from tpuserve.verification import verify
 
-pytestmark = pytest.mark.slow
-
 SYSTEMS = {
     "no TPU": TpuSystem(),
     "emulated": TpuSystem(1, 1, is_emulated=True),

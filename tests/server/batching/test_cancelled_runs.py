@@ -15,8 +15,6 @@ from server.config.batching_parameters import BatchingParameters
 from server.servables.pending import Pending
 from tpuserve.errors import Cancelled, DeadlineExceeded
 
-pytestmark = pytest.mark.slow
-
 ENDLESS = np.array([1e30], np.float32)
 ENDING = np.array([5], np.float32)
 # Parameters with which two rows fill a batch, and one thread runs all batches.

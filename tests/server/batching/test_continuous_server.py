@@ -22,8 +22,6 @@ from tests import models
 from tests.processes import LOOPBACK, free_ports
 from tpuserve.runtime import loader
 
-pytestmark = pytest.mark.slow
-
 
 class GatedModel:
     """A real model whose runs wait until a gate is open; the gate is open at first."""

@@ -15,8 +15,6 @@ from tests.server.dataplane.models import ExamplesModel
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 LOOPBACK = processes.LOOPBACK
 # The number of rows that starts a batch: more than the number of threads, so that the requests of a
 # batch cannot all wait in threads.
@@ -98,6 +96,7 @@ def test_calls_over_grpc_share_a_batch(
     assert len(runs) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "signature"), [("classify", None), ("regress", "regress")])
 def test_requests_over_rest_share_a_batch(
     settings: Settings, loader: FakeLoader, method: str, signature: str | None

@@ -11,8 +11,6 @@ from server.codec import examples, json_parser, requests
 from tests.server.codec.cases import Case, body_of, cases, name_of
 from tpuserve.errors import InvalidJson
 
-pytestmark = pytest.mark.slow
-
 MESSAGES = {
     "classify": classification_pb2.ClassificationRequest,
     "regress": regression_pb2.RegressionRequest,

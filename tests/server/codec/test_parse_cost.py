@@ -28,8 +28,6 @@ from tests.server.peak_memory import measure_bytes
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
 
-pytestmark = pytest.mark.slow
-
 SIZE = 300_000
 MEMORY_FACTOR = 20
 # Five times the factor that is measured on a quiet machine, because other processes slow down the
@@ -93,6 +91,7 @@ def test_time_is_a_small_multiple_of_that_of_an_ordinary_body(
     assert_cheap(lambda: decode(body, dtype), lambda: decode(ordinary, dtype and "float32"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "build", "dtype"), CASES, ids=CASE_NAMES)
 def test_memory_is_reserved_and_that_of_an_ordinary_body_times_twenty(
     name: str, build: Build, dtype: str

@@ -182,7 +182,6 @@ def test_unknown_engine_of_a_model_is_refused() -> None:
         parse_models(f"name: 'a' base_path: '/a' {TF} engine: 'gpu'")
 
 
-@pytest.mark.slow
 def test_messages_agree_with_tensorflow_servings_own() -> None:
     from tensorflow_serving.config import model_server_config_pb2 as pb
 
@@ -201,7 +200,6 @@ def test_messages_agree_with_tensorflow_servings_own() -> None:
     assert fields(theirs) <= fields(ours)
 
 
-@pytest.mark.slow
 def test_limits_reach_the_server_through_tensorflow_servings_messages() -> None:
     from tensorflow_serving.config import model_server_config_pb2 as pb
 

@@ -10,8 +10,6 @@ from server.config.settings import Settings
 from tests.server.config.test_platform_config import ADAPTER, make_config, read_config
 from tpuserve.errors import InvalidConfig
 
-pytestmark = pytest.mark.slow
-
 
 def test_session_options_start_with_the_files(tmp_path: Path) -> None:
     threads = "intra_op_parallelism_threads: 5 inter_op_parallelism_threads: 6"

@@ -3,13 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tensorflow.core.protobuf import config_pb2
 
 from server.config import session_options
 from server.config.settings import Settings
-
-pytestmark = pytest.mark.slow
 
 
 def build_config(**flags: Any) -> Any:

@@ -23,6 +23,7 @@ def regression(examples: int) -> Regression:
     return Regression("model", 1, "signature", values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [None, b"", b"a" * 10, b"a" * 1000])
 def test_json_of_a_classification_needs_no_more_than_is_reserved(label: bytes | None) -> None:
     result = classification(label)

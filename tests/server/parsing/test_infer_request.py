@@ -12,8 +12,6 @@ from server.codec.open_inference.infer_request import InferInput, decode_infer_r
 from server.parsing.request_parser import MAX_LOCAL_BYTES, RequestParser
 from tpuserve.errors import InvalidJson, InvalidTensor, RequestTooLarge
 
-pytestmark = pytest.mark.slow  # These tests start a process.
-
 # A name that no output has, so long that a body with it is parsed in a process.
 LONG = "a" * MAX_LOCAL_BYTES
 

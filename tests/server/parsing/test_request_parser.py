@@ -31,8 +31,6 @@ from tpuserve.errors import (
 )
 from tpuserve.saved_model.signature import Signature
 
-pytestmark = pytest.mark.slow  # These tests start processes.
-
 BLANKS = b" " * MAX_LOCAL_BYTES
 STRINGS = b'"%s"' % (b"a" * MAX_LOCAL_BYTES)
 

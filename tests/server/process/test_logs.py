@@ -5,10 +5,6 @@ import subprocess
 import sys
 from collections import Counter
 
-import pytest
-
-pytestmark = pytest.mark.slow
-
 # Each line is longer than a pipe takes at once; a client's URL can make a line of the access log
 # that long.
 LENGTH, LINES, LETTERS = 20_000, 100, "abcd"

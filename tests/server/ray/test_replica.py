@@ -15,8 +15,6 @@ from server.ray.replica import Replica
 from tests import models
 from tpuserve.errors import RequestTooLarge
 
-pytestmark = pytest.mark.slow
-
 USABLE_BYTES = 1 << 20
 
 

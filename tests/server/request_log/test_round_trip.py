@@ -20,8 +20,6 @@ from tests.tpuserve.saved_models import copy_of_words
 from tpuserve import cli
 from tpuserve.saved_model import warm_up_file
 
-pytestmark = pytest.mark.slow
-
 M, REGRESS = ModelSpec("m"), ModelSpec("m", signature_name="regress")
 
 

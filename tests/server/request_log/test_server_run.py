@@ -12,8 +12,6 @@ from tests import processes
 from tests.server.fakes import FakeLoader
 from tpuserve.saved_model import warm_up_file
 
-pytestmark = pytest.mark.slow
-
 LOOPBACK = processes.LOOPBACK
 CONFIG = """
 model_config_list {{

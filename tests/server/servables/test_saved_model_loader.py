@@ -19,8 +19,6 @@ from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import MetagraphNotFound, UnsafeModel, UnsafePath, UntrustedModel
 from tpuserve.saved_model import signing
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:

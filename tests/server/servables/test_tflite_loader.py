@@ -25,8 +25,6 @@ from tpuserve.errors import (
     UnsupportedModel,
 )
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def content() -> bytes:

@@ -15,8 +15,6 @@ from tests import models
 from tpuserve import tags
 from tpuserve.errors import LoadTimeout, ModelTooLarge, TpuserveError, UnsafeModel
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 ONE = {"x": np.float32(1)}
 TRUSTED = {"forbid_unsafe_ops": False}
@@ -176,6 +174,7 @@ def test_vocabulary_of_tensorflow_2_is_served(tmp_path: Path) -> None:
     assert result["y"].tolist() == [4, 6]
 
 
+@pytest.mark.slow
 def test_keras_model_with_preprocessing_and_recurrence_is_served(tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("one\ntwo\n")
@@ -244,6 +243,7 @@ def test_graph_that_allocates_by_a_number_in_the_file_is_refused(tmp_path: Path)
     assert load_model(directory, max_constant_bytes=0).run("serving_default", ONE)["y"] == 65537
 
 
+@pytest.mark.slow
 def test_initialisation_that_never_ends_is_stopped(tmp_path: Path) -> None:
     def build() -> tuple[dict[str, Any], dict[str, Any]]:
         x = v1.placeholder(tf.float32, [], "x")

@@ -19,8 +19,6 @@ from tests.server.storage.stores import NAME, versions
 from tests.server.storage.web_server import WebServer, serve_directory
 from tpuserve.errors import StorageAccessDenied
 
-pytestmark = pytest.mark.slow
-
 GOOGLE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 

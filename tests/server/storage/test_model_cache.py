@@ -86,7 +86,6 @@ def test_entry_that_has_lost_its_lock_file_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "a" / "1").iterdir()] == ["saved_model.pb"]
 
 
-@pytest.mark.slow
 def test_version_that_a_killed_server_was_removing_counts_and_is_downloaded_again(
     tmp_path: Path,
 ) -> None:

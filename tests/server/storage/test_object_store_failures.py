@@ -24,8 +24,6 @@ from tpuserve.errors import (
     TpuserveError,
 )
 
-pytestmark = pytest.mark.slow
-
 DATA_FILE = f"{NAME}/models/1/variables/variables.data"
 
 
@@ -74,6 +72,7 @@ def refuse(server: WebServer, path: str) -> None:
     server.refused_paths.add(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "error", "text"),
     [

@@ -14,8 +14,6 @@ from tests.server.storage.stores import Store, versions
 from tests.server.storage.web_server import write_version
 from tpuserve.errors import BasePathNotFound, StorageAccessDenied, TpuserveError
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module", params=["s3", "gs", "az", "hf"])
 def store(
@@ -25,6 +23,7 @@ def store(
         yield store
 
 
+@pytest.mark.slow
 def test_version_is_downloaded_whole(
     store: Store, tmp_path: Path, remote_models: RemoteModels
 ) -> None:

@@ -13,8 +13,6 @@ from tests.server.frontends.grpc import clients
 from tests.server.multiprocess.fake_server import GOOD, SECONDS, FakeServer
 from tests.server.telemetry.collector import Collector, Span
 
-pytestmark = pytest.mark.slow
-
 INTERNAL, SERVER = 1, 2
 TRACE, PARENT, OTHER_TRACE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "1" * 32
 SAMPLED = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"}
@@ -78,6 +76,7 @@ INFER = "POST /v2/models/{model}/versions/{version}/infer"
 PREDICT = "POST /v1/models/{model}:predict"
 
 
+@pytest.mark.slow
 def test_span_over_http_has_the_stable_attributes(collector: Collector) -> None:
     span = find_span(collector, INFER)
     attributes = dict(span.attributes)
@@ -169,6 +168,7 @@ def test_request_that_runs_no_model_has_a_span_without_children(collector: Colle
     assert status.attributes["http.response.status_code"] == 200
 
 
+@pytest.mark.slow
 def test_environment_names_the_collector_and_the_service_and_sets_the_sampler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +185,7 @@ def test_environment_names_the_collector_and_the_service_and_sets_the_sampler(
     assert {span.resource["service.name"] for span in collector.spans} == {"digits"}
 
 
+@pytest.mark.slow
 def test_server_without_a_collector_answers_and_stops(tmp_path: Path) -> None:
     (port,) = processes.free_ports(1)
     server = FakeServer(tmp_path, 0, otlp_endpoint=f"http://{processes.LOOPBACK}:{port}")

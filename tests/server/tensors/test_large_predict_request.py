@@ -13,8 +13,6 @@ from server.tensors.protobuf_wire import encode_field, encode_varint, field_tag
 from tests.server.tensors.test_tensor_proto import EVERY_TYPE
 from tpuserve.errors import InvalidTensor, RequestTooLarge
 
-pytestmark = pytest.mark.slow
-
 VARINT, I32 = 0, 5
 FLOAT, INT8, STRING, INT64, BOOL = b"\x08\x01", b"\x08\x06", b"\x08\x07", b"\x08\x09", b"\x08\x0a"
 SHAPE_2 = b"\x12\x04\x12\x02\x08\x02"
@@ -177,6 +175,7 @@ def test_memory_of_the_values_is_reserved_before_they_are_read() -> None:
     assert 8000 <= reserved[2] < 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tensor", "text"),
     [

@@ -10,8 +10,6 @@ from server.tensors.parsing_cost import EXAMPLES_REQUEST, PREDICT_REQUEST
 from tests.server.frontends.grpc.clients import predict_request
 from tpuserve.errors import RequestTooLarge
 
-pytestmark = pytest.mark.slow
-
 MB = 1 << 20
 
 
@@ -62,6 +60,7 @@ def test_examples_cost_more_than_their_size(size: int) -> None:
         assert parsing_cost.bound_parsed_bytes(raw, EXAMPLES_REQUEST) > 48 * size
 
 
+@pytest.mark.slow
 def test_too_many_fields_and_too_long_ones_are_refused() -> None:
     strings = request_bytes(lambda tensor: tensor.string_val.extend([b""] * 1_000_001))
     dimensions = request_bytes(

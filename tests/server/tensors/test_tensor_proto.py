@@ -8,8 +8,6 @@ import pytest
 
 from tpuserve.errors import InvalidTensor
 
-pytestmark = pytest.mark.slow
-
 DT_INVALID, DT_FLOAT, DT_INT8, DT_STRING, DT_RESOURCE = 0, 1, 6, 7, 20
 
 

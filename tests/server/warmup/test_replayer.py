@@ -12,8 +12,6 @@ from tests.server.dataplane.models import ExamplesModel
 from tests.server.fakes import FakeModel
 from tpuserve.errors import TpuserveError
 
-pytestmark = pytest.mark.slow
-
 
 def replay_log(log: Any, model: FakeModel, check_method_names: bool = False) -> None:
     WarmupReplayer(check_method_names)(model, log.SerializeToString())

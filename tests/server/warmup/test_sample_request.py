@@ -17,8 +17,6 @@ from tests.server.frontends.rest.console import exports
 from tests.server.warmup.test_sample_rows import write_warm_up
 from tpuserve.runtime import loader
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:

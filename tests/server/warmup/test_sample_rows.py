@@ -13,8 +13,6 @@ from server.warmup.sample_rows import sample_rows
 from tests import models
 from tpuserve.runtime import loader
 
-pytestmark = pytest.mark.slow
-
 
 def write_warm_up(directory: Path, *requests: Any) -> None:
     path = directory / "assets.extra" / "tf_serving_warmup_requests"

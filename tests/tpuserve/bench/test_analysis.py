@@ -172,7 +172,6 @@ def test_a_model_that_parses_examples_is_served_with_each_configuration(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_a_directory_without_a_model_is_an_error_of_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

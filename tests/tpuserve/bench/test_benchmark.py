@@ -2,12 +2,16 @@
 
 import gc
 
+import pytest
+
 from tests.tpuserve.bench.test_server_example import BRIEFLY, METADATA
 from tests.tpuserve.client.reply_servers import Answer, over_http
 from tpuserve.bench import benchmark
 from tpuserve.bench.benchmark import Target
 from tpuserve.bench.inputs import Requests
 from tpuserve.bench.load import Load
+
+pytestmark = pytest.mark.slow
 
 
 def test_measurement_leaves_the_garbage_collector_as_it_was() -> None:

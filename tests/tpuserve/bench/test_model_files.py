@@ -12,8 +12,6 @@ from tpuserve.bench import analysis, model_files
 from tpuserve.bench.benchmark import InputChoice
 from tpuserve.errors import DamagedSavedModel, InvalidInput, SignatureNotFound
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -63,7 +63,6 @@ def test_a_model_that_parses_examples_or_decodes_pictures_answers_all_requests(
     assert count_answers(target, choice) > 0
 
 
-@pytest.mark.slow
 def test_numbers_stay_random_and_differ_between_requests(url: str) -> None:
     requests = benchmark.choose_requests(Target(url, "forms"), InputChoice()).inputs
     assert len({float(request.inputs["x"][0]) for request in requests}) == len(requests) > 1

@@ -50,6 +50,7 @@ def test_text_and_bytes_may_be_in_one_list() -> None:
     assert array.tolist() == [[b"\xc3\xa9", b"\xff"], [b"a", b"b\0"]]
 
 
+@pytest.mark.slow
 def test_a_long_string_does_not_lengthen_the_others() -> None:
     """An array with the memory of the longest string for each would have 4 TiB."""
     strings = ["a"] * (1 << 20) + ["b" * (1 << 20)]

@@ -14,8 +14,6 @@ from tpuserve.errors import InvalidInput, InvalidSetting, InvalidTensor, NotFoun
 from tpuserve.local_server.server import LocalServer
 from tpuserve.saved_model.signature import TensorSpec
 
-pytestmark = pytest.mark.slow
-
 ECHOED = ("float16", "bfloat16", "float64", "string", "int8", "int64", "uint64", "bool")
 APIS = [("rest", "v1"), ("rest", "v2"), ("grpc", "v1"), ("grpc", "v2")]
 
@@ -64,6 +62,7 @@ def client(server: LocalServer, request: pytest.FixtureRequest) -> Iterator[Clie
         yield client
 
 
+@pytest.mark.slow
 def test_lists_get_the_dtype_of_the_signature(client: Client) -> None:
     y = client.predict("half", {"x": [1, 2, 5]})["y"]
     assert y.dtype == np.float32
@@ -208,6 +207,7 @@ def test_calls_on_an_event_loop_run_at_the_same_time(
     assert asyncio.run(predict()) == [value / 2 + 2 for value in range(8)]
 
 
+@pytest.mark.slow
 def test_one_process_loads_the_messages_of_the_client_and_of_tensorflow_serving(
     server: LocalServer,
 ) -> None:

@@ -28,7 +28,6 @@ def run_bench(*arguments: str) -> int:
     return caught.value.code
 
 
-@pytest.mark.slow
 def test_a_sweep_has_a_row_for_each_number_of_clients(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -14,8 +14,6 @@ from tpuserve.cli import cli
 pytest.importorskip("jax")
 pytest.importorskip("libtpu")
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples/train.py"
 
@@ -25,6 +23,7 @@ def run_compile(*arguments: object) -> subprocess.CompletedProcess[str]:
     return processes.run_tpuserve("compile", *map(str, arguments))
 
 
+@pytest.mark.slow
 def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     options = ["--topology", "v5e:2x2", "--batch-size", 32, 64, "--json", "--plot", plot]
@@ -39,6 +38,7 @@ def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None
     assert not (tmp_path / "line").exists()
 
 
+@pytest.mark.slow
 def test_program_without_training_is_a_one_line_error(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("print('no training')\n")
@@ -62,6 +62,7 @@ def test_other_than_one_directory_is_a_usage_error(arguments: list[str]) -> None
     assert "Give one DIRECTORY with a SavedModel, or --train PROGRAM.py; found" in result.output
 
 
+@pytest.mark.slow
 def test_error_of_the_program_has_its_traceback_and_status(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("raise ValueError('of the program')\n")

@@ -21,8 +21,6 @@ from tpuserve.errors import InvalidSetting, TpuserveError
 from tpuserve.export.files import directory_lock
 from tpuserve.saved_model import signing
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -74,6 +72,7 @@ def change(directory: Path, copy: Path, edit: Any) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_it_says_what_stays_on_the_host_and_that_both_metagraphs_agree(
     word_scores: Path, tmp_path: Path
 ) -> None:
@@ -152,6 +151,7 @@ def test_metagraphs_that_differ_exit_with_1_and_stay(dense: Path, tmp_path: Path
     assert (tmp_path / "out" / "saved_model.pb").exists()
 
 
+@pytest.mark.slow
 def test_it_compiles_for_a_topology(
     dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +267,7 @@ def test_a_missing_variables_file_is_named(dense: Path, tmp_path: Path) -> None:
     assert "variables/variables.index" in refuse(tmp_path / "cut", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_it_signs_what_it_writes(dense: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path / "keys")
     result = run_convert(dense, tmp_path / "out", "--no-verify", "--signing_key", private)

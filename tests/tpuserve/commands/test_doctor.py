@@ -25,8 +25,8 @@ def test_a_machine_without_a_tpu_says_so_with_status_0(capsys: pytest.CaptureFix
     assert text.endswith("no problem found\n")
 
 
-@needs_jax
 @pytest.mark.slow
+@needs_jax
 def test_json_has_the_all_reduce_on_cpu_devices(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

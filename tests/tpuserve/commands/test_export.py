@@ -11,7 +11,6 @@ from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
 
 pytestmark = [
-    pytest.mark.slow,
     # Keras's own saving does so.
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning"),
 ]

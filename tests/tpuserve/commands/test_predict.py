@@ -17,8 +17,6 @@ from tests.tpuserve.prediction import models
 from tpuserve.commands.predict import predict
 from tpuserve.errors import InputFileNotFound, SavedModelNotFound, SignatureNotFound
 
-pytestmark = pytest.mark.slow
-
 # Only a process that hangs takes as long, in seconds.
 TIME_LIMIT = 600
 
@@ -32,6 +30,7 @@ def run_predict(*arguments: Any) -> Result:
     return CliRunner().invoke(predict, list(map(str, arguments)))
 
 
+@pytest.mark.slow
 def test_the_report_has_rows_and_rates(model: Path, tmp_path: Path) -> None:
     rows = models.values(3).tolist()
     paths = [models.write_lines(tmp_path / f"{name}.jsonl", rows) for name in "ab"]
@@ -86,6 +85,7 @@ def test_a_missing_package_is_one_line(model: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_with_the_file_that_it_was_at(model: Path, tmp_path: Path) -> None:
     x = models.values(20)
     records = [models.example(row) for row in x]

@@ -18,8 +18,6 @@ from tests.tpuserve.verification import exports
 from tpuserve.commands.verify import verify
 from tpuserve.errors import TpuserveError
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 
@@ -103,6 +101,7 @@ def test_an_unknown_signature_is_reported(doubled_model: Path) -> None:
     assert "no signature 'other'" in message_of(run_verify(doubled_model, "--signature", "other"))
 
 
+@pytest.mark.slow
 def test_nothing_but_the_report_is_printed(doubled_model: Path) -> None:
     code = "from tpuserve.commands.verify import verify; verify()"
     result = subprocess.run(

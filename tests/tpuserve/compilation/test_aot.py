@@ -17,8 +17,6 @@ from tpuserve.errors import (
     SignatureNotFound,
 )
 
-pytestmark = pytest.mark.slow
-
 V5E = "v5e:1x1"
 
 
@@ -40,6 +38,7 @@ def report(linear: Path, tmp_path_factory: pytest.TempPathFactory) -> CompileRep
     return aot.compile(linear, topologies=[V5E, "v4:2x2x1"], batch_sizes=[8, 256], cache=cache)
 
 
+@pytest.mark.slow
 def test_each_topology_and_batch_size_is_compiled(report: CompileReport) -> None:
     assert [
         (compilation.batch_size, compilation.topology.name) for compilation in report.compilations
@@ -82,6 +81,7 @@ def test_advice_names_batch_sizes_and_the_smallest_chip(report: CompileReport) -
     assert advice.buckets.batch_sizes == (8, 256)
 
 
+@pytest.mark.slow
 def test_a_cached_result_is_reused(linear: Path, tmp_path: Path) -> None:
     events: list[tuple[int, int, str]] = []
 
@@ -245,6 +245,7 @@ def on_the_host(x: Any) -> Any:
     return x * 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "options", "error", "says"),
     [
@@ -281,6 +282,7 @@ def test_what_cannot_be_compiled_is_refused(
         aot.compile(directory, compiler=compiler, **{"topologies": [V5E], **options})
 
 
+@pytest.mark.slow
 def test_a_model_without_a_tpu_metagraph_is_refused(tmp_path: Path, compiler: Compiler) -> None:
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(MetagraphNotFound, match=r"no metagraph tagged \{serve, tpu\}"):

@@ -12,8 +12,6 @@ from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.stats import CompileResult
 from tpuserve.errors import ExtraNotInstalled
 
-pytestmark = pytest.mark.slow
-
 
 def test_a_missing_package_is_one_line_that_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
@@ -26,6 +24,7 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(
     assert "\n" not in str(exc_info.value)
 
 
+@pytest.mark.slow
 def test_an_invalid_module_is_an_error_and_no_crash() -> None:
     with Compiler(processes=1) as tpu_compiler:
         outcomes = tpu_compiler.compile({"rubbish": b"no module"}, [("rubbish", "v5e:1x1")])
@@ -54,6 +53,7 @@ def dies_of(module: bytes, topology: str) -> CompileResult:
     return CompileResult(error=f"{module.decode()} for {topology}")
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_fails_only_its_own_job(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

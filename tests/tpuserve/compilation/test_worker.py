@@ -5,8 +5,6 @@ import pytest
 
 from tpuserve.compilation.worker import split_estimate
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(
     ("estimate", "seconds", "untimed"),
@@ -18,6 +16,7 @@ def test_an_operation_without_a_time_counts_as_minus_one_second(
     assert split_estimate(estimate) == (seconds, untimed)
 
 
+@pytest.mark.slow
 def test_a_worker_imports_no_tensorflow_and_prints_nothing() -> None:
     program = (
         "import sys; from tpuserve.compilation import worker; "

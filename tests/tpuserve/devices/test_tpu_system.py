@@ -20,7 +20,6 @@ def test_invalid_topology_is_an_error_that_shows_it(value: str) -> None:
         find_tpu_system({"TPUSERVE_EMULATED_TPU": value})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("environ", [{}, {"TPUSERVE_EMULATED_TPU": ""}])
 def test_emulation_must_be_requested(environ: dict[str, str]) -> None:
     assert find_tpu_system(environ) == TpuSystem(tpu_cores=0, hosts=0, is_emulated=False)
@@ -33,7 +32,6 @@ def test_runtime_emulated_is_one_core_unless_the_topology_is_given() -> None:
     assert find_tpu_system(environ).tpu_cores == 8
 
 
-@pytest.mark.slow
 def test_runtime_tensorflow_overrides_a_requested_emulation() -> None:
     environ = {"TPUSERVE_TPU_RUNTIME": "tensorflow", "TPUSERVE_EMULATED_TPU": "8"}
     assert not find_tpu_system(environ).has_tpu
@@ -44,7 +42,6 @@ def test_unknown_runtime_is_an_error_that_names_the_runtimes() -> None:
         find_tpu_system({"TPUSERVE_TPU_RUNTIME": "xla"})
 
 
-@pytest.mark.slow
 def test_runtime_pjrt_finds_the_devices_of_the_selected_platform() -> None:
     pytest.importorskip("jax")
     environ = {"TPUSERVE_TPU_RUNTIME": "pjrt", "TPUSERVE_PJRT_PLATFORM": "cpu"}

@@ -39,7 +39,6 @@ def test_a_library_that_cannot_start_is_an_error_of_one_line(
     assert [finding.status for finding in list_findings(result)] == [Status.PROBLEM]
 
 
-@pytest.mark.slow
 def test_the_process_ends_at_the_time_limit() -> None:
     result = run_all_reduce("cpu", timeout_s=0.01)
     assert result.error == "no result within 0.01 s"

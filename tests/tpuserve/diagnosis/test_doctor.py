@@ -38,7 +38,6 @@ def test_an_invalid_variable_is_one_problem(tmp_path: Path) -> None:
     assert problem.advice[0].startswith("Set it to pjrt, tensorflow or emulated")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 def test_a_chip_in_use_is_a_problem_and_the_all_reduce_is_not_tried(tmp_path: Path) -> None:
     pytest.importorskip("jax")

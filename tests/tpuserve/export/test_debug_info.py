@@ -3,14 +3,12 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 from tests import models
 from tpuserve import tags
 from tpuserve.export import debug_info, on_tpu
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 HERE = os.path.relpath(__file__)

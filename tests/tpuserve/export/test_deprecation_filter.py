@@ -5,8 +5,6 @@ from tensorflow.python.util import deprecation
 
 from tpuserve.export.deprecation_filter import without_deprecations
 
-pytestmark = pytest.mark.slow
-
 
 def test_warnings_are_suppressed_inside_and_restored_after_an_error() -> None:
     inside = []

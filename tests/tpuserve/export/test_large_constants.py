@@ -13,8 +13,6 @@ from tests.tpuserve.export import answers
 from tpuserve.export import BatchConfig, export, large_constants
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
-
 # 1.2 MB: row i is i, so that the product with a vector of ones is the sum of 0 to 599.
 WEIGHTS = np.repeat(np.arange(600, dtype=np.float32), 500).reshape(600, 500)
 X = {"x": tf.TensorSpec([None, 600], tf.float32)}

@@ -7,8 +7,6 @@ from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tpuserve.errors import ExportError
 from tpuserve.export import signature_parity
 
-pytestmark = pytest.mark.slow
-
 
 def signature(
     shape: Sequence[int | None] | None, dtype: tf.DType = tf.float32, output: str = "y"

@@ -12,7 +12,6 @@ from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import BatchConfig, SavedModelWriter, WarmUp, warm_up
 from tpuserve.export.tpu.batching import call_batched
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 signatures = v1.saved_model.signature_def_utils
 

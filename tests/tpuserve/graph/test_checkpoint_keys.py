@@ -2,12 +2,9 @@
 
 from typing import Any
 
-import pytest
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from tpuserve.graph.checkpoint_keys import find_checkpoint_keys
-
-pytestmark = pytest.mark.slow
 
 
 def add_node(nodes: Any, name: str, op: str, *inputs: str) -> Any:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -12,8 +11,6 @@ from tpuserve import tags
 from tpuserve.devices import TpuSystem
 from tpuserve.graph import pruning
 from tpuserve.runtime import loader
-
-pytestmark = pytest.mark.slow
 
 v1 = tf.compat.v1
 

@@ -1,9 +1,7 @@
-import pytest
 import tensorflow as tf
 
 from tpuserve.graph import reachability
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

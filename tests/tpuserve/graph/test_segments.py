@@ -10,8 +10,6 @@ import tensorflow as tf
 from tpuserve.graph import segments
 from tpuserve.runtime.session import graph_import
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 

@@ -1,13 +1,11 @@
 from typing import Any
 
-import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu
 from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.lowering.live_graph import lower_in_place
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 DEVICES = [f"/job:worker/task:{index}" for index in range(2)]

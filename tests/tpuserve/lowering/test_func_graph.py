@@ -9,7 +9,6 @@ from tests.tpuserve.lowering import replicas
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.lowering.func_graph import build_and_lower, is_lowered
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

@@ -9,7 +9,6 @@ from tpuserve import tags
 from tpuserve.errors import LoweringError
 from tpuserve.lowering import lower
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

@@ -13,7 +13,6 @@ from tpuserve.graph import row_sharding
 from tpuserve.lowering.ir import outlining
 from tpuserve.lowering.live_graph import lower_in_place
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 both = pytest.mark.parametrize("compiled", [True, False])

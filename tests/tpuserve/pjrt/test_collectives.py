@@ -10,8 +10,6 @@ from tpuserve.lowering.rules import op_table
 from tpuserve.lowering.rules.op_spec import OpKind, OpSpec
 from tpuserve.pjrt.collectives import replace_collectives
 
-pytestmark = pytest.mark.slow
-
 
 def refuse(node: Any, function: str) -> None:
     raise UnsupportedOnTpu(f"{node.op} in {function!r}")

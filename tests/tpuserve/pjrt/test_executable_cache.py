@@ -17,8 +17,6 @@ jax = pytest.importorskip("jax")
 
 jax.config.update("jax_platforms", "cpu")
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def device() -> Any:
@@ -64,6 +62,7 @@ print(found(np.ones(3, np.float32)).tolist())
 """
 
 
+@pytest.mark.slow
 def test_stored_executable_is_found_by_another_process(tmp_path: Path, device: Any) -> None:
     tmp_path.chmod(0o700)
     store(tmp_path, device)

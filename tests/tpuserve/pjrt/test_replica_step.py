@@ -15,8 +15,6 @@ from tpuserve.pjrt.step_program import StepProgram
 
 pytest.importorskip("jax")
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def devices() -> Iterator[tuple[Any, ...]]:
@@ -126,6 +124,7 @@ def noise(batch: Any, iteration: Any) -> Any:
     return send(uniform, tf.random.normal([2], seed=3), tf.random.uniform([2], seed=3))
 
 
+@pytest.mark.slow
 def test_random_numbers_differ_by_seed_step_op_and_replica_and_repeat(devices: Any) -> None:
     step = make_step(noise)
     first, _, _ = run_steps(step, devices, 4)

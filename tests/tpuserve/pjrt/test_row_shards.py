@@ -21,8 +21,6 @@ from tpuserve.stablehlo.abstract_tensor import sizes_of
 
 pytest.importorskip("jax")
 
-pytestmark = pytest.mark.slow
-
 # The last replica owns fewer rows than the others.
 ROWS, DIM = 10, 2
 IDS = [3, 9, 0, 4]

@@ -27,8 +27,6 @@ from tpuserve.prediction.batch_prediction import PredictionReport, predict
 from tpuserve.prediction.formats import InputFormat, OutputFormat
 from tpuserve.prediction.output_directory import OutputDirectory, describe_run
 
-pytestmark = pytest.mark.slow
-
 FIRST = "predictions-00000-of-00001"
 
 

@@ -9,8 +9,6 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tpuserve.prediction.batch import InputBatch
 from tpuserve.prediction.prediction_logs import encode_batch
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(
     "array",

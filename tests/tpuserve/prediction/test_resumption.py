@@ -16,8 +16,6 @@ from tpuserve.prediction.batch_prediction import PredictionReport, predict
 from tpuserve.prediction.formats import InputFormat, OutputFormat
 from tpuserve.prediction.writers import parquet
 
-pytestmark = pytest.mark.slow
-
 ROWS = 50
 STOP_ROWS = 20
 GROUP_ROWS = 8
@@ -86,6 +84,7 @@ def read_output(directory: Path) -> bytes:
     return output.read_bytes()
 
 
+@pytest.mark.slow
 def test_killed_process_is_continued_in_each_format_of_outputs(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ def _without_garbage() -> None:
     gc.collect()
 
 
+@pytest.mark.slow
 def test_objects_created_in_the_block_are_never_collected() -> None:
     before = gc.get_freeze_count()
     with gc_control.gc_disabled():

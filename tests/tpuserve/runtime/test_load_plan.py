@@ -12,8 +12,6 @@ from tpuserve.devices import TpuSystem
 from tpuserve.errors import DamagedSavedModel, InvalidSetting, TpuNotFound
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:

@@ -25,8 +25,6 @@ from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.runtime.session.session_model import SessionModel
 
-pytestmark = pytest.mark.slow
-
 NO_TPU = TpuSystem()
 EMULATED = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 

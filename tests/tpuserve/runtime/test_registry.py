@@ -75,7 +75,6 @@ def fake_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.RUNTIMES, "fake", f"{__name__}:FakeRuntime")
 
 
-@pytest.mark.slow
 def test_load_uses_the_registered_runtime_that_is_selected(
     fake_runtime: None, tmp_path: Path
 ) -> None:

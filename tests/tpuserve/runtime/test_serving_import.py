@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 
 def run_program(program: str) -> str:
     return subprocess.run(
@@ -14,6 +12,7 @@ def run_program(program: str) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 def test_tensorflow_works_and_unused_packages_stay_unimported() -> None:
     program = """
 import sys

@@ -22,8 +22,6 @@ from tpuserve.runtime import loader, subprocess_prepare
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 from tpuserve.runtime.subprocess_prepare import make_load_plan_in_subprocess
 
-pytestmark = pytest.mark.slow
-
 EMULATED = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 
 
@@ -50,6 +48,7 @@ def without_segments(plan: LoadPlan) -> LoadPlan:
     )
 
 
+@pytest.mark.slow
 def test_plan_of_a_subprocess_is_loaded(load_request: LoadRequest) -> None:
     plan = make_load_plan_in_subprocess(load_request)
     assert without_segments(plan) == without_segments(make_load_plan(load_request))

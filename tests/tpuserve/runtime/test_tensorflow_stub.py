@@ -11,8 +11,6 @@ from tensorflow.python.framework import op_def_registry, tensor_util
 
 from tpuserve.runtime import tensorflow_stub
 
-pytestmark = pytest.mark.slow
-
 _PROGRAM = """
 import sys
 from tpuserve.runtime import tensorflow_stub

@@ -5,10 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.slow
-
 
 def import_fake_tensorflow(tmp_path: Path, tensorflow: str) -> "subprocess.CompletedProcess[str]":
     """Import a fake module `tensorflow` with this source in a new process; return the process."""

@@ -13,8 +13,6 @@ from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 from tpuserve import samples
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 # A row has 2 x 2 floats, an integer, and lists of any length.

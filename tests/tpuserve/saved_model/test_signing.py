@@ -116,7 +116,6 @@ def test_public_key_does_not_sign(model: Path, keys: tuple[Path, Path]) -> None:
         signing.sign(model, keys[1])
 
 
-@pytest.mark.slow
 def test_keys_of_openssl_work(model: Path, tmp_path: Path) -> None:
     for command in (
         "openssl ecparam -name prime256v1 -genkey -noout -out private.pem",

@@ -11,7 +11,6 @@ from tpuserve.lowering import lower
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec
 from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 W = VariableSpec("w", tf.float32, (16, 4))

@@ -3,12 +3,9 @@
 import re
 
 import numpy as np
-import pytest
 
 from tpuserve.pjrt.exported_module import export_module
 from tpuserve.stablehlo import cpu_convolutions, jax_internals
-
-pytestmark = pytest.mark.slow
 
 # The dimension numbers of the gradient of a filter: the features of the images count as the batch.
 _GRADIENT = "[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]"

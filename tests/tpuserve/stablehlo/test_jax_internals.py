@@ -12,7 +12,6 @@ from tpuserve.pjrt.exported_module import export_module
 from tpuserve.stablehlo import jax_internals, module_generation
 
 
-@pytest.mark.slow
 def test_the_installed_jax_has_all_parts() -> None:
     assert jax_internals.find_missing_parts() == []
 
@@ -62,7 +61,6 @@ module @erf {
 """
 
 
-@pytest.mark.slow
 @pytest.mark.numeric
 def test_a_module_that_tensorflow_writes_as_text_runs_in_jax() -> None:
     jax = pytest.importorskip("jax")
@@ -79,14 +77,12 @@ def test_a_module_that_tensorflow_writes_as_text_runs_in_jax() -> None:
     assert np.asarray(result).tolist() == pytest.approx([0, 0.842701, -0.520500], abs=1e-6)
 
 
-@pytest.mark.slow
 def test_a_text_that_jaxlib_cannot_read_is_an_error_with_the_versions() -> None:
     pytest.importorskip("jax")
     with pytest.raises(UnsupportedOnTpu, match=r"jax \S+ and jaxlib \S+ cannot read a module"):
         jax_internals.parse_stablehlo(b"module { no.such_op }")
 
 
-@pytest.mark.slow
 def test_aliases_are_the_results_that_are_new_values_of_variables() -> None:
     pytest.importorskip("jax")
     import tensorflow as tf

@@ -13,8 +13,6 @@ from tpuserve.stablehlo.abstract_tensor import AbstractTensor
 from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
 from tpuserve.stablehlo.translator import StableHloTranslator
 
-pytestmark = pytest.mark.slow
-
 
 def cluster_of(directory: Path, rows: int) -> tuple[GraphDef, XlaCluster]:
     (meta_graph,) = loader_impl.parse_saved_model(str(directory)).meta_graphs

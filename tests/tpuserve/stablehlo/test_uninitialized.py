@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from tpuserve.stablehlo import uninitialized
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from tpuserve.tpu_hardware.processes import find_processes
 HOLD_OPEN = "import sys; held = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 def test_the_process_that_holds_a_file_open_is_found_until_it_ends(tmp_path: Path) -> None:
     device = tmp_path / "accel0"

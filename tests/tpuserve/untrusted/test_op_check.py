@@ -11,8 +11,6 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tpuserve.errors import UnsafeModel
 from tpuserve.untrusted.model_check import check_model
 
-pytestmark = pytest.mark.slow
-
 check_only_computes = partial(check_model, forbid_unsafe_ops=True, max_constant_bytes=0)
 
 PLACE = Path("/models/half/3")

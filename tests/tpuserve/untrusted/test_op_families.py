@@ -1,12 +1,9 @@
 """Every op of the installed TensorFlow has been reviewed."""
 
-import pytest
-
 from tools import op_families as tool
 from tpuserve.untrusted.op_families import PATH, Permission, op_families, parse_families
 
 
-@pytest.mark.slow
 def test_every_registered_op_is_in_a_family() -> None:
     _register_ops_of_tensorflow_lite()
     registered = tool.registered_ops()

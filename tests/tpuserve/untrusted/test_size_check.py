@@ -14,8 +14,6 @@ from tpuserve.untrusted.content_rules import output_content
 from tpuserve.untrusted.model_check import check_model
 from tpuserve.untrusted.tensor_values import TensorValue
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 PLACE = Path("/models/half/3")
 LIMIT = 1 << 20
@@ -250,6 +248,7 @@ def test_functions_that_double_at_each_level_are_refused() -> None:
         check([nested_functions(90, 2)])
 
 
+@pytest.mark.slow
 def test_functions_that_are_nested_deeply_are_refused() -> None:
     check([nested_functions(99, 1)])
     for depth in (102, 100_000):

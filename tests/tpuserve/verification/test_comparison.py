@@ -8,8 +8,6 @@ import pytest
 from tpuserve.verification import Comparison
 from tpuserve.verification.comparison import compare_outputs
 
-pytestmark = pytest.mark.slow
-
 INF, NAN = float("inf"), float("nan")
 
 

@@ -4,7 +4,6 @@ import io
 import json
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from tpuserve.verification import (
@@ -16,8 +15,6 @@ from tpuserve.verification import (
     VerifiedSignature,
     rendering,
 )
-
-pytestmark = pytest.mark.slow
 
 FINE = Comparison("y", "float32", (8, 3), 2.5e-7, 1e-6, 0, 0, 8)
 OFF = Comparison("z", "float32", (8,), 0.5, float("inf"), 3)

@@ -19,8 +19,6 @@ from tpuserve.errors import (
 from tpuserve.export import WarmUp, inference_on_tpu
 from tpuserve.verification import Report, verify
 
-pytestmark = pytest.mark.slow
-
 
 def double(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"y": 2.0 * inputs["x"]}
@@ -66,6 +64,7 @@ def test_metagraphs_that_differ_fail_with_the_difference(tmp_path: Path) -> None
     assert verify(directory, inputs=tmp_path / "x.npz", runs=0, atol=2e-3).passed
 
 
+@pytest.mark.slow
 def test_a_real_export_passes(tmp_path: Path) -> None:
     residual = models.RESIDUAL
     model.train(residual, tmp_path / "model")

@@ -13,8 +13,6 @@ from tpuserve.errors import InvalidSetting
 from trainer.backends import registry
 from trainer.backends.base import EvalGraph, ExecutionBackend, PredictGraph, TrainGraph
 
-pytestmark = pytest.mark.slow
-
 NAME = "counting"
 
 

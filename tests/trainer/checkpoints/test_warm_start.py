@@ -9,7 +9,6 @@ from tests.trainer import programs
 from tpuserve.errors import CheckpointNotFound, InvalidSetting, InvalidType
 from trainer.checkpoints import warm_start
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -36,6 +35,7 @@ def test_values_come_from_one_checkpoint(tmp_path: Path, first: trainer.TPUEstim
     assert second(tmp_path, f"{first.model_dir}/model.ckpt-0") == 0.5
 
 
+@pytest.mark.slow
 def test_values_come_from_a_saved_model(tmp_path: Path, first: trainer.TPUEstimator) -> None:
     def receiver_fn() -> Any:
         x = v1.placeholder(tf.float32, [None, 1])
@@ -45,6 +45,7 @@ def test_values_come_from_a_saved_model(tmp_path: Path, first: trainer.TPUEstima
     assert second(tmp_path, exported.decode()) == 1 - 0.5**4
 
 
+@pytest.mark.slow
 def test_settings_choose_variables_by_name(tmp_path: Path, first: trainer.TPUEstimator) -> None:
     none = trainer.WarmStartSettings(first.model_dir, vars_to_warm_start="no such")
     assert second(tmp_path / "a", none) == 0.5
@@ -52,6 +53,7 @@ def test_settings_choose_variables_by_name(tmp_path: Path, first: trainer.TPUEst
     assert second(tmp_path / "b", renamed) == 1 - 0.5**4
 
 
+@pytest.mark.slow
 def test_a_warm_start_that_names_the_global_step_goes_on_from_it(
     tmp_path: Path, first: trainer.TPUEstimator
 ) -> None:
@@ -64,6 +66,7 @@ def test_a_warm_start_that_names_the_global_step_goes_on_from_it(
         assert estimator.get_variable_value("w") == 1 - 0.5**last
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_its_own_comes_first(tmp_path: Path, first: trainer.TPUEstimator) -> None:
     programs.estimator(tmp_path / "second").train(programs.ones(), max_steps=1)
     estimator = programs.estimator(tmp_path / "second", warm_start_from=first.model_dir)

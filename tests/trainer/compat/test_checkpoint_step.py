@@ -1,12 +1,9 @@
 from pathlib import Path
 
-import pytest
 import tensorflow as tf
 
 from tests.trainer.compat import program_runner
 from trainer.compat.checkpoint_step import read_latest_global_step
-
-pytestmark = pytest.mark.slow
 
 
 def test_step_is_that_of_the_newest_checkpoint(tmp_path: Path) -> None:

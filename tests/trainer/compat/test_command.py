@@ -9,8 +9,6 @@ from click.testing import CliRunner
 from tests import processes
 from trainer.compat.command import run
 
-pytestmark = pytest.mark.slow
-
 SCRIPT = str(Path(__file__).parent / "programs" / "launched" / "script.py")
 
 

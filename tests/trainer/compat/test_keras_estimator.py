@@ -13,8 +13,6 @@ from tests.trainer.compat import program_runner
 from tpuserve.errors import InvalidSetting
 from trainer.compat.keras_estimator import model_to_estimator
 
-pytestmark = pytest.mark.slow
-
 
 def compiled_model() -> tf_keras.Model:
     """Return the compiled model y = w x with w = 2."""
@@ -36,6 +34,7 @@ def test_estimator_starts_from_the_weights_of_the_model(tmp_path: Path) -> None:
     assert estimator.evaluate(ones_dataset)["loss"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_estimator_converts_to_a_tpu_estimator(tmp_path: Path) -> None:

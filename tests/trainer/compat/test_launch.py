@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 SCRIPT = str(Path(__file__).parent / "programs" / "launched" / "script.py")
 COMMAND = ("-m", "tpuserve", "run")
 

@@ -11,8 +11,6 @@ from trainer.config.run_config import RunConfig
 from trainer.config.tpu_config import TPUConfig
 
 # A RunConfig with TF_CONFIG's cluster imports TensorFlow.
-pytestmark = pytest.mark.slow
-
 CHIEF, FIRST, SECOND = Task("chief", 0, "a:1"), Task("worker", 0, "b:1"), Task("worker", 1, "c:1")
 JOBS = {"worker": ["b:1", "c:1"], "chief": ["a:1"]}
 

@@ -248,7 +248,6 @@ def test_evaluation_runs_where_training_does_unless_said() -> None:
     assert RunConfig(evaluation_master="", master="one").evaluation_master == ""
 
 
-@pytest.mark.slow
 def test_tf_config_says_what_this_process_is(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
     described = {"cluster": cluster, "task": {"type": "worker", "index": 1}, "model_dir": "/m"}
@@ -287,7 +286,6 @@ def test_a_master_and_a_cluster_exclude_each_other() -> None:
         RunConfig(master="one", cluster=Resolver())
 
 
-@pytest.mark.slow
 def test_a_resolver_gives_the_master_and_the_sessions_cluster() -> None:
     import tensorflow as tf
 
@@ -303,7 +301,6 @@ def test_a_resolver_gives_the_master_and_the_sessions_cluster() -> None:
     assert copy.deepcopy(config).session_config == config.session_config
 
 
-@pytest.mark.slow
 def test_a_resolvers_cluster_joins_the_users_session_settings() -> None:
     import tensorflow as tf
 
@@ -320,12 +317,10 @@ def test_a_resolvers_cluster_joins_the_users_session_settings() -> None:
     assert replaced.session_config.cluster_def == spec.as_cluster_def()
 
 
-@pytest.mark.slow
 def test_a_process_alone_has_an_empty_cluster() -> None:
     assert not RunConfig().cluster_spec
 
 
-@pytest.mark.slow
 def test_importing_trainer_imports_no_tensorflow_and_chooses_legacy_keras() -> None:
     program = (
         "import os, sys; os.environ.pop('TF_USE_LEGACY_KERAS', None); import trainer\n"
@@ -336,7 +331,6 @@ def test_importing_trainer_imports_no_tensorflow_and_chooses_legacy_keras() -> N
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.slow
 def test_every_public_name_can_be_imported() -> None:
     import trainer
 
@@ -387,7 +381,6 @@ def test_no_hours_between_kept_checkpoints_are_a_valid_setting() -> None:
 CLUSTER = {"chief": ["a:1"], "ps": ["b:1"], "worker": ["c:1", "d:1"]}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "index", "filters"),
     [
@@ -417,7 +410,6 @@ def test_an_evaluator_has_no_session_settings_and_no_training_master(
     assert (RunConfig().session_config, RunConfig().evaluation_master) == (None, "")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", ["chief", "evaluator"])
 def test_a_resolver_of_tf_config_is_as_tf_config_alone(
     task: str, monkeypatch: pytest.MonkeyPatch
@@ -435,7 +427,6 @@ def test_a_resolver_of_tf_config_is_as_tf_config_alone(
     assert (other.cluster is None, other.master) == (False, "b:1")
 
 
-@pytest.mark.slow
 def test_a_resolver_of_another_cluster_than_tf_configs_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,7 +17,6 @@ from tpuserve.saved_model import metagraph
 from trainer.compat.contrib.training.hparam import HParams
 from trainer.distribution.cross_shard import cross_replica_sum
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 _X = np.linspace(-1.0, 2.0, 22)
@@ -81,6 +80,7 @@ def eight_rows() -> Any:
     return input_fn().unbatch().repeat().batch(8)
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_training_on_four_cores_gives_the_weights_of_the_plain_estimator(tmp_path: Path) -> None:
     plain(tmp_path / "plain").train(eight_rows, steps=6)
@@ -92,6 +92,7 @@ def test_training_on_four_cores_gives_the_weights_of_the_plain_estimator(tmp_pat
     assert np.abs(variable(tmp_path / "tpu", "logits/bias")).max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_evaluation_and_prediction_on_four_cores_are_those_of_the_plain_estimator(
     tmp_path: Path,
@@ -109,6 +110,7 @@ def test_evaluation_and_prediction_on_four_cores_are_those_of_the_plain_estimato
     assert len(classes) == 22
 
 
+@pytest.mark.slow
 def test_dataset_may_have_none_in_place_of_labels_and_features(tmp_path: Path) -> None:
     def unlabelled() -> Any:
         return input_fn().map(lambda features, labels: ({**features, "pair": (labels, None)}, None))
@@ -121,6 +123,7 @@ def test_dataset_may_have_none_in_place_of_labels_and_features(tmp_path: Path) -
     assert len(expected) == 22
 
 
+@pytest.mark.slow
 def test_hparams_are_as_good_as_a_dict(tmp_path: Path) -> None:
     def tuned(features: Any, labels: Any, mode: str, params: HParams) -> Any:
         return model_fn(features, labels, mode, params.values())
@@ -132,12 +135,14 @@ def test_hparams_are_as_good_as_a_dict(tmp_path: Path) -> None:
         assert after.evaluate(input_fn)["accuracy"] == expected["accuracy"]
 
 
+@pytest.mark.slow
 def test_batches_are_cut_anew_where_a_size_is_a_dimension(tmp_path: Path) -> None:
     with sizes_as_dimensions(), tpuserve.emulated_tpu(cores=2):
         estimator = convert_estimator(tmp_path).train(repeated_input_fn, steps=1)
         assert estimator.evaluate(input_fn)["global_step"] == 1
 
 
+@pytest.mark.slow
 def test_batch_size_reaches_an_input_fn_that_takes_params(tmp_path: Path) -> None:
     sizes = []
 
@@ -159,6 +164,7 @@ def test_the_batch_size_of_params_is_the_global_one(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [tf.int64, tf.uint64])
 def test_an_id_that_32_bits_cannot_hold_is_refused(dtype: Any, tmp_path: Path) -> None:
     def count_ids(features: Any, labels: Any, mode: str) -> Any:
@@ -180,6 +186,7 @@ def test_an_id_that_32_bits_cannot_hold_is_refused(dtype: Any, tmp_path: Path) -
         estimator.train(ids, steps=1)
 
 
+@pytest.mark.slow
 def test_off_the_tpu_model_fn_and_input_fn_are_as_they_were(tmp_path: Path) -> None:
     estimator = convert_estimator(tmp_path, use_tpu=False).train(input_fn)
     assert estimator.get_variable_value("global_step") == 3
@@ -205,6 +212,7 @@ def test_tf_gradients_are_averaged_when_they_are_applied(tmp_path: Path) -> None
     assert variable(tmp_path, "w") == 2.5
 
 
+@pytest.mark.slow
 def test_gradients_of_a_loss_with_a_sum_over_the_replicas_are_averaged(tmp_path: Path) -> None:
     def centred(features: Any, labels: Any, mode: str) -> Any:
         w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
@@ -256,6 +264,7 @@ def test_an_optimizer_that_is_wrapped_already_sums_once(tmp_path: Path) -> None:
     assert variable(tmp_path, "w") == -1.0
 
 
+@pytest.mark.slow
 def test_keras_optimizers_are_averaged_too(tmp_path: Path) -> None:
     def with_keras(features: Any, labels: Any, mode: str) -> Any:
         w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
@@ -282,6 +291,7 @@ def test_a_metric_with_ops_of_its_own_is_refused_by_name(tmp_path: Path) -> None
         estimator.evaluate(lambda: tf.data.Dataset.from_tensors(tf.ones([4, 1])), steps=1)
 
 
+@pytest.mark.slow
 def test_exports_have_both_metagraphs(tmp_path: Path) -> None:
     plain(tmp_path / "model").train(repeated_input_fn, steps=1)
     features = {"x": tf.constant([1.0], tf.float64)}

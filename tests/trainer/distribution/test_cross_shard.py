@@ -9,7 +9,6 @@ from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.distribution.cross_shard import CrossShardOptimizer
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -143,6 +142,7 @@ def tensorflows_model_fn(features: Any, labels: Any, mode: str, params: Any) -> 
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("iterations_per_loop", [1, 4])
 def test_tensorflows_own_sums_and_optimizer_work_off_the_tpu(
     tmp_path: Path, iterations_per_loop: int

@@ -70,7 +70,6 @@ def test_replicas_across_hosts_have_no_count_per_host() -> None:
         _ = context.num_of_replicas_per_host
 
 
-@pytest.mark.slow
 def test_an_assignment_says_where_the_cores_of_a_replica_are() -> None:
     import tensorflow as tf
 

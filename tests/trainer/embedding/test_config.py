@@ -18,8 +18,6 @@ from trainer.embedding.config import (
 )
 from trainer.embedding.optimization_parameters import AdagradParameters, AdamParameters
 
-pytestmark = pytest.mark.slow
-
 PARAMETERS = AdagradParameters(0.1)
 TABLES = {"words": TableConfig(10, 2)}
 FEATURES = {"x": FeatureConfig("words")}

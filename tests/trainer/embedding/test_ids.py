@@ -18,8 +18,6 @@ from trainer.embedding.config import (
 from trainer.embedding.optimization_parameters import StochasticGradientDescentParameters
 from trainer.infeed.tensor_nest import PADDED_IDS, PADDED_WEIGHTS
 
-pytestmark = pytest.mark.slow
-
 
 def pad(
     features: Any, *, combiner: str | None = "sum", length: int = 0, weights: str | None = None

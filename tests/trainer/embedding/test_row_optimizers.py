@@ -13,8 +13,6 @@ from trainer.embedding.private_parameters import (
 )
 from trainer.embedding.row_optimizers import build_optimizer
 
-pytestmark = pytest.mark.slow
-
 
 def adagrad_momentum(*, use_nesterov: bool = False, beta2: float = 1) -> OptimizationParameters:
     return AdagradMomentumParameters(0.5, 0.5, use_nesterov, beta2=beta2)

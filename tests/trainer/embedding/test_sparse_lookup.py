@@ -21,8 +21,6 @@ from trainer.embedding.config import (
 from trainer.embedding.optimization_parameters import StochasticGradientDescentParameters
 from trainer.embedding.tables import StepTables
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 # The last example has no ids, and -1 and -3 are none.
 IDS = [[1, 2, 1], [], [-1, 4], [6, 3, -3, 5], []]
@@ -113,6 +111,7 @@ def test_an_id_that_the_table_does_not_have_is_named(features: Callable[[], Any]
         run_lookups(features, lambda features: sparse_lookup.look_up(features, build_config(spec)))
 
 
+@pytest.mark.slow
 def test_an_export_has_the_sparse_lookup_and_no_padding(tmp_path: Path) -> None:
     model = sums.estimator(tmp_path / "model", sums.spec(), use_tpu=False)
     model.train(sums.batches(sums.IDS), steps=1)

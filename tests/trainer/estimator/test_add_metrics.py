@@ -11,7 +11,6 @@ from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.estimator.add_metrics import add_metrics
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

@@ -13,7 +13,6 @@ from tpuserve.errors import UncompilableStep
 from trainer.hooks import step_trial
 from trainer.modes import train as mode
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -62,6 +61,7 @@ def train(model_dir: Path, compile_step: bool | str, steps: int) -> list[float]:
     return recorder.values
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize("compile_step", [True, "auto"])
 def test_hooks_summaries_and_checkpoints_are_the_same_in_xla(
@@ -104,6 +104,7 @@ def test_hooks_summaries_and_checkpoints_are_the_same_in_xla(
         )
 
 
+@pytest.mark.slow
 def test_a_short_run_does_not_try_xla(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tensorflow.trainer")
     # 250 steps are 50 runs of the session, enough for a trial, but end within the 5 s before it.
@@ -156,6 +157,7 @@ def enormous_model_fn(features: Any, labels: Any, mode: str) -> Any:
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_a_step_in_which_xla_fails_trains_in_the_kernels_with_one_line_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

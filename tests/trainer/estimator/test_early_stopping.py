@@ -16,7 +16,6 @@ from trainer.estimator.early_stopping import (
 )
 from trainer.hooks import summaries
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

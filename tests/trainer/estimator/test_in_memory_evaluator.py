@@ -9,10 +9,10 @@ from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
+@pytest.mark.slow
 def test_the_values_of_the_step_are_evaluated_without_a_checkpoint_of_it(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, iterations_per_loop=2)
     hook = InMemoryEvaluatorHook(estimator, programs.ones(), steps=1, every_n_iter=4)

@@ -11,8 +11,6 @@ from tpuserve.errors import CheckpointNotFound, ExportError, InvalidType
 from tpuserve.export import warm_up
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
-
 
 def plain(tmp_path: Path) -> trainer.Estimator:
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -21,6 +19,7 @@ def plain(tmp_path: Path) -> trainer.Estimator:
     return trainer.Estimator(model_fn, str(tmp_path / "model"), params={"rate": 0.5})
 
 
+@pytest.mark.slow
 def test_a_plain_estimator_gets_both_metagraphs(tmp_path: Path) -> None:
     estimator = plain(tmp_path).train(programs.ones(), steps=1)
     note = tmp_path / "note.txt"

@@ -8,8 +8,6 @@ import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, TpuNotFound
 
-pytestmark = pytest.mark.slow
-
 
 def test_arguments_come_in_the_order_that_programs_know() -> None:
     names = list(inspect.signature(trainer.TPUEstimator.__init__).parameters)[1:]

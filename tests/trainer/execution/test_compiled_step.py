@@ -11,7 +11,6 @@ from trainer.config.run_config import RunConfig
 from trainer.execution import run_graph, train_loop
 from trainer.execution.source_locations import SourceLocations
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 ModelFn = Callable[[Any], Any]
@@ -104,6 +103,7 @@ def with_dropout(images: Any) -> Any:
 _CALL_OF_XLA = "StatefulPartitionedCall"
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize("model", [smooth, with_dropout])
 def test_a_run_may_change_between_xla_and_the_kernels_without_changing_results(
@@ -131,6 +131,7 @@ def test_without_the_placeholder_no_step_runs_in_xla() -> None:
         assert _CALL_OF_XLA not in program.ops
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_a_batch_of_another_size_runs_in_the_kernels() -> None:
     sizes = (4, 4, 4, 4, 4, 3, 3, 3)

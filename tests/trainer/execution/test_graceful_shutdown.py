@@ -14,8 +14,6 @@ from tests.preloaded.process import PreloadedProcess, run_preloaded
 from tests.trainer import programs
 from trainer.execution import graceful_shutdown
 
-pytestmark = pytest.mark.slow
-
 
 def start_training(model_dir: Path, max_steps: int, *loops: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tests.trainer.execution.endless", str(model_dir)]
@@ -39,6 +37,7 @@ def after_loops(process: "subprocess.Popen[str]", loops: int, number: signal.Sig
     return output
 
 
+@pytest.mark.slow
 def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
     process = start_training(tmp_path, 10**9)
     output = after_loops(process, 3, signal.SIGTERM)
@@ -48,6 +47,7 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
     assert programs.variable(tmp_path, "global_step") == 4 * loops
 
 
+@pytest.mark.slow
 def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Path) -> None:
     # The process is killed in a loop after the 10th, or while it waits after the 40th.
     process = start_training(tmp_path, 200, 40)
@@ -133,6 +133,7 @@ def test_sigterm_without_a_training_ends_the_process_at_once() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.slow
 def test_sigterm_during_an_evaluation_abandons_it_and_saves(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, save_checkpoints_steps=4)
     batches = []

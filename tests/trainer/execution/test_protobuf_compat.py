@@ -6,8 +6,6 @@ from google.protobuf import text_format
 
 from trainer.execution import protobuf_compat
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("is_str_parsable", [True, False])
 def test_a_graph_is_written_as_text_with_any_protobuf(

@@ -7,7 +7,6 @@ import tensorflow as tf
 from trainer.execution import iterations_per_loop as iteration_count
 from trainer.execution import train_loop
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

@@ -26,7 +26,6 @@ from tpuserve.errors import CheckpointNotFound, ExportError, InvalidSetting
 from tpuserve.export import debug_info
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -45,6 +44,7 @@ def test_the_version_directory_is_a_time_and_all_there_is(tmp_path: Path) -> Non
     assert list(directory.parent.iterdir()) == [directory]
 
 
+@pytest.mark.slow
 def test_either_metagraph_can_be_left_out(tmp_path: Path) -> None:
     metagraphs = metagraph.read_saved_model(export(tmp_path / "a", export_to_tpu=False)).metagraphs
     assert [graph.tags for graph in metagraphs] == [tags.SERVE]
@@ -57,6 +57,7 @@ def test_leaving_both_out_is_an_error(tmp_path: Path) -> None:
         export(tmp_path, export_to_cpu=False, export_to_tpu=False)
 
 
+@pytest.mark.slow
 def test_all_kinds_of_outputs_work_from_both_metagraphs(tmp_path: Path) -> None:
     check_three_outputs(export(tmp_path, parsing, model_fn=three_outputs))
 

@@ -9,7 +9,6 @@ from tests.trainer import exports, programs
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 TRAIN, EVAL, PREDICT = "train", "eval", "infer"
@@ -36,6 +35,7 @@ def trained_estimator(tmp_path: Path) -> trainer.TPUEstimator:
     return estimator.train(programs.ones(), max_steps=1)
 
 
+@pytest.mark.slow
 def test_all_modes_are_exported_with_tags_and_signatures_of_their_own(
     tmp_path: Path, trained_estimator: trainer.TPUEstimator
 ) -> None:

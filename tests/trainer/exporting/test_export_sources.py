@@ -11,7 +11,6 @@ from tests.trainer import exports, programs
 from tpuserve import tags
 from tpuserve.errors import CheckpointNotFound
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

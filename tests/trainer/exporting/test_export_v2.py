@@ -17,7 +17,6 @@ from tpuserve import tags
 from tpuserve.errors import ExportError
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 BATCHES = trainer.BatchConfig(1, 4, 1000, [2, 4])
@@ -47,6 +46,7 @@ def test_a_whole_model_is_put_on_the_tpu_in_one_line(
     assert exports.answers(directory, X)["y"].tolist() == [[1.5], [2.0], [2.5]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [None, BATCHES], ids=["whole", "batched"])
 def test_all_export_outputs_and_parsing_receivers_work(
     tmp_path: Path, batches: trainer.BatchConfig | None
@@ -166,6 +166,7 @@ def by_one_function(network: Any, ids: Any) -> Any:
     return logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place", [by_inference_on_tpu, by_call_computation, by_hand, by_one_function]
 )

@@ -12,8 +12,6 @@ from tpuserve.errors import ExportError, InvalidType
 from tpuserve.export import warm_up
 from tpuserve.runtime import loader
 
-pytestmark = pytest.mark.slow
-
 
 def records(directory: Path) -> list[Any]:
     logs = tf.data.TFRecordDataset(str(directory / warm_up.FILE)).as_numpy_iterator()
@@ -31,6 +29,7 @@ def read_request(record: Any) -> tuple[str, dict[str, Any]]:
     return name, {"inputs": exports.strings(examples)}
 
 
+@pytest.mark.slow
 def test_every_record_runs_on_both_metagraphs(tmp_path: Path) -> None:
     batches = trainer.BatchConfig(1, 4, 1000, [2, 4])
     directory = exports.export(

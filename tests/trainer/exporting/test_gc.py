@@ -1,10 +1,6 @@
 from pathlib import Path
 
-import pytest
-
 from trainer.exporting import gc
-
-pytestmark = pytest.mark.slow
 
 
 def test_the_newest_exports_stay(tmp_path: Path) -> None:

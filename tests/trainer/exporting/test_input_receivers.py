@@ -6,8 +6,6 @@ import tensorflow as tf
 import trainer
 from tpuserve.errors import InvalidSetting
 
-pytestmark = pytest.mark.slow
-
 X = tf.constant([[1.0, 2.0]])
 
 

@@ -6,8 +6,6 @@ import tensorflow as tf
 import trainer
 from tpuserve.errors import InvalidSetting, InvalidType
 
-pytestmark = pytest.mark.slow
-
 X = tf.feature_column.numeric_column("x")
 
 

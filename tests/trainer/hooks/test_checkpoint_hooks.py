@@ -8,7 +8,6 @@ from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.hooks.checkpoint_hooks import StopAtCheckpointHook, make_stop_at_checkpoint_step_hook
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -19,6 +18,7 @@ def test_a_chief_stops_at_the_step(tmp_path: Path) -> None:
     assert programs.variable(tmp_path, "global_step") == 3
 
 
+@pytest.mark.slow
 def test_a_worker_stops_only_once_the_checkpoint_is_there(tmp_path: Path) -> None:
     chief = programs.estimator(tmp_path / "chief")
     waits: list[float] = []

@@ -1,10 +1,6 @@
 from pathlib import Path
 
-import pytest
-
 from trainer.hooks import event_files, summaries
-
-pytestmark = pytest.mark.slow
 
 
 def test_results_of_one_step_are_joined_and_the_later_counts(tmp_path: Path) -> None:

@@ -1,11 +1,7 @@
 from pathlib import Path
 
-import pytest
-
 import trainer
 from tests.trainer import programs
-
-pytestmark = pytest.mark.slow
 
 
 def estimator(model_dir: Path, steps: tuple[int, int]) -> trainer.TPUEstimator:

@@ -16,8 +16,6 @@ from trainer.hooks.progress import (
     make_step_reporter,
 )
 
-pytestmark = pytest.mark.slow
-
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:

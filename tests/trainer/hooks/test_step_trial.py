@@ -8,7 +8,6 @@ from trainer.execution import run_graph, train_loop
 from trainer.hooks.step_trial import CompiledStepHook, StepTrial
 from trainer.hooks.training_hooks import StepRangeHook
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

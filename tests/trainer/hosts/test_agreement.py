@@ -10,9 +10,6 @@ from tpuserve.errors import HostsDiffer
 from trainer.execution import host_agreement
 from trainer.hosts.group import HostGroup
 
-pytestmark = pytest.mark.slow
-
-
 FindOnHosts = Callable[..., list[Any]]
 
 

@@ -10,8 +10,6 @@ from tpuserve.errors import HostLost, HostMissing, PortInUse
 from trainer.config.cluster_hosts import Task
 from trainer.hosts import cluster_server, task_waiting
 
-pytestmark = pytest.mark.slow
-
 
 def task(index: int, port: int) -> Task:
     return Task("worker", index, f"{processes.LOOPBACK}:{port}")

@@ -3,8 +3,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 _PROGRAM = """
 import atexit, sys, threading
 from trainer.hosts import program_end

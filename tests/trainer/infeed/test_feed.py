@@ -10,8 +10,6 @@ from trainer import infeed
 from trainer.config.run_config import InputPipelineConfig
 from trainer.infeed.final_batch_padding import FinalBatchPadding, PadFinalBatch, SpreadFinalBatch
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 Mode = InputPipelineConfig
@@ -260,6 +258,7 @@ def test_steps_cut_the_dataset(mode: Any, rows: int) -> None:
     assert [[batch.mask for batch in batches] for batches in result] == [[[1, 1], [0, 0]]] * 2
 
 
+@pytest.mark.slow
 def test_per_host_v2_spreads_the_final_batch_of_each_replica() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
     result = dequeue_batches(
@@ -317,6 +316,7 @@ def test_int64_that_32_bits_cannot_hold_is_an_error() -> None:
         dequeue_batches(lambda _: {"x": tf.constant([1, 2**31], tf.int64)}, one_by_two, 1)
 
 
+@pytest.mark.slow
 def test_evaluation_waits_for_the_host_with_the_longest_input() -> None:
     two_by_one = topology(2, 1, Mode.PER_HOST_V1, batch_size=4)
     result = dequeue_batches(

@@ -12,8 +12,6 @@ from trainer.infeed.final_batch_padding import (
     SpreadFinalBatch,
 )
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 PADDINGS = (PadFinalBatch(), SpreadFinalBatch())

@@ -13,8 +13,6 @@ from trainer import infeed
 from trainer.config.run_config import InputPipelineConfig
 from trainer.infeed.final_batch_padding import SpreadFinalBatch
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def _graph() -> Iterator[None]:

@@ -17,8 +17,6 @@ from trainer.infeed.final_batch_padding import (
     SpreadFinalBatch,
 )
 
-pytestmark = pytest.mark.slow
-
 Mode = InputPipelineConfig
 v1 = tf.compat.v1
 

@@ -11,7 +11,6 @@ from tests.trainer import programs
 from tpuserve.errors import InvalidType
 from trainer.inputs import numpy_input_fn, pandas_input_fn
 
-pytestmark = pytest.mark.slow
 pandas = pytest.importorskip("pandas")
 
 X = np.arange(10.0, 15.0, dtype=np.float32)
@@ -99,6 +98,7 @@ def test_no_epochs_at_all_is_without_end_as_in_tensorflow_1() -> None:
     assert len(results) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [0, 2])
 def test_tensors_of_arrays_keep_the_end_of_the_input_on_a_tpu(tmp_path: Path, cores: int) -> None:
     ones = np.ones([5, 1], np.float32)

@@ -12,8 +12,6 @@ from tests.trainer.keras import models
 from tpuserve.errors import InvalidSetting
 from trainer.keras import serving_input_receiver_fn
 
-pytestmark = pytest.mark.slow
-
 _both_kerases = pytest.mark.parametrize(
     "package", models.PACKAGES, ids=lambda package: package.__name__
 )

@@ -4,8 +4,6 @@ from tpuserve.errors import InvalidSetting, MissingKey
 from trainer.keras.model.name_maps import NameMaps
 from trainer.keras.step import features
 
-pytestmark = pytest.mark.slow
-
 
 def test_a_missing_input_of_a_keras_model_is_a_key_error_with_a_readable_text() -> None:
     with pytest.raises(KeyError) as error:

@@ -7,8 +7,6 @@ from tests.tpuserve.lowering import replicas
 from tpuserve.errors import InvalidSetting
 from trainer.keras.step.synchronized_batch_norm import synchronize_moments
 
-pytestmark = pytest.mark.slow
-
 _ReduceOp = tf.distribute.ReduceOp
 
 

@@ -18,8 +18,6 @@ from trainer.migration import migration_report
 from trainer.migration.findings import NameFinding
 from trainer.migration.names import static_index
 
-pytestmark = pytest.mark.slow
-
 HERE = Path(__file__).parent
 PROGRAMS = HERE.parent / "compat/programs"
 MODULES = (
@@ -127,6 +125,7 @@ def resolution(
     return ReportAndErrors(findings, json.loads(result.stdout))
 
 
+@pytest.mark.slow
 def test_what_works_or_is_supplied_resolves(resolution: ReportAndErrors) -> None:
     promised = [finding for finding in resolution.findings if finding.kind.runs]
     assert len(promised) > 500

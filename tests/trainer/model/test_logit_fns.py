@@ -7,7 +7,6 @@ import tensorflow as tf
 import trainer
 from tpuserve.errors import InvalidSetting
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 X = tf.feature_column.numeric_column("x")

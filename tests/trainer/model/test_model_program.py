@@ -11,7 +11,6 @@ from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.inputs import input_pipeline
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -76,6 +75,7 @@ def _in_another_order(mode: str, features: Any, labels: Any, params: Any) -> Any
     return programs.slope_model_fn(features, labels, mode, params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_fn", [_by_keyword, _in_another_order])
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_a_model_fn_gets_its_arguments_by_name(
@@ -170,6 +170,7 @@ def test_python_values_reach_model_fn_as_they_are(tmp_path: Path, batch: Any) ->
 _SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_features_may_have_integer_keys(tmp_path: Path, use_tpu: bool) -> None:
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:

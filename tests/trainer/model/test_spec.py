@@ -8,8 +8,6 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.model import spec_validation
 from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec, call_on_host
 
-pytestmark = pytest.mark.slow
-
 SCALAR = tf.constant(1.0)
 
 

@@ -8,8 +8,6 @@ import trainer
 from tests.trainer import programs
 from tpuserve.errors import CheckpointNotFound, InvalidSetting
 
-pytestmark = pytest.mark.slow
-
 
 def count_input_fn() -> Any:
     x = tf.constant([[1.0], [2.0], [3.0], [4.0], [5.0]])

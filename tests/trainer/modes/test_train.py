@@ -12,7 +12,6 @@ from tests.trainer import programs
 from tpuserve.errors import CheckpointMismatch, InvalidSetting, StepNotCounted, TpuNotFound
 from trainer.hooks import training_hooks
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -170,6 +169,7 @@ def test_tensors_can_be_the_input_as_well_as_a_dataset(tmp_path: Path) -> None:
     assert state(tmp_path) == (1 - 0.5**4, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_an_adam_optimizer_with_a_batch_norm_trains_in_the_loop(tmp_path: Path) -> None:
     from trainer import CrossShardOptimizer, TPUEstimatorSpec
@@ -225,6 +225,7 @@ def test_a_host_call_runs_in_every_step_of_a_loop_and_writes_its_summaries(
     assert steps == list(range(1, 16))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_layers_and_another_gives_others(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         loss = tf.reduce_mean(v1.layers.dense(features["x"], 3))
@@ -259,6 +260,7 @@ def test_saving_listeners_without_checkpoints_are_refused(tmp_path: Path) -> Non
         estimator.train(programs.ones(), max_steps=1, saving_listeners=[listener])
 
 
+@pytest.mark.slow
 def test_a_saver_hook_of_the_user_loses_the_saving_listeners_after_training(tmp_path: Path) -> None:
     class Listener(tf.compat.v1.train.CheckpointSaverListener):
         def __init__(self) -> None:
@@ -315,6 +317,7 @@ def uncounted_model_fn(features: Any, labels: Any, mode: str) -> Any:
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_training_with_a_forgotten_global_step_ends_with_an_error(
     use_tpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,8 +14,6 @@ from trainer.train_eval import local
 from trainer.train_eval.api import EvalSpec, TrainSpec, train_and_evaluate
 from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 
-pytestmark = pytest.mark.slow
-
 
 class Recorder(Exporter):
     """Exports nothing, and records its calls."""
@@ -68,6 +66,7 @@ def counted_ones(starts: list[int]) -> Any:
 RUNNERS = [local.evaluate_within_training, local.evaluate_between_trainings]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNNERS)
 def test_each_checkpoint_is_evaluated_once_and_the_last_is_final(run: Any, tmp_path: Path) -> None:
     recorder = Recorder(result=b"there")
@@ -82,6 +81,7 @@ def test_each_checkpoint_is_evaluated_once_and_the_last_is_final(run: Any, tmp_p
     }
 
 
+@pytest.mark.slow
 def test_the_training_input_runs_on_while_evaluations_come_between(tmp_path: Path) -> None:
     starts: list[int] = []
     train_and_evaluate(
@@ -91,6 +91,7 @@ def test_the_training_input_runs_on_while_evaluations_come_between(tmp_path: Pat
     assert len(starts) == 1
 
 
+@pytest.mark.slow
 def test_a_device_for_one_of_both_is_given_free_for_each_evaluation(tmp_path: Path) -> None:
     starts: list[int] = []
     evaluator = CheckpointEvaluator(estimator(tmp_path), eval_spec(), 6)
@@ -100,6 +101,7 @@ def test_a_device_for_one_of_both_is_given_free_for_each_evaluation(tmp_path: Pa
     assert len(starts) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNNERS)
 def test_a_throttled_evaluation_is_left_out_but_not_the_last(run: Any, tmp_path: Path) -> None:
     evaluator = CheckpointEvaluator(estimator(tmp_path), eval_spec(throttle_secs=600), 6)
@@ -165,6 +167,7 @@ def test_the_end_of_the_input_is_final(tmp_path: Path) -> None:
     assert exported == [b"there", None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNNERS)
 def test_what_an_evaluation_finds_can_stop_training(run: Any, tmp_path: Path) -> None:
     chief = estimator(tmp_path, iterations_per_loop=2)
@@ -176,6 +179,7 @@ def test_what_an_evaluation_finds_can_stop_training(run: Any, tmp_path: Path) ->
     assert evaluated_steps(tmp_path / "eval") == [2, 4, 6]
 
 
+@pytest.mark.slow
 def test_several_evaluations_have_results_and_throttles_of_their_own(tmp_path: Path) -> None:
     specs = [eval_spec(name="often"), eval_spec(name="seldom", throttle_secs=600)]
     metrics, exported = train_and_evaluate(  # type: ignore[misc]
@@ -214,6 +218,7 @@ def test_an_evaluation_that_fails_like_an_ended_input_is_not_taken_for_one(
         )
 
 
+@pytest.mark.slow
 def test_hooks_and_listeners_of_the_train_spec_are_called(tmp_path: Path) -> None:
     class Listener(tf.compat.v1.train.CheckpointSaverListener):
         steps: list[int] = []

@@ -19,8 +19,6 @@ from tpuserve.errors import InvalidSetting
 from trainer.backends import monitored_session as sessions
 from trainer.backends.local import LocalBackend, create_local_backend
 
-pytestmark = pytest.mark.slow
-
 
 @contextmanager
 def cluster(log: IO[str], *arguments: object) -> Iterator[dict[str, Any]]:
@@ -63,6 +61,7 @@ def until(member: Any, line: str) -> list[str]:
     raise AssertionError(f"it has ended with {member.wait()}, and printed {lines}")
 
 
+@pytest.mark.slow
 def test_chief_and_worker_train_one_model_on_a_ps_while_an_evaluator_looks_on(
     tmp_path: Path,
 ) -> None:

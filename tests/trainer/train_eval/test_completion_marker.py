@@ -1,10 +1,6 @@
 from pathlib import Path
 
-import pytest
-
 from trainer.train_eval import completion_marker
-
-pytestmark = pytest.mark.slow
 
 
 def test_the_end_is_known_once_it_is_declared(tmp_path: Path) -> None:

@@ -21,8 +21,6 @@ from trainer.train_eval import completion_marker, distributed
 from trainer.train_eval.api import EvalSpec, TrainSpec, train_and_evaluate
 from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 
-pytestmark = pytest.mark.slow
-
 
 def estimator(model_dir: Path) -> trainer.TPUEstimator:
     return programs.estimator(model_dir, iterations_per_loop=1, save_checkpoints_steps=2)
@@ -37,6 +35,7 @@ def evaluator_of(model_dir: Path, max_steps: int | None, **options: Any) -> Chec
     return CheckpointEvaluator(estimator(model_dir), spec, max_steps, **options)
 
 
+@pytest.mark.slow
 def test_an_evaluator_follows_training_to_its_end(tmp_path: Path) -> None:
     goals = iter([2, 4, 4, 6])
 
@@ -92,6 +91,7 @@ def tf_config(task_type: str, index: int = 0, **jobs: list[str]) -> str:
     return json.dumps({"cluster": cluster, "task": {"type": task_type, "index": index}})
 
 
+@pytest.mark.slow
 def test_a_process_evaluates_what_another_trains_until_it_stops_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,6 @@ import tensorflow as tf
 from trainer.exporting.exporters import FinalExporter
 from trainer.train_eval.specs import EvalSpec, TrainSpec
 
-pytestmark = pytest.mark.slow
-
 
 def input_fn() -> Any:
     raise AssertionError("nobody calls it")

@@ -14,8 +14,6 @@ from server.dataplane import DataPlane
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 # Gives each channel a connection of its own; by default, channels to one address share one.
 OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
@@ -42,6 +40,7 @@ class Attacker:
         self._channel.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allow_direct_polling", [True, False])
 def test_calls_without_message_neither_count_nor_block(
     dataplane: DataPlane, allow_direct_polling: bool

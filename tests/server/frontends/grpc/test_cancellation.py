@@ -14,8 +14,6 @@ from server.models.manager import Manager
 from tests.server.aspired_versions import aspire
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 X = np.array([0], np.float32)
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
@@ -50,6 +48,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["cancel", "close", "deadline", "default"])
 @pytest.mark.parametrize("allow_direct_polling", [True, False])
 def test_endless_run_stops_with_its_call(

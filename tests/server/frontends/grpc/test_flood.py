@@ -16,8 +16,6 @@ from tests.server.fakes import FakeLoader
 from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import predict_request
 
-pytestmark = pytest.mark.slow
-
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 WATCH = "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"

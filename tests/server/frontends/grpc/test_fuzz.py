@@ -22,8 +22,6 @@ from tests.server.dataplane.models import ExamplesModel
 from tests.server.fakes import FakeModel
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 MESSAGES = int(os.environ.get("TPUSERVE_FUZZ_MESSAGES", "40"))
 # A message takes a few kilobytes, so a leak of many messages exceeds this bound.
 MOST_GROWTH_KIB = 300_000

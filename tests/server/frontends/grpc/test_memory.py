@@ -19,8 +19,6 @@ from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import predict_request
 from tpuserve.errors import Cancelled, MemoryBudgetExceeded, RequestTooLarge
 
-pytestmark = pytest.mark.slow
-
 MB = 1 << 20
 COMPRESSIONS = (grpc.Compression.Gzip, grpc.Compression.Deflate)
 X = np.array([1, 2, 5], np.float32)
@@ -51,6 +49,7 @@ def test_compressed_message_is_bounded_after_decompression(
         assert "after decompression (--max_request_bytes)" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", COMPRESSIONS)
 def test_compressed_message_counts_in_the_budget(
     dataplane: DataPlane, kind: grpc.Compression

@@ -15,8 +15,6 @@ from server.metrics import Metrics
 from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import predict_request
 
-pytestmark = pytest.mark.slow
-
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 

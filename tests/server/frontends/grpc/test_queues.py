@@ -20,8 +20,6 @@ from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 LIMITS = RunLimits(max_concurrent_runs=1, max_queue=1)
 

@@ -22,8 +22,6 @@ from tests.server.fakes import FakeLoader
 from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import predict_request
 
-pytestmark = pytest.mark.slow
-
 X = np.array([1, 2, 5], np.float32)
 Y = [2.5, 3.0, 4.5]
 PREDICT = "/tensorflow.serving.PredictionService/Predict"

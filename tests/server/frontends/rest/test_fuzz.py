@@ -116,6 +116,7 @@ def assert_answered(caller: Caller, body: bytes) -> None:
     assert caller.post(b"/v1/models/half:predict", GOOD) == (200, ANSWER)
 
 
+@pytest.mark.slow
 @fuzz_settings
 @given(likely)
 def test_plausible_documents(caller: Caller, document: Any) -> None:

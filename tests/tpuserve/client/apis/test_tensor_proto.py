@@ -11,8 +11,6 @@ from tpuserve.client.apis import tensor_proto
 from tpuserve.errors import InvalidReply, UnsupportedType
 from tpuserve.proto import prediction_service_pb2 as pb
 
-pytestmark = pytest.mark.slow
-
 DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool", "string"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

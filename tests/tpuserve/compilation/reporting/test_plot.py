@@ -13,8 +13,6 @@ from tests.tpuserve.compilation.reports import (
 from tpuserve.compilation.reporting.compile_report import Compilation
 from tpuserve.compilation.reporting.plot import plot
 
-pytestmark = pytest.mark.slow
-
 
 def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
     tmp_path: Path,

@@ -71,7 +71,6 @@ def test_json_has_what_the_table_has() -> None:
     assert (second["compiles"], second["error"], second["figures"]) == (False, "no", None)
 
 
-@pytest.mark.slow
 def test_a_plot_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     report = steps.report((steps.V5E, 64, steps.COMPILED), (steps.V5E, 128, steps.COMPILED))

@@ -6,8 +6,6 @@ from tpuserve.compilation.train_step import worker
 
 pytest.importorskip("jax")
 
-pytestmark = pytest.mark.slow
-
 ALL_REDUCE = """
 func.func @main(%x: tensor<2x3xTYPE>) -> tensor<2x3xTYPE> {
   %sum = "stablehlo.all_reduce"(%x) ({

@@ -14,8 +14,6 @@ from tpuserve.export import BatchConfig, WarmUp, convert
 from tpuserve.export.conversion.conversion_report import Conversion, ConvertedSignature
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:

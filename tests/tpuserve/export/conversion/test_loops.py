@@ -12,8 +12,6 @@ from tests.tpuserve.export import answers
 from tests.tpuserve.export.conversion import models
 from tpuserve.export import convert
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 

@@ -6,8 +6,6 @@ import pytest
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export.files.atomic_directory import AtomicDirectory
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(
     "place", ["/tmp/x", "../x", "a/../../x", "", ".", "a/..", "..", "a/"], ids=repr

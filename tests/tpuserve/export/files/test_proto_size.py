@@ -9,8 +9,6 @@ from tpuserve.errors import ExportError
 from tpuserve.export import export
 from tpuserve.export.files import proto_size
 
-pytestmark = pytest.mark.slow
-
 # An array of 0.4 MB: 100,000 numbers of 4 bytes.
 NUMBERS = np.arange(100_000, dtype=np.float32)
 

@@ -17,7 +17,6 @@ from tpuserve.export import MetagraphSpec, SavedModelWriter
 from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -160,6 +159,7 @@ with SavedModelWriter(sys.argv[1]) as writer:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_export_leaves_no_version_and_the_next_removes_what_it_left(
     tmp_path: Path,
 ) -> None:
@@ -182,6 +182,7 @@ def test_a_killed_export_leaves_no_version_and_the_next_removes_what_it_left(
     assert list(tmp_path.iterdir()) == [exported]
 
 
+@pytest.mark.slow
 def test_the_debug_info_file_is_small(tmp_path: Path) -> None:
     def deep(x: tf.Tensor) -> dict[str, tf.Tensor]:
         weights = v1.get_variable("weights", [1, 300_000], use_resource=True)

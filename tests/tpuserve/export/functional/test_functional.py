@@ -12,7 +12,6 @@ from tpuserve import tags
 from tpuserve.export import BatchConfig, WarmUp, debug_info, export, inference_on_tpu, on_tpu
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 HALF, TWO = tf.Variable(0.5, name="half"), tf.Variable(2.0, name="two")
@@ -111,6 +110,7 @@ def test_variables_of_the_first_call_are_created_once(tmp_path: Path) -> None:
     assert answers.both(directory, x=np.array([[1, 2]], np.float32))["y"] == [[21.0]]
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_autograph_converts_loops_and_branches_over_tensors(tmp_path: Path) -> None:
     class Model(tf.Module):
@@ -154,6 +154,7 @@ def test_a_loop_of_a_model_that_was_read_from_a_file_is_compiled(tmp_path: Path)
     np.testing.assert_allclose(answer["output_0"], [8.0, 40.0])
 
 
+@pytest.mark.slow
 def test_signatures_may_have_functions_of_their_own(tmp_path: Path) -> None:
     signatures = {
         "serving_default": {"x": ROWS},
@@ -280,6 +281,7 @@ def test_two_exports_of_one_second_get_two_versions(tmp_path: Path) -> None:
     assert len(directories) == 2
 
 
+@pytest.mark.slow
 def test_a_method_is_exported_with_what_its_object_owns(tmp_path: Path) -> None:
     class Model(tf.Module):
         def __init__(self) -> None:

@@ -10,8 +10,6 @@ import tf_keras
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import BatchConfig, WarmUp, export, on_tpu
 
-pytestmark = pytest.mark.slow
-
 X = {"x": tf.TensorSpec([None], tf.float32)}
 TEXT = {"x": tf.TensorSpec([None], tf.string)}
 BATCHES = BatchConfig(1, 4, 0, [4])

@@ -10,7 +10,7 @@ from tests.tpuserve.export import answers
 from tpuserve.export import BatchConfig, export, on_tpu
 from tpuserve.saved_model import metagraph
 
-pytestmark = [pytest.mark.slow, pytest.mark.numeric]
+pytestmark = pytest.mark.numeric
 
 keras = pytest.importorskip("keras")
 both_keras = pytest.mark.parametrize("package", [tf_keras, keras], ids=["tf_keras", "keras"])
@@ -37,6 +37,7 @@ def test_a_functional_model_keeps_its_names_and_is_exported_for_inference(
     np.testing.assert_allclose(answer["right"], right, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @both_keras
 def test_a_trained_model_leaves_its_optimizer_behind(tmp_path: Path, package: Any) -> None:
     model = package.Sequential([package.layers.Input([2], name="x"), package.layers.Dense(1)])
@@ -55,6 +56,7 @@ def test_a_trained_model_leaves_its_optimizer_behind(tmp_path: Path, package: An
     np.testing.assert_allclose(answer, model(x), rtol=1e-5)
 
 
+@pytest.mark.slow
 @both_keras
 def test_an_lstm_runs_on_the_tpu_in_batches(tmp_path: Path, package: Any) -> None:
     layers = package.layers
@@ -82,6 +84,7 @@ def test_a_subclassed_model_is_called_with_the_inputs_that_it_is_given(
     assert answers.both(export(Model(), specs, tmp_path), a=one, b=one) == {"sum": [2]}
 
 
+@pytest.mark.slow
 @both_keras
 def test_a_text_model_looks_words_up_on_the_host(tmp_path: Path, package: Any) -> None:
     layers = package.layers

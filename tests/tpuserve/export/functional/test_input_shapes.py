@@ -5,8 +5,6 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from tpuserve.export.functional.input_shapes import InputShape, apply_input_shapes
 
-pytestmark = pytest.mark.slow
-
 ONE = InputShape("", (None, 8, 8, 3))
 
 

@@ -10,7 +10,6 @@ from tpuserve.errors import InvalidSetting
 from tpuserve.export.functional.keras_file import load_keras_file
 
 pytestmark = [
-    pytest.mark.slow,
     # Keras itself causes both warnings when it saves a model.
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file:UserWarning"),

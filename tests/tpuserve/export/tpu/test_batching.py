@@ -8,7 +8,6 @@ from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import BatchConfig
 from tpuserve.export.tpu.batching import call_batched
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 CONFIG = BatchConfig(1, 4, 1000, [2, 4])

@@ -13,7 +13,6 @@ from tpuserve.export import (
     model_fn_inference_on_tpu,
 )
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 CONFIG = BatchConfig(1, 4, 1000, [2, 4])

@@ -6,7 +6,6 @@ from tpuserve import tags
 from tpuserve.errors import ExportError
 from tpuserve.export import on_tpu
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

@@ -6,8 +6,6 @@ from tensorflow.python.tpu.topology import Topology
 from tpuserve.errors import LoweringError
 from tpuserve.lowering.ir import core_placement
 
-pytestmark = pytest.mark.slow
-
 
 def metadata(replicas: int, per_replica: int = 1, assignment: tuple[int, ...] = ()) -> NodeDef:
     node = NodeDef(name="computation", op="TPUReplicateMetadata")

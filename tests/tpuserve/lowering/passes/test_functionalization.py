@@ -15,8 +15,6 @@ from tpuserve.lowering.ir.graph_ir import Value
 from tpuserve.lowering.passes.functionalization import functionalize
 from tpuserve.lowering.passes.version_1_loops import OPS
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)

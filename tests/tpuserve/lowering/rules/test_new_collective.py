@@ -11,7 +11,6 @@ from tpuserve.lowering.ir.graph_ir import Value
 from tpuserve.lowering.rules import op_table
 from tpuserve.lowering.rules.op_spec import OpKind, OpSpec, ReplicatedOp
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 both = pytest.mark.parametrize("compiled", [True, False])

@@ -14,8 +14,6 @@ from tpuserve.prediction.batch import Position
 from tpuserve.prediction.readers.examples import read_example_batches
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
-pytestmark = pytest.mark.slow
-
 
 def read_integers(tmp_path: Path, dtype: str, integers: Sequence[int]) -> Any:
     """Write an Example for each integer; return the input "x" as it is read for a signature."""

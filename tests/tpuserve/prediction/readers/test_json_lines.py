@@ -12,8 +12,6 @@ from tpuserve.prediction.batch import Position
 from tpuserve.prediction.readers.json_lines import read_json_batches
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
-pytestmark = pytest.mark.slow
-
 
 def read_lines(tmp_path: Path, dtype: str, rows: list[Any]) -> Any:
     """Write a line for each row; return the input "x" as it is read for a signature."""

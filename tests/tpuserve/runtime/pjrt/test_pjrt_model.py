@@ -34,8 +34,6 @@ from tpuserve.stablehlo.translator import StableHloTranslator
 
 jax = pytest.importorskip("jax")
 
-pytestmark = pytest.mark.slow
-
 DEVICE = TpuSystem(tpu_cores=1, hosts=1, pjrt_platform="cpu")
 ROWS = np.ones((2, 16), np.float32)
 
@@ -238,6 +236,7 @@ print(system.tpu_cores, len(used), answers)
 """
 
 
+@pytest.mark.slow
 def test_two_requests_at_once_run_on_two_devices(linear: Path) -> None:
     environment = {
         **os.environ,

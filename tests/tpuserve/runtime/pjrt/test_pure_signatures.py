@@ -9,8 +9,6 @@ from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 
-pytestmark = pytest.mark.slow
-
 
 def test_call_behind_a_deep_chain_of_other_ops_is_no_pure_signature() -> None:
     graph = graph_pb2.GraphDef()

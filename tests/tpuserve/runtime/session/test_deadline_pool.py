@@ -15,8 +15,6 @@ from tpuserve.runtime.session import deadline_pool
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 SIGNATURE = Signature(

@@ -15,8 +15,6 @@ from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 EXAMPLES = np.array([b"a", b"bcd"], object)

@@ -14,8 +14,6 @@ from tpuserve.errors import Cancelled, InvalidTensor
 from tpuserve.runtime import loader
 from tpuserve.runtime.session import run_canceller
 
-pytestmark = pytest.mark.slow
-
 ENDLESS, SHORT = np.array(1e30, np.float32), np.array(3, np.float32)
 X = np.array([0], np.float32)
 

@@ -11,8 +11,6 @@ from tpuserve.errors import DeadlineExceeded, InvalidInput, ModelExecutionError
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 

@@ -33,8 +33,6 @@ jax = pytest.importorskip("jax")
 
 jax.config.update("jax_platforms", "cpu")
 
-pytestmark = pytest.mark.slow
-
 # Number of elements of x. The outer product of x with itself has 2**48 bytes, more than a process
 # can address.
 TOO_LARGE = 1 << 23

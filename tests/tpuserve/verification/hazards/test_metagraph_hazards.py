@@ -15,8 +15,6 @@ from tpuserve.verification import Hazard, verify
 from tpuserve.verification.hazards import node_hazards
 from tpuserve.verification.hazards.node_placement import PlacedNode
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 FIXED = {"x": tf.TensorSpec([4], tf.float32)}

@@ -9,8 +9,6 @@ from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.verification.hazards import recompilations
 from tpuserve.verification.hazards.node_placement import PlacedNode
 
-pytestmark = pytest.mark.slow
-
 OPEN = Signature({"x": TensorSpec("x:0", "float32", (None, 2))}, {})
 ON_TPU = [PlacedNode(NodeDef(name="y", op="Mul"), "f", "f", on_tpu=True)]
 

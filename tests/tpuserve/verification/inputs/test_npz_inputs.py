@@ -11,8 +11,6 @@ from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.verification.inputs import npz_inputs
 from tpuserve.verification.inputs.input_casting import cast_inputs
 
-pytestmark = pytest.mark.slow
-
 X = TensorSpec("x:0", "float32", (None, 2))
 N = TensorSpec("n:0", "int32", (None,))
 WORD = TensorSpec("word:0", "string", (None,))

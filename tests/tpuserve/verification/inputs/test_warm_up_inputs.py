@@ -11,8 +11,6 @@ from tpuserve.errors import DamagedSavedModel, InvalidInputNames
 from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.verification.inputs import warm_up_inputs
 
-pytestmark = pytest.mark.slow
-
 PREDICT = Signature({"x": TensorSpec("x:0", "float32", (None,))}, {})
 CLASSIFY = Signature({"inputs": TensorSpec("e:0", "string", (None,))}, {})
 SIGNATURES = {"serving_default": PREDICT, "classes": CLASSIFY}

@@ -14,8 +14,6 @@ from tpuserve.errors import InvalidSetting
 from trainer import InputPipelineConfig
 from trainer.compat.contrib.training import StopAfterNEvalsHook, get_or_create_eval_step
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 
@@ -53,6 +51,7 @@ _TPU_CONFIGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tpu_config", _TPU_CONFIGS, ids=str)
 @pytest.mark.parametrize("count", [1, 8, 11])
 @pytest.mark.numeric
@@ -68,6 +67,7 @@ def test_every_row_counts_once(
     assert result["loss"] == pytest.approx(np.mean(x**2) / 8)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_more_steps_than_batches_evaluate_the_whole_input(trained_model_dir: Path) -> None:
@@ -76,6 +76,7 @@ def test_more_steps_than_batches_evaluate_the_whole_input(trained_model_dir: Pat
     assert result["mean"] == pytest.approx(3.5 / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_hosts_evaluate_together(trained_model_dir: Path) -> None:
     tpu_config = {"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2}
@@ -271,6 +272,7 @@ def _flattened_model_fn(features: Any, labels: Any, mode: str, params: Any) -> A
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_a_flattened_batch_is_trained_on_and_evaluated(use_tpu: bool, tmp_path: Path) -> None:
     # With another input mode, the host would split the flattened images of several rows.

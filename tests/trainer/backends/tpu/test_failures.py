@@ -17,8 +17,6 @@ from tests.trainer import programs
 from tests.trainer.backends.tpu import slope
 from tpuserve.errors import UnsupportedOnTpu
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 MODES = ("train", "evaluate", "predict")
@@ -117,6 +115,7 @@ def assert_says(outcome: Outcome, text: str = "out of paper") -> None:
     assert outcome.threads_left == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("at_call", [1, 6, 12])
 def test_a_failing_input_pipeline_raises_its_own_error(
@@ -133,6 +132,7 @@ def test_a_failing_input_pipeline_raises_its_own_error(
     run_mode(model, mode, programs.ones(4), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["pjrt"], indirect=True)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failing_input_pipeline_raises_its_own_error_on_pjrt_devices(
@@ -192,6 +192,7 @@ def dividing(x: Any) -> Any:
     return x + tf.cast(1 // none, tf.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("change", "text"), [(asserting, "out of paper"), (dividing, "division by zero")]
@@ -213,6 +214,7 @@ def test_a_nan_loss_stops_training(tmp_path: Path, device: str) -> None:
     assert_says(outcome, "NaN")
 
 
+@pytest.mark.slow
 @ON_PJRT_TOO
 @pytest.mark.parametrize("at_call", [1, 6])
 def test_a_failing_host_call_raises_its_own_error(
@@ -232,6 +234,7 @@ def test_a_failing_host_call_raises_its_own_error(
     estimator(tmp_path, device).train(programs.ones(), steps=2)
 
 
+@pytest.mark.slow
 def test_a_metric_fn_that_fails_when_run_raises_its_own_error(tmp_path: Path, device: str) -> None:
     failing = FailingFunction(3)
 
@@ -297,6 +300,7 @@ class LosingOnce(tf.compat.v1.train.SessionRunHook):
             raise tf.errors.AbortedError(None, None, "a worker was started anew")
 
 
+@pytest.mark.slow
 @ON_PJRT_TOO
 def test_training_continues_from_the_last_checkpoint_after_a_lost_session(
     tmp_path: Path, device: str
@@ -356,6 +360,7 @@ def test_an_op_that_xla_refuses_is_named_with_the_line_that_made_it(
     assert outcome.threads_left == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", ["close", "break", "raise", "collect"])
 def test_a_generator_that_is_closed_early_leaves_no_thread_behind(
     tmp_path: Path, device: str, leave: str

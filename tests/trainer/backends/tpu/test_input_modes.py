@@ -12,8 +12,6 @@ from tests.trainer.backends.tpu import slope
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig as Input
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 _BATCH = 64
@@ -164,6 +162,7 @@ def _name(row: Row) -> str:
     return f"{row.hosts}x8-{settings}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", _TABLE, ids=_name)
 def test_the_batch_size_table(row: Row, tmp_path: Path) -> None:
     with tpuserve.emulated_tpu(8 * row.hosts, row.hosts, compiled=False):
@@ -171,6 +170,7 @@ def test_the_batch_size_table(row: Row, tmp_path: Path) -> None:
 
 
 # The five input modes on one host. A PJRT device is a whole replica.
+@pytest.mark.slow
 @pytest.mark.parametrize("row", _TABLE[:5], ids=_name)
 def test_the_batch_size_table_on_pjrt_devices(row: Row, tmp_path: Path) -> None:
     pytest.importorskip("jax")

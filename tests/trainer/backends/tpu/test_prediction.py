@@ -11,8 +11,6 @@ import trainer
 from tests.trainer.backends.tpu import slope
 from trainer import InputPipelineConfig, ModeKeys
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 
@@ -36,6 +34,7 @@ def _x(rows: Any) -> list[float]:
     return [float(row["x"][0]) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("count", [1, 4, 10, 12])
 def test_every_row_is_predicted_once_in_order(
@@ -47,6 +46,7 @@ def test_every_row_is_predicted_once_in_order(
     assert [float(row["y"][0]) for row in rows] == [number / 2 for number in range(1, count + 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 def test_predict_twice_on_one_estimator_and_leave_one_unfinished(trained_model_dir: Path) -> None:
     with slope.tpu():

@@ -18,8 +18,6 @@ from trainer.distribution.topology import BatchTopology, TpuSlice
 from trainer.execution import iterations_per_loop, run_graph
 from trainer.model.model_program import TPUModelProgram
 
-pytestmark = pytest.mark.slow
-
 MODES = ("train", "eval", "infer")
 
 

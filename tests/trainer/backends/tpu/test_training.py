@@ -14,11 +14,10 @@ from tests.trainer.backends.tpu import slope
 from tests.trainer.programs import scalars, variable
 from trainer import ModeKeys
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 @pytest.mark.parametrize("iterations", [1, 3, 100, "1s"])
 @pytest.mark.numeric
@@ -42,6 +41,7 @@ def test_training_that_ends_with_its_input_keeps_every_step(compiled: bool, tmp_
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**6)
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_cores_beyond_the_first_of_a_replica_stay_idle(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -112,6 +112,7 @@ class _CountingHook(tf.compat.v1.train.SessionRunHook):
         self.ends += 1
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 def test_hooks_of_every_kind_are_called(tmp_path: Path) -> None:
     mine = {name: _CountingHook() for name in ("train", "eval", "predict")}
@@ -154,6 +155,7 @@ class _OnHost(tf.compat.v1.train.SessionRunHook):
         self.loop_results.append(run_values.results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_tpu", [True, False])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_hook_adds_cpu_ops_in_begin(use_tpu: bool, compiled: bool, tmp_path: Path) -> None:
@@ -180,6 +182,7 @@ def _logging(tensors: Any, lines: list[Any]) -> Any:
 _LOGGED = [slope.losses(8)[step] for step in (3, 7)]
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_the_models_hooks_log_by_tensor_and_by_name(tmp_path: Path) -> None:
@@ -212,6 +215,7 @@ def test_a_hook_of_train_logs_the_loss_by_name(tmp_path: Path) -> None:
     assert [line["loss"] for line in lines] == pytest.approx(_LOGGED)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 def test_a_nan_loss_ends_training(tmp_path: Path) -> None:
     def more(mode: str, loss: Any, w: Any, **_: Any) -> dict[str, Any]:
@@ -233,6 +237,7 @@ def test_a_nan_variable_is_named_with_what_to_do(tmp_path: Path) -> None:
         slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
@@ -275,6 +280,7 @@ def test_evaluation_off_the_tpu_takes_an_estimator_spec(tmp_path: Path) -> None:
         assert model.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_a_scaffold_fn_is_called_on_the_host(tmp_path: Path) -> None:
@@ -292,6 +298,7 @@ def test_a_scaffold_fn_is_called_on_the_host(tmp_path: Path) -> None:
     assert variable(tmp_path, "w") == pytest.approx(0.75)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_training_applies_a_warm_start(tmp_path: Path) -> None:
@@ -303,6 +310,7 @@ def test_training_applies_a_warm_start(tmp_path: Path) -> None:
     assert variable(tmp_path / "second", "global_step") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 def test_replicas_sum_in_groups(tmp_path: Path) -> None:
     calls: list[Any] = []

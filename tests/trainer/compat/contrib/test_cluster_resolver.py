@@ -10,8 +10,6 @@ from tests.trainer import programs
 from tpuserve.errors import TpuNotFound
 from trainer.compat.contrib.cluster_resolver import TPUClusterResolver, replace_tensorflow_resolver
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def _no_variable_names_a_tpu(monkeypatch: pytest.MonkeyPatch) -> None:

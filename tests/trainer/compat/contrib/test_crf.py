@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from trainer.compat.contrib import crf
 
-pytestmark = [pytest.mark.slow, pytest.mark.numeric]
+pytestmark = pytest.mark.numeric
 
 INPUTS = np.array(
     [[[1.0, 0.0], [0.0, 2.0], [3.0, 2.5]], [[0.0, 1.0], [0.5, 0.0], [9.0, 9.0]]], np.float32
@@ -57,6 +57,7 @@ def test_the_best_tagging_is_found() -> None:
         assert score == pytest.approx(_scores_of_taggings(row)[best])
 
 
+@pytest.mark.slow
 def test_sequences_of_one_step_need_no_static_shape() -> None:
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:

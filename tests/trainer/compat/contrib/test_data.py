@@ -8,7 +8,6 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib import data, lookup
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -51,6 +50,7 @@ def test_sliding_windows_become_batches() -> None:
         data.sliding_window_batch(2, stride=1, window_shift=1)
 
 
+@pytest.mark.slow
 def test_element_shapes_are_set_and_checked() -> None:
     dataset = tf.data.Dataset.from_generator(lambda: [[1, 2]], tf.int32, [None])
     assert dataset.apply(data.assert_element_shape([2])).element_spec.shape == [2]

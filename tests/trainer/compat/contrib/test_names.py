@@ -6,8 +6,6 @@ from tests.preloaded.process import run_preloaded
 from trainer.compat import contrib
 from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("name", contrib.__all__)
 def test_every_name_in_all_exists(name: str) -> None:
@@ -30,6 +28,7 @@ def test_inner_modules_have_the_public_classes() -> None:
     assert tpu_optimizer.CrossShardOptimizer is contrib.tpu.CrossShardOptimizer
 
 
+@pytest.mark.slow
 def test_inner_modules_are_attributes_without_an_import() -> None:
     code = """if True:
         import tensorflow as tf

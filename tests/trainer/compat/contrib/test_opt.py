@@ -12,7 +12,6 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting, WrongContext
 from trainer.compat.contrib import opt
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 # The gradient in the tests, and its running mean after one and two steps from 0 with β = 0.9.

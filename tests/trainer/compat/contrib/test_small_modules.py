@@ -25,7 +25,6 @@ from trainer.compat.contrib import (
 )
 from trainer.exporting.input_receivers import build_raw_serving_input_receiver_fn
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

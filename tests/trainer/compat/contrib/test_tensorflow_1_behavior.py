@@ -13,7 +13,6 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib import crf, framework, lookup, losses, metrics, opt, seq2seq, slim
 from trainer.compat.contrib.training import HParams
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib import framework, layers, slim
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

@@ -9,7 +9,6 @@ from tests.trainer.compat.emulation import own_session
 from tpuserve.export.tpu import tpu_call
 from trainer.compat.emulation.active import find_active_emulated_tpu
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

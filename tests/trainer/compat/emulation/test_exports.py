@@ -10,7 +10,6 @@ from tests.trainer.compat.emulation import own_session
 from tpuserve.errors import ExportError
 from trainer.compat.emulation import exports
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

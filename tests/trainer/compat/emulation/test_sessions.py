@@ -12,7 +12,6 @@ from tests.trainer.compat.emulation import own_session
 from tpuserve.errors import TpuNotFound
 from trainer.compat import contrib
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
@@ -78,6 +77,7 @@ def test_computation_without_results_returns_none() -> None:
         assert session.run(v) == 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_monitored_session_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     x = tf.ones([8, 1])

@@ -9,7 +9,6 @@ from tests.trainer.compat.emulation import own_session
 from tpuserve.devices import TpuSystem
 from trainer.compat.emulation import topology
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

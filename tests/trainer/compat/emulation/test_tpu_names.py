@@ -6,8 +6,6 @@ from tpuserve.errors import TpuNotFound
 from trainer.compat.contrib.cluster_resolver import TPUClusterResolver
 from trainer.compat.emulation import tpu_names
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def patched_resolver(monkeypatch: pytest.MonkeyPatch) -> None:

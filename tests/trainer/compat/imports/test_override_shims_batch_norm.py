@@ -1,12 +1,9 @@
 import importlib
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 from trainer.compat.imports import override_shims
-
-pytestmark = pytest.mark.slow
 
 
 def test_batch_normalization_with_overridden_moments_works_as_in_tensorflow_1() -> None:

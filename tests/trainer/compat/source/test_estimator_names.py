@@ -5,8 +5,6 @@ import pytest
 from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import estimator_names
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("version", [estimator_names.V1, estimator_names.V2])
 def test_every_import_target_defines_its_name(version: estimator_names.Namespaces) -> None:

@@ -6,8 +6,6 @@ import pytest
 
 from trainer.compat.source import name_collisions
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:

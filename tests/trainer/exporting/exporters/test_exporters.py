@@ -10,8 +10,6 @@ from tests.trainer import programs
 from trainer.exporting.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from trainer.train_eval.api import EvalSpec, TrainSpec, train_and_evaluate
 
-pytestmark = pytest.mark.slow
-
 
 def receiver_fn() -> Any:
     x = tf.compat.v1.placeholder(tf.float32, [None, 1])
@@ -110,6 +108,7 @@ def test_compare_fn_can_have_settings_of_its_own(trained_estimator: trainer.TPUE
         assert exported == expected
 
 
+@pytest.mark.slow
 def test_exporters_work_in_train_and_evaluate(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, iterations_per_loop=1, save_checkpoints_steps=2)
     exporters = [

@@ -11,8 +11,6 @@ import tensorflow as tf
 from tests.trainer.keras import models
 from tpuserve.errors import InvalidSetting
 
-pytestmark = pytest.mark.slow
-
 _WRONG: dict[str, tuple[Callable[[int], Any], str]] = {
     "labels": (
         lambda rows: tf.data.Dataset.from_tensor_slices(models.X).batch(rows),

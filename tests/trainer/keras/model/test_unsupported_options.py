@@ -18,8 +18,6 @@ from trainer import CrossShardOptimizer
 from trainer.compat.contrib.opt.moving_average import MovingAverageOptimizer
 from trainer.keras.model.unsupported_options import UNSUPPORTED_OPTIONS
 
-pytestmark = pytest.mark.slow
-
 _both_kerases = pytest.mark.parametrize(
     "package", models.PACKAGES, ids=lambda package: package.__name__
 )
@@ -161,6 +159,7 @@ def test_an_optimizer_that_wraps_another_is_refused(tmp_path: Path) -> None:
             models.estimator(models.dense(tf_keras, outer), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("jax") is None,
     reason="some versions of Keras cannot import another backend without JAX",

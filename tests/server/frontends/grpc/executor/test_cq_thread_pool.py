@@ -19,8 +19,6 @@ from server.scheduling.run_limits import RunLimits
 from tests.processes import LOOPBACK
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 METHOD = "/s/m"
 
 

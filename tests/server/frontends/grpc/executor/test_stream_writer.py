@@ -3,12 +3,9 @@
 import socket
 
 import grpc
-import pytest
 
 from server.dataplane import DataPlane
 from tests.server.frontends.grpc import clients
-
-pytestmark = pytest.mark.slow
 
 # Frame types, flags and a setting of HTTP/2. Source: RFC 9113, section 6.
 DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6

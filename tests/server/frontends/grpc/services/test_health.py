@@ -9,8 +9,6 @@ import pytest
 from server.dataplane import DataPlane
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 SERVING, NOT_SERVING, UNKNOWN = 1, 2, 3
 
 

@@ -17,8 +17,6 @@ from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import Client, example, example_list
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
-pytestmark = pytest.mark.slow
-
 CLASSIFY, REGRESS = {"name": "half"}, {"name": "half", "signature_name": "regress"}
 
 

@@ -13,8 +13,6 @@ from server.frontends.grpc.services.profiler import ProfilerService
 from tests.processes import LOOPBACK
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 MONITOR = "/tensorflow.ProfilerService/Monitor"
 
 

@@ -14,8 +14,6 @@ from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import Client
 from tpuserve.errors import ModelsNotAvailable
 
-pytestmark = pytest.mark.slow
-
 COUNT = "/tensorflow/serving/request_count"
 
 

@@ -14,8 +14,6 @@ from server.frontends.grpc.services.service import UnaryService
 from server.metrics import Metrics
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 
 class EchoService(UnaryService):
     """A new service, which only these tests add to the server."""

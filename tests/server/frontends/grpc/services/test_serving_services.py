@@ -17,8 +17,6 @@ from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import Client, model_spec
 from tpuserve.errors import LoweringError
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def server(dataplane: DataPlane) -> Iterator[Any]:

@@ -4,8 +4,6 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 from server.batching.factory import BatchingRunnerFactory
 from server.config.batching_parameters import BatchingParameters
 from server.config.settings import Settings
@@ -17,8 +15,6 @@ from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.transport.test_fast_path_protocol import slow_path as slow_path
 from tests.server.frontends.rest.wire import Address, ask
-
-pytestmark = pytest.mark.slow
 
 PREDICT = "/v1/models/half:predict"
 BODY = b'{"instances": [2]}'

@@ -12,8 +12,6 @@ from server.frontends.rest.app import build_rest_app
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send
 
-pytestmark = pytest.mark.slow
-
 PREDICT = "/v1/models/half:predict"
 BODY = b'{"inputs": 2}'
 ANSWER = b'{\n    "outputs": 3.0\n}'
@@ -112,6 +110,7 @@ def test_body_that_ends_in_garbage_is_refused_once(
     assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
 
 
+@pytest.mark.slow
 def test_server_stops_reading_from_a_client_that_reads_no_response(address: Address) -> None:
     numbers = b'{"inputs": [%s]}' % b", ".join([b"1"] * 1000)
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(numbers) + numbers

@@ -28,8 +28,6 @@ from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send
 from tpuserve.errors import Cancelled
 
-pytestmark = pytest.mark.slow
-
 SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
 REQUEST = b"POST /v3/wait HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n" + b" " * 5000
 
@@ -161,6 +159,7 @@ def find_children() -> set[int]:
     return {int(pid) for pids in lists for pid in pids.split()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_requests_and_probes_are_answered_while_a_large_body_is_parsed(
     dataplane: DataPlane, serve: Serve

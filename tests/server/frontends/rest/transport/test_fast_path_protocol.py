@@ -27,8 +27,6 @@ from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send
 
-pytestmark = pytest.mark.slow
-
 PREDICT = "/v1/models/half:predict"
 BODY = b'{"inputs": 2}'
 ANSWER = b'{\n    "outputs": 3.0\n}'
@@ -169,6 +167,7 @@ def test_client_that_disconnects_within_a_request_does_no_harm(address: Address)
     assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
 
 
+@pytest.mark.slow
 def test_idle_connection_is_closed_after_the_keep_alive_timeout(
     dataplane: DataPlane, serve: Serve
 ) -> None:

@@ -16,8 +16,6 @@ from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask
 
-pytestmark = pytest.mark.slow
-
 AUTHORITY = Authority()
 OURS = AUTHORITY.identity()
 PREDICT = "/v1/models/half:predict"
@@ -104,6 +102,7 @@ def tls_address(dataplane: DataPlane) -> Iterator[Address]:
         server.join()
 
 
+@pytest.mark.slow
 def test_request_over_tls_is_answered_if_the_client_ends_sending_while_the_model_runs(
     tls_address: Address, loader: FakeLoader
 ) -> None:

@@ -7,8 +7,6 @@ import pytest
 
 from tpuserve.export.conversion.analysis.closure import find_largest_closure
 
-pytestmark = pytest.mark.slow
-
 
 def test_an_item_is_chosen_with_what_it_requires_if_both_together_gain() -> None:
     weights = {"a": 5, "b": -3, "c": -4, "d": 2}

@@ -1,12 +1,9 @@
 """Large constants become zeros of the same shape; small constants keep their values."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tpuserve.export.conversion.analysis.constants import clear_large_constants
-
-pytestmark = pytest.mark.slow
 
 
 def test_large_constants_become_zeros_of_their_shape_and_small_ones_stay() -> None:

@@ -6,8 +6,6 @@ import tensorflow as tf
 from tpuserve.export.conversion.analysis import flattening
 from tpuserve.lowering.ir import graph_ir
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("kind", ["read", "gather", "branch"])
 def test_an_update_waits_for_the_reads_before_it(kind: str) -> None:

@@ -16,7 +16,7 @@ from tpuserve.errors import InvalidSetting
 from tpuserve.export import convert
 from tpuserve.runtime import loader
 
-pytestmark = [pytest.mark.slow, pytest.mark.numeric]
+pytestmark = pytest.mark.numeric
 
 BFLOAT16 = tf.bfloat16.as_datatype_enum
 HARDWARE = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)

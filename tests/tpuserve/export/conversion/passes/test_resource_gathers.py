@@ -11,8 +11,6 @@ from tests.tpuserve.export import answers
 from tests.tpuserve.export.conversion import models
 from tpuserve.export import convert
 
-pytestmark = pytest.mark.slow
-
 
 class Lookup(tf.Module):
     """Gathers the elements of a matrix variable at pairs of indices."""

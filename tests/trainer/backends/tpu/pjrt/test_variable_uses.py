@@ -8,8 +8,6 @@ import tensorflow as tf
 
 from trainer.backends.tpu.pjrt.variable_uses import RunUses, VariableUses
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 
 

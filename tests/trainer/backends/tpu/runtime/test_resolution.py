@@ -17,8 +17,6 @@ from trainer.backends.tpu.runtime.resolution import resolve_runtime
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, run_on_master
 from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice, TpuSlice
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def server() -> Any:

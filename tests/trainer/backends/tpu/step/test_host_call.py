@@ -15,8 +15,6 @@ from tests.trainer.programs import variable
 from tpuserve.errors import InvalidSetting
 from trainer import ModeKeys
 
-pytestmark = pytest.mark.slow
-
 v1 = tf.compat.v1
 v2 = tf.compat.v2
 
@@ -51,6 +49,7 @@ def _summaries(directory: Path) -> Any:
     return more
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.numeric
 def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Path) -> None:
@@ -85,6 +84,7 @@ def test_a_host_call_runs_in_every_step_of_a_loop_off_the_tpu(
     assert _read_scalars(tmp_path / "host")["loss"] == pytest.approx(expected, rel=1e-4, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_a_host_call_every_third_step_counts_from_the_start_of_each_loop(tmp_path: Path) -> None:
@@ -107,6 +107,7 @@ def test_a_host_call_runs_in_evaluation_too(tmp_path: Path) -> None:
     assert list(_read_scalars(tmp_path / "host")["loss"].values()) == [0.5]
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> None:
     calls: list[Any] = []
@@ -126,6 +127,7 @@ def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> N
     assert calls == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 def test_a_host_call_gets_the_global_step_before_its_update(tmp_path: Path) -> None:
     calls: list[Any] = []
@@ -153,6 +155,7 @@ def test_a_host_call_without_tensors_is_refused(tmp_path: Path) -> None:
         slope.estimator(tmp_path, more).train(slope.ones(), steps=3)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 def test_each_replica_drops_out_different_units(tmp_path: Path) -> None:
     calls: list[Any] = []

@@ -11,7 +11,6 @@ import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 

@@ -16,8 +16,6 @@ from trainer.backends.base import ExecutionBackend
 from trainer.backends.tpu.step.step_part import StepPart
 from trainer.infeed import ReplicaBatch
 
-pytestmark = pytest.mark.slow
-
 
 class RowSumPart(StepPart):
     """Adds a feature inside the step, and sends each replica's sum of x to the host."""
@@ -108,6 +106,7 @@ def test_a_part_receives_the_values_of_all_replicas_in_training(
     assert part.hook.runs == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_host_ops", [False, True])
 @pytest.mark.numeric
 def test_a_part_receives_no_padding_in_evaluation_and_prediction(

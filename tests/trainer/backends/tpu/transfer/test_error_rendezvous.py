@@ -3,8 +3,6 @@ import tensorflow as tf
 
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 
-pytestmark = pytest.mark.slow
-
 CANCELLED = tf.errors.CancelledError(None, None, "the session was closed")
 LOST = tf.errors.UnavailableError(None, None, "a worker has gone")
 CLOSED = RuntimeError("Attempted to use a closed Session.")

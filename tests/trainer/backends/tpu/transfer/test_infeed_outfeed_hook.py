@@ -12,8 +12,6 @@ import trainer
 from tests.trainer import programs
 from trainer.backends.tpu.transfer.infeed_outfeed_hook import InfeedOutfeedHook
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def _two_cores() -> Iterator[None]:

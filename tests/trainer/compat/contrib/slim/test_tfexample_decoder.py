@@ -9,7 +9,6 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib import lookup
 from trainer.compat.contrib.slim import tfexample_decoder as decoder
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 IMAGE = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)

@@ -10,8 +10,6 @@ from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.training import HParams, parse_values
 
-pytestmark = pytest.mark.slow
-
 
 def _hparams() -> HParams:
     return HParams(rate=0.1, steps=10, name="adam", fast=False, sizes=[8, 4], decay=None)

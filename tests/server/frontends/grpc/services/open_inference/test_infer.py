@@ -17,8 +17,6 @@ from tests.server.fakes import FakeLoader, FakeModel, spec
 from tests.server.frontends.grpc import clients
 from tpuserve.saved_model.signature import Signature
 
-pytestmark = pytest.mark.slow
-
 Call: TypeAlias = Callable[..., Any]
 
 # 1.0 and 2.0, and half of each plus two, as little-endian float32.

@@ -3,15 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from server.dataplane import DataPlane
 from server.models.manager import Manager
 from tests.server.aspired_versions import aspire
 from tests.server.dataplane.test_default_signature import OnlyModel
 from tests.server.frontends.grpc import clients
-
-pytestmark = pytest.mark.slow
 
 
 def test_only_signature_is_described_and_run() -> None:

@@ -10,8 +10,6 @@ import pytest
 from server.dataplane import DataPlane
 from tests.server.frontends.grpc import clients
 
-pytestmark = pytest.mark.slow
-
 SERVICES = {
     "tensorflow.serving.PredictionService",
     "tensorflow.serving.ModelService",

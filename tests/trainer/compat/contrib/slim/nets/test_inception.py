@@ -6,10 +6,10 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib import slim
 from trainer.compat.contrib.slim.nets import inception
 
-pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_inception_has_the_variables_and_endpoints_of_checkendpoints() -> None:
     with tf.Graph().as_default() as graph, v1.Session() as session:
