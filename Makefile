@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 # A registry that is slow for a minute is no reason to fail.
 PIP_FLAGS := --quiet --disable-pip-version-check --retries 10 --timeout 180
+# One process more than the machine of CI has cores, because many tests wait for other processes. A
+# file stays in one process, for its fixtures.
+PYTEST_FLAGS = -n $(or $(JOBS),3) --dist loadfile --no-loadscope-reorder --durations=10
 # What depends on the versions of others most: the protocols' libraries, TensorFlow's loader and ops.
 VERSION_TESTS := tests/server/frontends tests/tpuserve/export/conversion tests/tpuserve/runtime \
   tests/tpuserve/untrusted
@@ -17,7 +20,7 @@ LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast test-other-processors test-lowest test-latest test-wheel test-image test-clusters mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert zoo protos clean
+.PHONY: help demo test test-generations test-slow test-all test-nightly test-changed test-other-processors test-lowest test-latest test-wheel test-image test-clusters test-fuzz mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert zoo protos clean
 
 help:  ## Show what there is to make.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -25,19 +28,25 @@ help:  ## Show what there is to make.
 demo: .venv/demo.stamp  ## Train, export and serve real digits; about a minute and a half.
 	$(BIN)/tpuserve demo
 
-# Three processes, although the target is for two cores: many tests wait for other processes.
-test: .venv/dev.stamp .venv-clients/stamp .venv-perf/stamp  ## Run all tests.
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+test: .venv/dev.stamp  ## Run the quick tests: each room, and one proof of each promise.
+	$(BIN)/pytest $(PYTEST_FLAGS)
 
-test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no TensorFlow.
-	$(BIN)/pytest -n 4 --dist loadfile -m "not slow"
+test-all: test test-slow  ## Run all that any machine can run.
+
+test-slow: .venv/dev.stamp .venv-clients/stamp .venv-perf/stamp test-clusters  ## Run what test-all adds to test.
+	$(BIN)/pytest $(PYTEST_FLAGS) -m "slow and not nightly"
+
+test-nightly: test-lowest test-latest test-other-processors test-generations test-fuzz zoo mutants test-image  ## Run what depends on other versions and machines, or takes long.
+
+test-changed: .venv/dev.stamp  ## Run the tests of the rooms that differ from BASE (origin/main).
+	$(BIN)/python -m tools.changed_tests $(or $(BASE),origin/main) | xargs --no-run-if-empty $(BIN)/pytest $(PYTEST_FLAGS) -m "not nightly"
 
 test-other-processors: .venv/dev.stamp  ## Run the numeric tests as other processors would.
 	$(BIN)/python -m tools.other_processors
 
 test-lowest: .venv-lowest/stamp  ## Run the tests with the lowest versions of all dependencies.
-	.venv-lowest/bin/pytest -m "not slow"
-	.venv-lowest/bin/pytest -n 2 --dist loadfile -m slow $(OLD_WARNINGS) $(VERSION_TESTS)
+	.venv-lowest/bin/pytest $(PYTEST_FLAGS) $(OLD_WARNINGS)
+	.venv-lowest/bin/pytest $(PYTEST_FLAGS) $(OLD_WARNINGS) -m "slow and not nightly" $(VERSION_TESTS)
 
 test-wheel: .venv/dev.stamp  ## Build the wheel, install it in an empty environment, and ask the sample model.
 	$(BIN)/python -m tools.check_wheel --constraint constraints.txt
@@ -46,8 +55,14 @@ test-image:  ## Build the image in a chroot and ask it; needs root, debootstrap,
 	tools/check_image.sh
 
 test-latest: .venv-latest/stamp  ## Run the tests with the newest versions of all dependencies.
-	.venv-latest/bin/pytest -m "not slow"
-	.venv-latest/bin/pytest -n 2 --dist loadfile -m slow $(VERSION_TESTS)
+	.venv-latest/bin/pytest $(PYTEST_FLAGS)
+	.venv-latest/bin/pytest $(PYTEST_FLAGS) -m "slow and not nightly" $(VERSION_TESTS)
+
+test-generations: .venv/dev.stamp  ## Compile all kinds of exports for all seven generations of TPUs.
+	$(BIN)/pytest -m nightly tests/conformance
+
+test-fuzz: .venv/dev.stamp  ## Send a hundred times as many random requests and files as test-all.
+	TPUSERVE_FUZZ=5000 TPUSERVE_FUZZ_MESSAGES=1500 TPUSERVE_SCHEMATHESIS=500 $(BIN)/pytest $(PYTEST_FLAGS) -m "" $$(git ls-files 'tests/**/test_*fuzz*.py' 'tests/**/test_schemathesis.py')
 
 # Ray's own code calls deprecated functions of pydantic.
 test-clusters: .venv-clusters/stamp  ## Run the tests of Beam and Ray, on local runners and clusters.
@@ -56,7 +71,7 @@ test-clusters: .venv-clusters/stamp  ## Run the tests of Beam and Ray, on local 
 mutants: .venv/dev.stamp  ## Change eight modules in small ways, and report what no test notices.
 	$(BIN)/python -m tools.mutants $(ARGS)
 
-check: lint types test  ## Run lint, types and all tests.
+check: lint types test-all  ## Run lint, types and the tests of CI.
 
 lint: .venv/dev.stamp  ## Look for mistakes, unformatted code and imports that run upwards.
 	$(BIN)/ruff check
@@ -107,7 +122,7 @@ bench-convert: .venv/dev.stamp  ## Measure the conversion of SavedModels by size
 # The packages bring old pins of TensorFlow, so only their files are installed.
 zoo: .venv/dev.stamp  ## Convert, verify, compile and serve 25 models of others; writes docs/zoo.md.
 	$(BIN)/pip install $(PIP_FLAGS) --no-deps "basic-pitch==0.4.0" "guesslang==2.2.1"
-	TPUSERVE_ZOO=$(or $(ARGS),all) $(BIN)/pytest tests/zoo
+	TPUSERVE_ZOO=$(or $(ARGS),all) $(BIN)/pytest -m nightly tests/zoo
 
 # A compiler of its own environment: its protobuf is older than the one that users get.
 protos:  ## Compile the .proto files of tpuserve and server.

@@ -6,7 +6,8 @@ import importlib
 import os
 import re
 import signal
-import sys
+import time
+import timeit
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,15 @@ from tests.preloaded.process import WITHOUT_EXTRAS
 from tpuserve.devices import tpu_system
 from tpuserve.runtime import gc_control
 
-_SLOW_FILE = re.compile(r"^pytestmark = (\[[^]]*)?pytest\.mark\.slow\b", re.MULTILINE)
+_SLOW_FILE = re.compile(r"^pytestmark = (\[[^]]*)?pytest\.mark\.(slow|nightly)\b", re.MULTILINE)
+_QUICK = "not slow and not nightly"
+"""What `pytest` selects by default: see pyproject.toml."""
+_PROMISES = Path(__file__).parent / "conformance"
+"""Here stands the one proof of each promise that `make test` has, which may take seconds."""
+_LIMIT_S = max(
+    1.0, timeit.timeit("for _ in range(10**6): pass", timer=time.thread_time, number=1) / 0.03
+)
+"""A second, and more on a processor that needs over 30 ms to count to a million."""
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -36,50 +45,10 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
 # After each product of matrices, the threads of OpenBLAS wait actively for the next product, and
 # take the processors from the other processes that run tests.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
-# On processors with AVX-512 or newer instructions, TensorFlow rewrites graphs for oneDNN's kernels.
-# TensorFlow then searches the list of all kernels for each node, which takes up to a quarter of the
-# time of a test that trains. `make test-other-processors` has the kernels on.
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-# XLA's optimisations of machine code take a fifth of the time of a program that XLA compiles for an
-# emulated TPU. `make test-other-processors` has the optimisations on.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-
 # A shell without job control starts background jobs with SIGINT ignored. Processes that tests start
 # would inherit this, and Ctrl-C would not interrupt them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-_LONGEST = (
-    "tests/trainer/compat/test_estimator_programs.py",
-    "tests/conformance/exports/test_exports.py",
-    "tests/examples/test_demo.py",
-    "tests/trainer/keras/test_conversion.py",
-    "tests/trainer/backends/tpu/test_failures.py",
-    "tests/trainer/backends/tpu/cluster/test_processes.py",
-    "tests/trainer/hosts/test_training.py",
-    "tests/trainer/hosts/test_failures.py",
-    "tests/examples/test_examples.py",
-    "tests/trainer/backends/tpu/test_signals.py",
-    "tests/tpuserve/compilation/test_aot.py",
-    "tests/conformance/test_replicated_training.py",
-    "tests/trainer/compat/test_keras_question.py",
-    "tests/trainer/compat/test_documented_programs.py",
-    "tests/server/test_serve.py",
-    "tests/trainer/backends/tpu/cluster/test_session.py",
-    "tests/documents/test_migrate.py",
-    "tests/trainer/keras/test_optimizers.py",
-    "tests/trainer/train_eval/test_api.py",
-    "tests/documents/test_serve.py",
-    "tests/documents/test_train.py",
-    "tests/documents/test_tpu.py",
-    "tests/trainer/keras/test_fit.py",
-    "tests/conformance/test_exact_training.py",
-    "tests/documents/test_export.py",
-    "tests/documents/test_convert.py",
-    "tests/tpuserve/commands/test_convert.py",
-)
-"""The files that take longest, longest first. They start first, so that none runs alone last."""
-
 
 _WITH_EXTRAS = (
     "tests/clusters",
@@ -109,12 +78,13 @@ os.environ["TPUSERVE_XLA_CACHE_DIR"] = "off"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Build Matplotlib's cache of fonts, before the processes that run tests are started.
+    """Let files that the command line names run whole, and build Matplotlib's cache of fonts.
 
     A command that builds the cache in a test may print a line about that, which no document shows.
     """
-    is_worker = hasattr(config, "workerinput")
-    if is_worker or config.getoption("markexpr") == "not slow":
+    if config.option.markexpr == _QUICK and all(".py" in argument for argument in config.args):
+        config.option.markexpr = ""
+    if hasattr(config, "workerinput"):
         return
     with contextlib.suppress(ImportError):
         importlib.import_module("matplotlib.font_manager")
@@ -143,31 +113,49 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     gc.set_threshold(young, middle, 10 * full)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Move the tests of the longest files to the beginning, in the order of the list."""
-    ranks = {config.rootpath / path: rank for rank, path in enumerate(_LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the longest files first, so that none runs alone last."""
+    items.sort(key=lambda item: item.get_closest_marker("first") is None)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore files in which -m "not slow" or -m numeric selects no test.
-
-    Importing such files takes long, because most of them import TensorFlow.
-    """
-    kind = config.getoption("markexpr")
-    if collection_path.suffix != ".py" or kind not in ("not slow", "numeric"):
+    """Ignore files in which -m selects no test: importing them takes long."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
     text = collection_path.read_text(encoding="utf-8")
-    has_none = _SLOW_FILE.search(text) if kind == "not slow" else "pytest.mark.numeric" not in text
-    return True if has_none else None
+    expression = config.getoption("markexpr")
+    if expression == _QUICK:
+        return True if _SLOW_FILE.search(text) else None
+    kind = re.match(r"(?:slow|nightly|numeric)\b", expression)
+    return True if kind and f"pytest.mark.{kind[0]}" not in text else None
 
 
-@pytest.fixture(autouse=True)
-def _no_tensorflow_in_fast_tests(request: pytest.FixtureRequest) -> Iterator[None]:
-    was_there = "tensorflow" in sys.modules
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Refuse a test in the quick tier that takes over a second of processor time.
+
+    `make test` leaves no time for it: it needs the mark `slow`, or a place in tests/conformance.
+    """
+    started = _processor_seconds()
     yield
-    if request.node.get_closest_marker("slow") is None and not was_there:
-        assert "tensorflow" not in sys.modules, "it imports TensorFlow: mark it slow"
+    is_quick = item.config.getoption("markexpr") == _QUICK
+    if not is_quick or _PROMISES in item.path.parents or _is_below_limit(started):
+        return
+    # The first test that needs a package imports it, so only the second run counts.
+    started = _processor_seconds()
+    with contextlib.suppress(Exception, pytest.fail.Exception, pytest.skip.Exception):
+        item.runtest()
+    if not _is_below_limit(started):
+        pytest.fail("It takes over a second of processor time. Mark it slow, or make it quicker.")
+
+
+def _is_below_limit(started: float) -> bool:
+    return _processor_seconds() - started < _LIMIT_S
+
+
+def _processor_seconds() -> float:
+    times = os.times()
+    return sum(times[:4])
 
 
 @pytest.fixture(autouse=True)

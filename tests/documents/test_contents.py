@@ -166,6 +166,7 @@ def test_every_python_block_is_python(document: str) -> None:
         compile(block, document, "exec")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_paragraph_before_a_file_names_the_file(document: str) -> None:
     # A page shows the block, but not the name behind its language.
@@ -195,9 +196,11 @@ def test_make_demo_is_tpuserve_demo() -> None:
     assert recipe[1] == "$(BIN)/tpuserve demo"
 
 
-def test_ci_runs_make_check_which_lints_type_checks_and_tests() -> None:
-    assert re.search(r"^make check$", text(".ci/run"), re.MULTILINE)
-    assert re.search(r"^check: lint types test\b", text("Makefile"), re.MULTILINE)
+def test_ci_begins_with_the_command_of_the_readme_and_runs_all_tiers() -> None:
+    parts = re.findall(r"^(?:\w+=\S+ )?part (\S+)$", text(".ci/run"), re.MULTILINE)
+    assert parts == ["test", "lint", "types", "test-wheel", "test-slow"]
+    assert re.search(r"^    make test\b", text("README.md"), re.MULTILINE)
+    assert re.search(r"^test-all: test test-slow\b", text("Makefile"), re.MULTILINE)
 
 
 def test_no_package_imports_a_forbidden_package() -> None:
