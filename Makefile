@@ -66,7 +66,7 @@ test-fuzz: .venv/dev.stamp  ## Send a hundred times as many random requests and 
 
 # Ray's own code calls deprecated functions of pydantic.
 test-clusters: .venv-clusters/stamp  ## Run the tests of Beam and Ray, on local runners and clusters.
-	.venv-clusters/bin/python -m pytest -W ignore tests/clusters
+	.venv-clusters/bin/python -m pytest -W ignore -m slow --durations=10 tests/clusters
 
 mutants: .venv/dev.stamp  ## Change eight modules in small ways, and report what no test notices.
 	$(BIN)/python -m tools.mutants $(ARGS)
