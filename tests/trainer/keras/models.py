@@ -93,8 +93,13 @@ def read_losses(model_dir: Path) -> list[float]:
     return [value for _, value in sorted(scalars(model_dir)["loss"].items())]
 
 
-def fit_epoch(package: Any, model: Any, dataset: Any = batches, **options: Any) -> list[float]:
-    """Run model.fit for one epoch and return the loss of each step."""
+def fit_epoch(
+    package: Any, model: Any, dataset: Any = batches, *, eagerly: bool = True, **options: Any
+) -> list[float]:
+    """Run model.fit for one epoch and return the loss of each step.
+
+    By default, fit runs eagerly: for a few steps, this takes less time than tracing.
+    """
     losses: list[float] = []
 
     class RecordLosses(package.callbacks.Callback):
@@ -103,7 +108,9 @@ def fit_epoch(package: Any, model: Any, dataset: Any = batches, **options: Any) 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             losses.append(logs["loss"] * (batch + 1) - sum(losses))
 
+    model.run_eagerly = eagerly
     model.fit(dataset(), verbose=0, shuffle=False, callbacks=[RecordLosses()], **options)
+    model.run_eagerly = False  # The conversion of a model refuses run_eagerly.
     return losses
 
 

@@ -59,18 +59,26 @@ _ALL = [
 def test_two_cores_make_the_steps_of_fit(
     package: Any, optimizers: Any, make_optimizer: Any, tmp_path: Path
 ) -> None:
-    fitted = models.dense(package, make_optimizer(optimizers))
-    if isinstance(fitted.optimizer, _TF_KERAS.optimizers.Nadam):
+    fitted = _build_layer(package, make_optimizer(optimizers))
+    is_nadam = isinstance(fitted.optimizer, _TF_KERAS.optimizers.Nadam)
+    if is_nadam:
         # Let fit trace the step, and create the variables first: Nadam's steps depend on both.
         fitted.optimizer.build(fitted.trainable_variables)
-    else:
-        # Run fit eagerly: for a few steps this takes less time than tracing.
-        fitted.run_eagerly = True
-    models.fit_epoch(package, fitted)
-    estimator = models.train_epoch(
-        models.dense(package, make_optimizer(optimizers)), tmp_path, cores=2
-    )
+    models.fit_epoch(package, fitted, _four_batches, eagerly=not is_nadam)
+    model = _build_layer(package, make_optimizer(optimizers))
+    estimator = models.train_epoch(model, tmp_path, 2, _four_batches)
     models.assert_same_values(to_keras(estimator), fitted)
+
+
+def _build_layer(package: Any, optimizer: Any) -> Any:
+    """Build a model of one layer: a kernel and a bias, from whose gradients norms are computed."""
+    model = package.Sequential([package.layers.Input((4,)), package.layers.Dense(3)])
+    return models.with_weights(models.compiled_model(package, model, optimizer))
+
+
+def _four_batches(rows: int = models.ROWS) -> Any:
+    """Return batches for two accumulations, copies of averages or changes of the rate."""
+    return models.batches(models.X[: 4 * models.ROWS], models.Y[: 4 * models.ROWS], rows=rows)
 
 
 @pytest.mark.parametrize(
