@@ -1,6 +1,5 @@
 """Feature columns of embedding tables: trained, evaluated, predicted with and exported."""
 
-import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import trainer
 from tests.trainer import exports
 from tests.trainer.backends.tpu import slope
 from tests.trainer.embedding import columns, sums
+from tests.trainer.embedding.device_shapes import record_shapes
 from tpuserve.errors import InvalidSetting
 from tpuserve.runtime import loader
 from trainer.embedding.config import EmbeddingConfigSpec
@@ -28,18 +28,18 @@ class Run:
     model: trainer.TPUEstimator
     variables: dict[str, Any]
     evaluation: dict[str, Any]
-    predictions: list[Any]
+    predictions: Any
+    activations: Any
 
 
 def run_modes(model_dir: Path, *, use_tpu: bool) -> Run:
     model = columns.estimator(model_dir, use_tpu=use_tpu)
     model.train(columns.input_fn, steps=2)
-    return Run(
-        model,
-        sums.variables(model_dir),
-        model.evaluate(columns.input_fn, steps=1),
-        [row["y"] for row in model.predict(columns.predict_input_fn)],
-    )
+    variables = sums.variables(model_dir)
+    evaluation = model.evaluate(columns.input_fn, steps=1)
+    rows = list(model.predict(columns.predict_input_fn))
+    predictions, activations = (np.stack([row[name] for row in rows]) for name in ("y", "x"))
+    return Run(model, variables, evaluation, predictions, activations)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,19 @@ def on_tpu(tmp_path_factory: pytest.TempPathFactory) -> Run:
         return run_modes(tmp_path_factory.mktemp("tpu"), use_tpu=True)
 
 
+@pytest.fixture(scope="module")
+def on_pjrt(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    pytest.importorskip("jax")
+    with slope.tpu(2, kind="pjrt"), pytest.MonkeyPatch.context() as monkeypatch:
+        shapes = record_shapes(monkeypatch)
+        run = run_modes(tmp_path_factory.mktemp("pjrt"), use_tpu=True)
+    assert shapes, "no table is divided"
+    return run
+
+
+on_both_kinds_of_cores = pytest.mark.parametrize("cores", ["on_tpu", "on_pjrt"])
+
+
 def test_variables_have_the_names_that_columns_give_them(on_tpu: Run) -> None:
     tables = {
         "dense_features/single_embedding/embedding_weights",
@@ -61,30 +74,44 @@ def test_variables_have_the_names_that_columns_give_them(on_tpu: Run) -> None:
         "sequence_features/sequence_embedding/embedding_weights",
     }
     slots = {f"{name}/Adagrad" for name in tables}
-    assert set(on_tpu.variables) == {*tables, *slots, "kernel", "kernel/Adagrad", "global_step"}
+    adam = {"kernel/Adam", "kernel/Adam_1", "beta1_power", "beta2_power"}
+    assert set(on_tpu.variables) == {*tables, *slots, "kernel", *adam, "global_step"}
 
 
+@on_both_kinds_of_cores
 @pytest.mark.numeric
-def test_cpu_and_emulated_cores_train_the_same_variables(on_cpu: Run, on_tpu: Run) -> None:
+def test_cores_train_the_variables_of_the_cpu(
+    cores: str, on_cpu: Run, request: pytest.FixtureRequest
+) -> None:
     # Two steps of a rate of 0.1 in float32, whose sums have other orders.
-    assert set(on_cpu.variables) == set(on_tpu.variables)
+    trained = request.getfixturevalue(cores).variables
+    assert set(on_cpu.variables) == set(trained)
     for name, value in on_cpu.variables.items():
-        np.testing.assert_allclose(on_tpu.variables[name], value, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(trained[name], value, atol=1e-5, err_msg=name)
+
+
+@on_both_kinds_of_cores
+@pytest.mark.numeric
+def test_cores_evaluate_and_predict_as_the_cpu(
+    cores: str, on_cpu: Run, request: pytest.FixtureRequest
+) -> None:
+    run = request.getfixturevalue(cores)
+    assert run.evaluation["loss"] == pytest.approx(on_cpu.evaluation["loss"], rel=1e-5)
+    np.testing.assert_allclose(run.predictions, on_cpu.predictions, atol=1e-5)
 
 
 @pytest.mark.numeric
-def test_cpu_and_emulated_cores_evaluate_and_predict_the_same(on_cpu: Run, on_tpu: Run) -> None:
-    assert on_tpu.evaluation["loss"] == pytest.approx(on_cpu.evaluation["loss"], abs=1e-5)
-    np.testing.assert_allclose(on_tpu.predictions, on_cpu.predictions, atol=1e-5)
+def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(on_cpu: Run, on_tpu: Run) -> None:
+    for run in (on_cpu, on_tpu):
+        loss = np.mean((run.predictions - 1) ** 2)
+        assert run.evaluation["loss"] == pytest.approx(loss, rel=1e-5)
 
 
 @pytest.mark.numeric
 def test_activations_are_those_of_tensorflow(on_tpu: Run) -> None:
-    with slope.tpu(2):
-        activations = np.stack([row["x"] for row in on_tpu.model.predict(columns.predict_input_fn)])
     # DenseFeatures sorts its columns by name: first, second, single, weighted.
     expected = np.concatenate([*_oracle(on_tpu.variables), [[2], [1], [2], [0]]], 1)
-    np.testing.assert_allclose(activations, expected, atol=1e-6)
+    np.testing.assert_allclose(on_tpu.activations, expected, atol=1e-6)
 
 
 def _oracle(variables: dict[str, Any]) -> list[Any]:
@@ -125,7 +152,9 @@ def test_both_metagraphs_of_an_export_predict_what_the_estimator_predicts(
         for name in columns.FEATURES
     }
     receiver = trainer.export.build_parsing_serving_input_receiver_fn(parsed)
-    directory = Path(on_tpu.model.export_saved_model(str(tmp_path), receiver).decode())
+    model_dir = Path(on_tpu.model.model_dir)
+    trained = columns.estimator(model_dir, use_tpu=True, always_trains=False)
+    directory = Path(trained.export_saved_model(str(tmp_path), receiver).decode())
     examples = exports.strings([_example(row).SerializeToString() for row in range(4)])
     for tag_set, hardware in exports.HARDWARE.items():
         model = loader.load(directory, tag_set, hardware)
@@ -167,28 +196,6 @@ def test_predictions_off_the_tpu_do_without_features_and_columns_of_the_training
     table = on_cpu.variables["dense_features/single_embedding/embedding_weights"]
     expected = [table[row].mean(0) if row else [0.0] * 4 for row in columns.FEATURES["single"]]
     np.testing.assert_allclose(activations, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("use_tpu", [False, True])
-@pytest.mark.numeric
-def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(
-    use_tpu: bool, tmp_path: Path
-) -> None:
-    # The optimizer of model_fn is Adam, and that of the tables Adagrad. So an Adam slot for a table
-    # would not be in the checkpoint.
-    column = columns.make_columns().plain[0]
-
-    def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        x = tf.compat.v1.keras.layers.DenseFeatures([column])(features)
-        return sums.model_fn_with_train_op({"x": x}, labels, mode)
-
-    spec = EmbeddingConfigSpec([column], AdagradParameters(0.1))
-    with slope.tpu(2):
-        model = sums.estimator(tmp_path, spec, use_tpu=use_tpu, model=model_fn)
-        model.train(_single, steps=1)
-        loss = model.evaluate(_single, steps=1)["loss"]
-        predictions = [row["y"][0] for row in itertools.islice(model.predict(_single), 4)]
-    assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in predictions]), rel=1e-5)
 
 
 def test_a_column_that_model_fn_does_not_use_is_named(tmp_path: Path) -> None:

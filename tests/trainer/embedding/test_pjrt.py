@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.trainer.backends.tpu import slope
-from tests.trainer.embedding import sums, test_columns
+from tests.trainer.embedding import sums
+from tests.trainer.embedding.device_shapes import record_shapes
 from tests.trainer.embedding.test_training import OPTIMIZERS
 from tpuserve.graph.row_sharding import RowSharding
 from tpuserve.pjrt import step_program
 from tpuserve.pjrt.executable_cache import ExecutableCache
-from tpuserve.pjrt.step_program import StepProgram
 from trainer.embedding.optimization_parameters import StochasticGradientDescentParameters
 
 pytest.importorskip("jax")
@@ -33,19 +33,7 @@ BATCHES = (
 
 @pytest.fixture(autouse=True)
 def shapes_on_devices(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Record, for each divided variable, the shape of its part on each device: name → shapes."""
-    shapes: dict[str, Any] = {}
-    dispatch = StepProgram.dispatch
-
-    def recording(self: StepProgram, *arguments: Any, **options: Any) -> Any:
-        result = dispatch(self, *arguments, **options)
-        for index in self.step.row_shardings:
-            name = self.step.variables[index].name
-            shapes[name] = [shard.shape for shard in self.get_shards(index)]
-        return result
-
-    monkeypatch.setattr(StepProgram, "dispatch", recording)
-    return shapes
+    return record_shapes(monkeypatch)
 
 
 def assert_same(first: Path, second: Path) -> None:
@@ -153,21 +141,6 @@ def test_no_device_ever_has_memory_for_all_rows(
         assert memory.temp_size_in_bytes < 0.1 * part
         assert "all-gather" not in text
         assert f"[{rows}," not in text
-
-
-@pytest.mark.numeric
-def test_columns_train_evaluate_and_predict_as_on_the_cpu(
-    tmp_path: Path, shapes_on_devices: dict[str, Any]
-) -> None:
-    cpu = test_columns.run_modes(tmp_path / "cpu", use_tpu=False)
-    with slope.tpu(2, kind="pjrt"):
-        pjrt = test_columns.run_modes(tmp_path / "pjrt", use_tpu=True)
-    assert shapes_on_devices
-    assert pjrt.variables.keys() == cpu.variables.keys()
-    for name, value in cpu.variables.items():
-        np.testing.assert_allclose(pjrt.variables[name], value, atol=1e-5, err_msg=name)
-    assert pjrt.evaluation["loss"] == pytest.approx(cpu.evaluation["loss"], rel=1e-5)
-    np.testing.assert_allclose(pjrt.predictions, cpu.predictions, atol=1e-5)
 
 
 def train_pipelined(model_dir: Path, kind: str) -> None:
