@@ -1,6 +1,6 @@
 """A model with numbers that are easy to work out: y is the sum of the activations of a row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,17 @@ def sparse(ids: Any) -> Any:
     return tf.SparseTensor(indices, tf.gather_nd(padded, indices), tf.shape(padded, tf.int64))
 
 
-def batches(*batches: Any, labels: float = 1.0) -> Callable[..., Any]:
-    """Return an input_fn that repeats some batches of ids; all labels have the same value."""
+def batches(*batches: Any, features: Iterable[str] = ("x",)) -> Callable[..., Any]:
+    """Return an input_fn that repeats some batches of ids, the same in each feature; labels are 1.
+
+    Args:
+      *batches: for each batch, the ids in its rows, padded with -1.
+      features: the names of the features.
+    """
 
     def input_fn(params: Any) -> Any:
         tensors = [
-            ({"x": sparse(ids)}, tf.fill([len(ids), 1], np.float32(labels))) for ids in batches
+            (dict.fromkeys(features, sparse(ids)), tf.ones([len(ids), 1])) for ids in batches
         ]
         datasets = [tf.data.Dataset.from_tensors(tensor) for tensor in tensors]
         return tf.data.Dataset.choose_from_datasets(
@@ -52,6 +57,15 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
     loss = tf.reduce_mean((y - labels) ** 2 / 2.0)
     if mode == trainer.ModeKeys.EVAL:
         return trainer.TPUEstimatorSpec(mode, loss=loss)
+    optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.5))
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def model_fn_of_tables(features: Any, labels: Any, mode: str) -> Any:
+    """The loss is the sum of the losses that `model_fn` has for each of the features."""
+    sums = [tf.reduce_sum(x, axis=1, keepdims=True) for x in features.values()]
+    loss = tf.add_n([tf.reduce_mean((y - labels) ** 2 / 2.0) for y in sums])
     optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.5))
     train_op = optimizer.minimize(loss, v1.train.get_global_step())
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
@@ -88,6 +102,22 @@ def spec(
         pipeline_execution_with_tensor_core=pipelined,
         clipping_limit=clipping_limit,
         experimental_gradient_multiplier_fn=multiplier_fn,
+    )
+
+
+def spec_of_tables(
+    tables: dict[str, dict[str, Any]], partition_strategy: str = "div"
+) -> EmbeddingConfigSpec:
+    """Return the spec of several tables, each with a feature of its name: name → settings."""
+    initializer = v1.constant_initializer(INITIAL)
+    return EmbeddingConfigSpec(
+        optimization_parameters=StochasticGradientDescentParameters(0.5),
+        feature_to_config_dict={name: FeatureConfig(name) for name in tables},
+        table_to_config_dict={
+            name: TableConfig(ROWS, DIMENSION, **{"initializer": initializer, **settings})
+            for name, settings in tables.items()
+        },
+        partition_strategy=partition_strategy,
     )
 
 

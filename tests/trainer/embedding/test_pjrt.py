@@ -1,6 +1,5 @@
 """Embedding tables train on PJRT devices as they do on the CPU and on an emulated TPU."""
 
-import itertools
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ pytest.importorskip("jax")
 pytestmark = pytest.mark.slow
 
 CORES = 4
-# The rows of these batches have up to 2, 3 and 5 ids. On the devices, they are padded to 2, 4 and
-# 8.
+# The rows of these batches have up to 2, 3 and 5 ids. On the devices, the batches of a loop are
+# padded to 2, 4 or 8 ids.
 BATCHES = (
     [[0, 5], [5, -1], [-1, -1], [6, 6]],
     sums.IDS,
@@ -49,28 +48,40 @@ def assert_same(first: Path, second: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "strategy"),
+    ("names", "strategy", "iterations_per_loop"),
     [
-        ("adagrad", "div"),
-        ("adam of all rows", "mod"),
-        ("ftrl", "mod"),
-        ("one by one", "div"),
+        # The first loop has 4 ids in a row, and the second has 8: each needs an executable.
+        (("adagrad", "one_by_one"), "div", 2),
+        (("adam_of_all_rows", "ftrl"), "mod", 3),
     ],
 )
 @pytest.mark.numeric
 def test_pjrt_devices_train_the_variables_of_the_cpu(
-    name: str, strategy: str, tmp_path: Path, shapes_on_devices: dict[str, Any]
+    names: tuple[str, ...],
+    strategy: str,
+    iterations_per_loop: int,
+    tmp_path: Path,
+    shapes_on_devices: dict[str, Any],
 ) -> None:
-    parameters, ids = OPTIMIZERS[name], sums.batches(*BATCHES)
-    cpu = sums.estimator(tmp_path / "cpu", sums.spec(parameters), use_tpu=False)
-    cpu.train(ids, steps=3)
-    spec = sums.spec(parameters, partition_strategy=strategy)
-    with slope.tpu(CORES, kind="pjrt"):
-        sums.estimator(tmp_path / "pjrt", spec).train(ids, steps=3)
+    tables = {name: {"optimization_parameters": OPTIMIZERS[name]} for name in names}
+    # The CPU has only "div".
+    for kind, spec in (
+        ("cpu", sums.spec_of_tables(tables)),
+        ("pjrt", sums.spec_of_tables(tables, strategy)),
+    ):
+        model = sums.estimator(
+            tmp_path / kind,
+            spec,
+            use_tpu=kind == "pjrt",
+            model=sums.model_fn_of_tables,
+            iterations_per_loop=iterations_per_loop,
+        )
+        with slope.tpu(CORES, kind="pjrt"):
+            model.train(sums.batches(*BATCHES, features=names), steps=3)
     assert_same(tmp_path / "cpu", tmp_path / "pjrt")
     rows = RowSharding(strategy, sums.ROWS, CORES).rows_per_replica
-    tables = sums.variables(tmp_path / "pjrt").keys() - {"global_step"}
-    assert shapes_on_devices == {name: [(rows, sums.DIMENSION)] * CORES for name in tables}
+    divided = sums.variables(tmp_path / "pjrt").keys() - {"global_step"}
+    assert shapes_on_devices == {name: [(rows, sums.DIMENSION)] * CORES for name in divided}
 
 
 @pytest.mark.numeric
@@ -85,34 +96,24 @@ def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: 
 
 
 @pytest.mark.numeric
-def test_evaluation_and_prediction_divide_the_table_too(
+def test_evaluation_and_prediction_divide_the_table_and_need_nothing_of_a_train_op(
     tmp_path: Path, shapes_on_devices: dict[str, Any]
 ) -> None:
     spec, ids = sums.spec(OPTIMIZERS["adagrad"]), sums.batches(sums.IDS)
-    cpu = sums.estimator(tmp_path, spec, use_tpu=False)
+    # The train_op is that of Adam, so a slot of the table for it is not in the checkpoint.
+    model_fn = sums.model_fn_with_train_op
+    cpu = sums.estimator(tmp_path, spec, use_tpu=False, model=model_fn)
     cpu.train(ids, steps=2)
     expected = cpu.evaluate(ids, steps=1)["loss"]
     first = next(iter(cpu.predict(ids)))
     with slope.tpu(CORES, kind="pjrt"):
-        model = sums.estimator(tmp_path, spec)
+        model = sums.estimator(tmp_path, spec, model=model_fn)
         assert model.evaluate(ids, steps=1)["loss"] == pytest.approx(expected, rel=1e-5)
         assert shapes_on_devices["words"] == [(2, 2)] * CORES
         shapes_on_devices.clear()
         prediction = next(iter(model.predict(ids)))
         assert shapes_on_devices["words"] == [(2, 2)] * CORES
     np.testing.assert_allclose(prediction["y"], first["y"], rtol=1e-5)
-
-
-@pytest.mark.numeric
-def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(tmp_path: Path) -> None:
-    with slope.tpu(CORES, kind="pjrt"):
-        model = sums.estimator(tmp_path, sums.spec(), model=sums.model_fn_with_train_op)
-        model.train(sums.batches(sums.IDS), steps=1)
-        loss = model.evaluate(sums.batches(sums.IDS), steps=1)["loss"]
-        predictions = [
-            row["y"][0] for row in itertools.islice(model.predict(sums.batches(sums.IDS)), 4)
-        ]
-    assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in predictions]), rel=1e-5)
 
 
 def test_no_device_ever_has_memory_for_all_rows(
@@ -144,12 +145,11 @@ def test_no_device_ever_has_memory_for_all_rows(
 
 
 def train_pipelined(model_dir: Path, kind: str) -> None:
-    """Train with gradients of larger and of smaller batches that wait for the next step."""
+    """Train two loops, with gradients of larger and of smaller batches that wait for a step."""
     spec = sums.spec(OPTIMIZERS["adam"], pipelined=True)
     with slope.tpu(CORES, kind=kind):
         model = sums.estimator(model_dir, spec, iterations_per_loop=4)
-        for max_steps in (5, 8):
-            model.train(sums.batches(BATCHES[0], BATCHES[2]), max_steps=max_steps)
+        model.train(sums.batches(BATCHES[0], BATCHES[2]), steps=7)
 
 
 @pytest.fixture(scope="module")

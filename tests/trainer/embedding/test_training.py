@@ -23,23 +23,23 @@ OPTIMIZERS = {
     "sgd": StochasticGradientDescentParameters(0.5),
     "adagrad": AdagradParameters(0.1),
     "adam": AdamParameters(0.1, epsilon=1e-3),
-    "adam of all rows": AdamParameters(0.1, epsilon=1e-3, lazy_adam=False, sum_inside_sqrt=False),
+    "adam_of_all_rows": AdamParameters(0.1, epsilon=1e-3, lazy_adam=False, sum_inside_sqrt=False),
     "ftrl": FtrlParameters(
         0.1, l1_regularization_strength=0.01, l2_regularization_strength=0.1, beta=0.1
     ),
-    "one by one": AdagradParameters(0.1, use_gradient_accumulation=False),
+    "one_by_one": AdagradParameters(0.1, use_gradient_accumulation=False),
     "limits": StochasticGradientDescentParameters(
         0.5, clip_weight_max=1.2, weight_decay_factor=0.1, clip_gradient_min=-0.2
     ),
 }
 SLOTS = {
-    "sgd": set(),
-    "adagrad": {"words/Adagrad"},
-    "adam": {"words/Adam/m", "words/Adam/v"},
-    "adam of all rows": {"words/Adam/m", "words/Adam/v"},
-    "ftrl": {"words/Ftrl", "words/Ftrl_1"},
-    "one by one": {"words/Adagrad"},
-    "limits": set(),
+    "sgd": (),
+    "adagrad": ("Adagrad",),
+    "adam": ("Adam/m", "Adam/v"),
+    "adam_of_all_rows": ("Adam/m", "Adam/v"),
+    "ftrl": ("Ftrl", "Ftrl_1"),
+    "one_by_one": ("Adagrad",),
+    "limits": (),
 }
 
 
@@ -83,28 +83,46 @@ def test_a_warm_start_gives_the_tables_their_values(use_tpu: bool, tmp_path: Pat
     assert started[4:].min() > 0
 
 
+@pytest.fixture(scope="module")
+def on_cpu_and_tpu(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Train a table with each optimizer, on the CPU and on two cores; return the variables."""
+    spec = sums.spec_of_tables(
+        {name: {"optimization_parameters": parameters} for name, parameters in OPTIMIZERS.items()}
+    )
+    other_ids = [[0, 5, -1], [5, -1, -1], [-1, -1, -1], [6, 6, 6]]
+    ids = sums.batches(sums.IDS, other_ids, features=OPTIMIZERS)
+    trained = []
+    for use_tpu in (False, True):
+        model_dir = tmp_path_factory.mktemp("tables")
+        model = sums.estimator(model_dir, spec, use_tpu=use_tpu, model=sums.model_fn_of_tables)
+        with slope.tpu(2):
+            model.train(ids, steps=3)
+        trained.append(sums.variables(model_dir))
+    return trained
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.numeric
-def test_cpu_and_emulated_cores_train_the_same_variables(name: str, tmp_path: Path) -> None:
+def test_cpu_and_emulated_cores_train_the_same_variables(
+    name: str, on_cpu_and_tpu: list[dict[str, Any]]
+) -> None:
     # Both runs compute in float32, but add in different orders. Each of the 3 steps changes an
     # entry by less than 1, so 1e-5 allows for the rounding of about a hundred additions.
-    spec = sums.spec(OPTIMIZERS[name])
-    ids = sums.batches(sums.IDS, [[0, 5, -1], [5, -1, -1], [-1, -1, -1], [6, 6, 6]])
-    sums.estimator(tmp_path / "cpu", spec, use_tpu=False).train(ids, steps=3)
-    with slope.tpu(2):
-        sums.estimator(tmp_path / "tpu", spec).train(ids, steps=3)
-    on_cpu, on_tpu = sums.variables(tmp_path / "cpu"), sums.variables(tmp_path / "tpu")
-    assert set(on_cpu) == set(on_tpu) == {"global_step", "words"} | SLOTS[name]
+    on_cpu, on_tpu = (
+        {variable: value for variable, value in run.items() if variable.split("/")[0] == name}
+        for run in on_cpu_and_tpu
+    )
+    assert set(on_cpu) == set(on_tpu) == {name, *(f"{name}/{slot}" for slot in SLOTS[name])}
     for variable, value in on_cpu.items():
         np.testing.assert_allclose(on_tpu[variable], value, atol=1e-5, err_msg=variable)
-    assert np.abs(on_cpu["words"] - sums.INITIAL).max() > 0.01
+    assert np.abs(on_cpu[name] - sums.INITIAL).max() > 0.01
 
 
 @pytest.fixture(scope="module")
 def undivided_variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Train a table on the CPU, where its rows are not divided; return the variables."""
     directory = tmp_path_factory.mktemp("undivided")
-    spec = sums.spec(OPTIMIZERS["adam of all rows"])
+    spec = sums.spec(OPTIMIZERS["adam_of_all_rows"])
     cpu = sums.estimator(directory, spec, use_tpu=False, batch_size=8)
     cpu.train(sums.batches(sums.IDS + sums.IDS[::-1]), steps=2)
     return sums.variables(directory)
@@ -118,7 +136,7 @@ def test_division_of_the_rows_does_not_change_the_numbers(
     cores: int, strategy: str, undivided_variables: dict[str, Any], tmp_path: Path
 ) -> None:
     # The 7 rows are divided among 4 replicas, but not among 8: one replica would have no row.
-    spec = sums.spec(OPTIMIZERS["adam of all rows"], partition_strategy=strategy)
+    spec = sums.spec(OPTIMIZERS["adam_of_all_rows"], partition_strategy=strategy)
     with slope.tpu(cores):
         tpu = sums.estimator(tmp_path, spec, batch_size=8)
         tpu.train(sums.batches(sums.IDS + sums.IDS[::-1]), steps=2)
