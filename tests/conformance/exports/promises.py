@@ -1,7 +1,6 @@
 """The promises about every export: a function for each, which raises if the promise is broken."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +56,26 @@ class Bench:
 
     compiler: Compiler
     figures: Figures = field(default_factory=Figures)
+    _loaded: dict[tuple[Path, tags.TagSet], LoadedModel] = field(default_factory=dict)
+
+    def load(self, exported: ExportedModel, tag_set: tags.TagSet) -> LoadedModel:
+        """Load a metagraph once; the metagraphs of the export before are closed."""
+        key = exported.directory, tag_set
+        if key not in self._loaded:
+            if any(directory != exported.directory for directory, _ in self._loaded):
+                self.close()
+            self._loaded[key] = served_model.load_metagraph(*key)
+        return self._loaded[key]
+
+    def hand_over(self, exported: ExportedModel, tag_set: tags.TagSet) -> LoadedModel:
+        """Load a metagraph that the caller closes."""
+        self.load(exported, tag_set)
+        return self._loaded.pop((exported.directory, tag_set))
+
+    def close(self) -> None:
+        """Close all metagraphs."""
+        while self._loaded:
+            self._loaded.popitem()[1].close()
 
 
 def loads(exported: ExportedModel, bench: Bench) -> None:
@@ -70,11 +89,11 @@ def loads(exported: ExportedModel, bench: Bench) -> None:
     assert described[0].keys() == exported.requests.keys()
     for tag_set in served_model.HARDWARE:
         _load_by_tensorflow(exported.directory, sorted(tag_set), set(described[0]))
-        with _open_metagraph(exported.directory, tag_set) as model:
-            assert model.choice.tags == tag_set
-            assert {
-                name: _client_view(signature) for name, signature in model.signatures.items()
-            } == described[0]
+        model = bench.load(exported, tag_set)
+        assert model.choice.tags == tag_set
+        assert {
+            name: _client_view(signature) for name, signature in model.signatures.items()
+        } == described[0]
     with pytest.raises(RuntimeError, match="could not be found in SavedModel"):
         _load_by_tensorflow(exported.directory, ["tpu"], set())
 
@@ -117,18 +136,15 @@ def _load_by_tensorflow(directory: Path, tag_list: list[str], names: set[str]) -
 def answers_alike(exported: ExportedModel, bench: Bench) -> None:
     """Check that the lowered TPU metagraph, compiled by XLA, answers like the CPU metagraph."""
     is_batched = len(exported.batch_sizes) > 1
-    with (
-        _open_metagraph(exported.directory, tags.SERVE) as cpu,
-        _open_metagraph(exported.directory, tags.SERVE_TPU) as tpu,
-    ):
-        assert tpu.choice.lowered
-        assert tpu.choice.compiled
-        for name, inputs in exported.requests.items():
-            for request in [inputs, _few(inputs)] if is_batched else [inputs]:
-                difference = served_model.largest_difference(
-                    cpu.run(name, request), tpu.run(name, request)
-                )
-                bench.figures.largest_difference = max(bench.figures.largest_difference, difference)
+    cpu, tpu = bench.load(exported, tags.SERVE), bench.load(exported, tags.SERVE_TPU)
+    assert tpu.choice.lowered
+    assert tpu.choice.compiled
+    for name, inputs in exported.requests.items():
+        for request in [inputs, _few(inputs)] if is_batched else [inputs]:
+            difference = served_model.largest_difference(
+                cpu.run(name, request), tpu.run(name, request)
+            )
+            bench.figures.largest_difference = max(bench.figures.largest_difference, difference)
 
 
 def answers_alike_on_pjrt(exported: ExportedModel, bench: Bench) -> None:
@@ -139,12 +155,10 @@ def answers_alike_on_pjrt(exported: ExportedModel, bench: Bench) -> None:
     model = loader.load(exported.directory, tags.SERVE_TPU, device)
     try:
         assert model.choice.runtime == "pjrt"
-        with _open_metagraph(exported.directory, tags.SERVE) as cpu:
-            for name, inputs in exported.requests.items():
-                for request in [inputs, _few(inputs)] if is_batched else [inputs]:
-                    served_model.largest_difference(
-                        cpu.run(name, request), model.run(name, request)
-                    )
+        cpu = bench.load(exported, tags.SERVE)
+        for name, inputs in exported.requests.items():
+            for request in [inputs, _few(inputs)] if is_batched else [inputs]:
+                served_model.largest_difference(cpu.run(name, request), model.run(name, request))
     finally:
         model.close()
 
@@ -158,9 +172,9 @@ def answers_alike_through_xla(exported: ExportedModel, bench: Bench) -> str:
     pytest.importorskip("jax")
     model = loader.load(exported.directory, tags.SERVE, TpuSystem(), runtime="xla")
     try:
-        with _open_metagraph(exported.directory, tags.SERVE) as cpu:
-            for name, inputs in exported.requests.items():
-                served_model.largest_difference(cpu.run(name, inputs), model.run(name, inputs))
+        cpu = bench.load(exported, tags.SERVE)
+        for name, inputs in exported.requests.items():
+            served_model.largest_difference(cpu.run(name, inputs), model.run(name, inputs))
         if model.choice.runtime == "xla":
             return ""
         assert "because XLA cannot" in model.choice.fallback
@@ -206,22 +220,15 @@ def compiles_for(topologies: Sequence[str], exported: ExportedModel, bench: Benc
 def serves(exported: ExportedModel, bench: Bench) -> None:
     """Check that a server answers over REST and gRPC like the model in process."""
     for tag_set in served_model.HARDWARE:
-        with served_model.serving(exported.directory, tag_set) as served:
+        with served_model.serving(
+            exported.directory, tag_set, lambda _, tag_set: bench.hand_over(exported, tag_set)
+        ) as served:
             assert served.model.choice.tags == tag_set
             for name, inputs in exported.requests.items():
                 expected = served.model.run(name, inputs)
                 rest = served.ask_rest(name, inputs, list(expected))
                 served_model.largest_difference(expected, rest)
                 served_model.largest_difference(expected, served.ask_grpc(name, inputs))
-
-
-@contextmanager
-def _open_metagraph(directory: Path, tag_set: tags.TagSet) -> Iterator[LoadedModel]:
-    model = served_model.load_metagraph(directory, tag_set)
-    try:
-        yield model
-    finally:
-        model.close()
 
 
 def _few(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:

@@ -1,7 +1,7 @@
 """Sends requests to a model in process, over REST and over gRPC, and compares the answers."""
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,15 @@ class ServedModel:
 
 
 @contextmanager
-def serving(directory: Path, tag_set: tags.TagSet) -> Iterator[ServedModel]:
-    """Serve a metagraph over REST and gRPC inside a with block."""
+def serving(
+    directory: Path,
+    tag_set: tags.TagSet,
+    load: Callable[[Path, tags.TagSet], LoadedModel] = load_metagraph,
+) -> Iterator[ServedModel]:
+    """Serve a metagraph, which `load` returns, over REST and gRPC inside a with block."""
     rest, rpc = processes.free_ports(2)
     settings = Settings(directory.parent, "m", rpc, rest, processes.LOOPBACK)
-    with _running(settings, tag_set) as loaded:
+    with _running(settings, tag_set, load) as loaded:
         yield ServedModel(loaded[directory.parent], rest, rpc)
 
 
@@ -143,13 +147,17 @@ def serving_all(
 
 
 @contextmanager
-def _running(settings: Settings, tag_set: tags.TagSet) -> Iterator[dict[Path, LoadedModel]]:
+def _running(
+    settings: Settings,
+    tag_set: tags.TagSet,
+    load: Callable[[Path, tags.TagSet], LoadedModel] = load_metagraph,
+) -> Iterator[dict[Path, LoadedModel]]:
     """Run a server inside a with block; yield base path → the version that it has loaded."""
     loaded: dict[Path, LoadedModel] = {}
 
     def load_once(version: Path) -> LoadedModel:
         assert version.parent not in loaded
-        loaded[version.parent] = load_metagraph(version, tag_set)
+        loaded[version.parent] = load(version, tag_set)
         return loaded[version.parent]
 
     server = Server(settings, load_once, on_failure=pytest.fail)

@@ -54,7 +54,9 @@ def results() -> CellResults:
 def bench() -> Iterator[Bench]:
     # A second process would take longer to start than the compilations for one generation.
     with Compiler(processes=1) as compiler:
-        yield Bench(compiler)
+        bench = Bench(compiler)
+        yield bench
+        bench.close()
 
 
 @pytest.fixture(scope="module")
