@@ -35,6 +35,12 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+# Training fails on each device; the other modes fail where there are most threads and queues.
+ON_DEVICES_AND_IN_MODES = pytest.mark.parametrize(
+    ("device", "mode"),
+    [("cpu", "train"), *(("emulated", mode) for mode in MODES)],
+    indirect=["device"],
+)
 ON_PJRT_TOO = pytest.mark.parametrize("device", ["cpu", "emulated", "pjrt"], indirect=True)
 
 
@@ -116,7 +122,7 @@ def assert_says(outcome: Outcome, text: str = "out of paper") -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@ON_DEVICES_AND_IN_MODES
 @pytest.mark.parametrize("at_call", [1, 6, 12])
 def test_a_failing_input_pipeline_raises_its_own_error(
     tmp_path: Path, device: str, mode: str, at_call: int
@@ -141,7 +147,7 @@ def test_a_failing_input_pipeline_raises_its_own_error_on_pjrt_devices(
     test_a_failing_input_pipeline_raises_its_own_error(tmp_path, device, mode, at_call=6)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@ON_DEVICES_AND_IN_MODES
 def test_a_failing_input_fn_raises_its_own_error(tmp_path: Path, device: str, mode: str) -> None:
     programs.write_trained(tmp_path, steps=1)
     failing = FailingFunction(1)
@@ -170,7 +176,7 @@ def slope_with(
     return model_fn
 
 
-@pytest.mark.parametrize("mode", MODES)
+@ON_DEVICES_AND_IN_MODES
 def test_a_failing_model_fn_raises_its_own_error(tmp_path: Path, device: str, mode: str) -> None:
     programs.write_trained(tmp_path, steps=1)
     failing = FailingFunction(1)
@@ -193,7 +199,7 @@ def dividing(x: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@ON_DEVICES_AND_IN_MODES
 @pytest.mark.parametrize(
     ("change", "text"), [(asserting, "out of paper"), (dividing, "division by zero")]
 )
@@ -267,7 +273,7 @@ class FailingHook(tf.compat.v1.train.SessionRunHook):
         setattr(self, method, lambda *arguments: failing())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@ON_DEVICES_AND_IN_MODES
 @pytest.mark.parametrize("method", ["after_create_session", "before_run", "after_run", "end"])
 def test_a_failing_hook_raises_its_own_error(
     tmp_path: Path, device: str, mode: str, method: str
@@ -315,6 +321,7 @@ def test_training_continues_from_the_last_checkpoint_after_a_lost_session(
     assert programs.variable(tmp_path, "w") == 1 - 0.5**20
 
 
+@pytest.mark.parametrize("device", ["emulated"], indirect=True)
 @pytest.mark.parametrize("mode", ["evaluate", "predict"])
 def test_evaluation_and_prediction_raise_the_error_that_lost_their_session(
     tmp_path: Path, device: str, mode: str
