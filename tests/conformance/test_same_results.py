@@ -110,30 +110,38 @@ def test_predictions_are_the_cpus_in_order(device: Device, trained_model_dir: Pa
 _THREE = (CPU, cores(1), cores(8))
 
 
+@pytest.fixture(scope="module")
+def stayed(tmp_path_factory: pytest.TempPathFactory) -> trainer.TPUEstimator:
+    """Train on the CPU alone for 3 steps, and then to step 6; return the estimator."""
+    estimator = _estimator(CPU, tmp_path_factory.mktemp("stayed"))
+    for last_step in (3, 6):
+        estimator.train(_training, max_steps=last_step)
+    return estimator
+
+
 @pytest.mark.parametrize("first", range(3), ids=[str(setting) for setting in _THREE])
-def test_checkpoints_go_from_device_to_device(first: int, tmp_path: Path) -> None:
+def test_checkpoints_go_from_device_to_device(
+    first: int, stayed: trainer.TPUEstimator, tmp_path: Path
+) -> None:
     begins, goes_on, evaluates = (_THREE[(first + offset) % 3] for offset in range(3))
     for device, last_step in ((begins, 3), (goes_on, 6)):
         with device.activate():
             _estimator(device, tmp_path / "moved").train(_training, max_steps=last_step)
-    _estimator(CPU, tmp_path / "stayed").train(_training, max_steps=3)
-    _estimator(CPU, tmp_path / "stayed").train(_training, max_steps=6)
-    stayed = variables(_estimator(CPU, tmp_path / "stayed"))
+    expected = variables(stayed)
     moved = variables(_estimator(CPU, tmp_path / "moved"))
     # The checkpoint holds the model's variables, Adam's slots and powers, and the global step.
     layer_variables = [f"dense{n}/{kind}" for n in ("", "_1") for kind in ("kernel", "bias")]
-    assert moved.keys() == stayed.keys() == {
+    assert moved.keys() == expected.keys() == {
         *layer_variables,
         *(f"{name}/Adam{n}" for name in layer_variables for n in ("", "_1")),
         "beta1_power",
         "beta2_power",
         "global_step",
     }  # fmt: skip
-    for name, value in stayed.items():
+    for name, value in expected.items():
         assert moved[name].dtype == value.dtype
         np.testing.assert_allclose(moved[name], value, rtol=0, atol=1e-5, err_msg=name)
     with evaluates.activate():
         metrics = _estimator(evaluates, tmp_path / "moved").evaluate(_once)
     assert metrics["global_step"] == 6
-    expected = _estimator(CPU, tmp_path / "stayed").evaluate(_once)
-    assert metrics["loss"] == pytest.approx(expected["loss"], abs=1e-5)
+    assert metrics["loss"] == pytest.approx(stayed.evaluate(_once)["loss"], abs=1e-5)
