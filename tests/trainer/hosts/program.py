@@ -88,9 +88,9 @@ def make_estimator(model_dir: Path, **config: Any) -> trainer.TPUEstimator:
 
 
 def train_model(model_dir: Path) -> trainer.TPUEstimator:
-    """Train for 18 steps, in loops of 5; return the estimator."""
+    """Train for 10 steps, in two loops of 5; return the estimator."""
     estimator = make_estimator(model_dir, tf_random_seed=1)
-    return estimator.train(make_input(20), max_steps=18)
+    return estimator.train(make_input(12), max_steps=10)
 
 
 def report(**values: Any) -> None:
@@ -191,12 +191,12 @@ def make_table_estimator(model_dir: Path, **options: Any) -> trainer.TPUEstimato
     """An estimator with an embedding table, for batches of eight replicas' rows."""
     initial = np.arange(2 * TABLE_ROWS, dtype=np.float32).reshape(TABLE_ROWS, 2) / 50
     tpu_config = trainer.TPUConfig(
-        iterations_per_loop=5,
+        iterations_per_loop=4,
         per_host_input_for_training=trainer.InputPipelineConfig.PER_HOST_V2,
     )
     return trainer.TPUEstimator(
         sums.model_fn,
-        config=trainer.RunConfig(tpu_config, model_dir=str(model_dir), save_checkpoints_steps=5),
+        config=trainer.RunConfig(tpu_config, model_dir=str(model_dir), save_checkpoints_steps=4),
         train_batch_size=REPLICAS * ROWS,
         eval_batch_size=REPLICAS * ROWS,
         embedding_config_spec=sums.spec(
