@@ -6,11 +6,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from server.admission.memory_budget import MemoryBudget
 from server.dataplane import DataPlane
+from server.frontends.grpc.executor import factory
+from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
 from tests.server.frontends.grpc import clients
 
 pytestmark = pytest.mark.slow
@@ -18,6 +21,8 @@ pytestmark = pytest.mark.slow
 MB = 1 << 20
 PREDICT = b"/tensorflow.serving.PredictionService/Predict"
 SECONDS = 60
+# A call is stalled after this time, which is shorter than the server's, to save the wait.
+STALLED_SECONDS = 2.0
 # The frame types and settings of HTTP/2. Source: RFC 9113, section 6.
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
@@ -118,8 +123,12 @@ class HalfSender:
 
 
 @pytest.fixture(params=[True, False], ids=["direct polling", "public API"])
-def address(dataplane: DataPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+def address(
+    dataplane: DataPlane, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     """Yield the address of a server whose incomplete messages may take 8 MB together."""
+    limits = partial(StalledCallLimits, STALLED_SECONDS)
+    monkeypatch.setattr(factory, "StalledCallLimits", limits)
     with clients.serving(
         dataplane, memory_budget=MemoryBudget(16 * MB), allow_direct_polling=request.param
     ) as server:
@@ -146,6 +155,6 @@ def test_half_sent_messages_end_and_other_clients_are_answered(address: str) -> 
         # which is too fast for a stalled call.
         wait_until_ended(2, progress=2000)
         # The other two keep 8 MB, which is allowed as long as they send. Now they stop, and are
-        # cancelled as stalled after 10 seconds.
+        # cancelled as stalled after STALLED_SECONDS.
         wait_until_ended(4, progress=0)
         assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
