@@ -33,8 +33,8 @@ _SERVE_REQUESTS = "from tests.preloaded import fork_server; fork_server.serve_re
 # The constant of Linux's <sys/prctl.h>.
 _PR_SET_CHILD_SUBREAPER = 36
 # The beginnings of the names of variables that are read before a program begins: by Python, or
-# when TensorFlow or jax is imported.
-_EARLY_VARIABLES = ("GRPC_", "JAX_", "KMP_", "LD_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "TF_")
+# when TensorFlow or jax is imported. Keras sets some of KMP_, which TensorFlow does not read.
+_EARLY_VARIABLES = ("GRPC_", "JAX_", "LD_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "TF_")
 # Variables with such names that programs read themselves.
 _LATE_VARIABLES = ("PYTHONPATH", "TF_CONFIG")
 # The first parameters of the private method with which subprocess.Popen starts a process, on all
