@@ -47,6 +47,9 @@ _PARAMETERS = [
 ]
 
 
+_starting = threading.Lock()
+
+
 class _ForkServer:
     """A fork server that this process has started."""
 
@@ -130,10 +133,12 @@ class PreloadedProcess(subprocess.Popen[str]):
         streams = [number if end == -1 else end for number, end in enumerate(ends)]
         paths = environment.get("PYTHONPATH", "").split(os.pathsep)
         modules = () if WITHOUT_EXTRAS in paths else ("jax",)
-        server = _fork_server(os.getpid(), early, modules)
-        if server.has_ended:
-            _fork_server.cache_clear()
+        # Let threads that start the first processes at the same time share a fork server.
+        with _starting:
             server = _fork_server(os.getpid(), early, modules)
+            if server.has_ended:
+                _fork_server.cache_clear()
+                server = _fork_server(os.getpid(), early, modules)
         self.pid = server.fork(rest, environment, str(values["cwd"] or os.getcwd()), streams)
         self._child_created = True
         self._close_pipe_fds(*map(values.get, _PIPE_ENDS))  # type: ignore[attr-defined]
