@@ -49,23 +49,22 @@ def test_an_option_takes_several_values(linear: Path) -> None:
 
 def test_a_table_a_plot_and_a_cache_are_written(linear: Path, tmp_path: Path, cache: Path) -> None:
     plot = tmp_path / "plot.png"
-    result = run_compile(linear, "--topology", "v5e:1x1", "--plot", plot, "--load", "1:9", "5")
+    options = ("--topology", "v5e:1x1", "--batch-size", 8, "--jobs", 1)
+    result = run_compile(linear, *options, "--plot", plot, "--load", "1:9", "5")
     assert result.return_value == 0, result.output
     assert "v5e:1x1" in result.stdout
     assert "for the request mix --load 1:9 5:1)" in result.stdout
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert len(list(cache.rglob("*.json"))) == 3
-    assert run_compile(linear, "--topology", "v5e:1x1", "--no-cache").return_value == 0
-    assert len(list(cache.rglob("*.json"))) == 3
+    assert len(list(cache.rglob("*.json"))) == 1
+    assert run_compile(linear, *options, "--no-cache").return_value == 0
+    assert len(list(cache.rglob("*.json"))) == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["--batch-size", "1", "--plot", "plot.txt"], "plot.txt has no supported suffix"),
-        (["--signature", "other"], "no signature 'other'"),
         (["--topology", "v5e:0x1"], "is not a valid TOPOLOGY"),
-        (["--topology", "v9:1x1"], "libtpu does not support topology"),
     ],
 )
 def test_an_invalid_argument_is_a_one_line_error(
@@ -94,6 +93,7 @@ def test_sigterm_ends_the_worker_processes_too(linear: Path) -> None:
         while not workers:
             assert running.poll() is None
             workers = {pid for pid in _children(running.pid) if "libtpu" in _maps(pid)}
+            time.sleep(0.05)
         running.terminate()
         assert running.wait(timeout=900) == 143
         assert running.stderr is not None
