@@ -119,14 +119,16 @@ def test_perf_analyzer_counts_requests_that_the_servers_statistics_have(
     server: ServeProcess, protocol: str
 ) -> None:
     before = read_counts(server)
-    # With this tolerance, three windows of 300 ms and any figures agree: the test does not use the
-    # figures, which benchmarks/serve/clients/perf_analyzer.py measures.
-    options = "-m half --shape x:3 -p 300 -s 999 -r 9"
+    # With this tolerance, windows of any figures agree: the test does not use the figures, which
+    # benchmarks/serve/clients/perf_analyzer.py measures.
+    options = "-m half --shape x:3 --measurement-mode count_windows -s 999 -r 3"
     address = server.rest if protocol == "http" else server.rpc
-    report = perf_analyzer.run_perf_analyzer(*options.split(), "-i", protocol, "-u", address)
+    report = perf_analyzer.run_perf_analyzer(
+        *options.split(), "--measurement-request-count", "50", "-i", protocol, "-u", address
+    )
     # perf_analyzer counts the requests of its windows, and the server those between them too.
     after = read_counts(server)
-    assert 0 < report.num_requests <= after["success"] - before["success"]
+    assert 50 <= report.num_requests <= after["success"] - before["success"]
     assert after["fail"] == before["fail"]
     assert "Successful request count: " in report.output
 
