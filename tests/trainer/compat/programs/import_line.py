@@ -9,6 +9,8 @@ import tensorflow as tf
 
 import first_version_part
 
+Resolver = tf.distribute.cluster_resolver.TPUClusterResolver
+
 
 def first_version():
     with tf.Session() as session:
@@ -24,6 +26,7 @@ print(
             "tpu": tf.contrib.tpu.TPUEstimator is tf.compat.v1.estimator.tpu.TPUEstimator,
             "own": tf.estimator.Estimator.__module__,
             "same": tf is first_version_part.tf,
+            "masters": [Resolver().master(), Resolver("").master()],
             "real": tf is sys.modules["tensorflow"],
         }
     )
