@@ -41,7 +41,8 @@ def test_documented_program_trains_unchanged(
     name: str, options: list[str], records: Path, tmp_path: Path
 ) -> None:
     flags = [f"--train_file={records}", f"--model_dir={tmp_path}", f"--train_steps={STEPS}"]
-    flags += [f"--use_tpu={bool(options)}"]
+    # 2 rows on each core.
+    flags += [f"--use_tpu={bool(options)}", "--batch_size=16"]
     process = processes.run_tpuserve("run", *options, str(PROGRAMS / name), *flags)
     assert process.returncode == 0, process.stderr[-4000:]
     assert programs.variable(tmp_path, "global_step") == STEPS
