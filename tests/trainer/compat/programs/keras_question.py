@@ -16,6 +16,7 @@ import trainer
 flags = tf.flags
 flags.DEFINE_bool("use_tpu", False, "Whether to train on a TPU.")
 flags.DEFINE_string("model_dir", None, "Where checkpoints and exports go.")
+flags.DEFINE_list("optimizers", ["sgd", "adam", "native"], "The optimizers to train with.")
 FLAGS = flags.FLAGS
 
 STEPS, BATCH = 5, 8
@@ -115,7 +116,7 @@ def run(name):
 
 
 def main(_):
-    print(json.dumps({name: run(name) for name in OPTIMIZERS}), flush=True)
+    print(json.dumps({name: run(name) for name in FLAGS.optimizers}), flush=True)
 
 
 if __name__ == "__main__":
