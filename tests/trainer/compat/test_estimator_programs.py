@@ -187,7 +187,7 @@ def test_gan_like_trains_with_two_optimizers_and_writes_samples_on_the_host(tmp_
 
 
 def test_gpt_like_trains_with_its_own_optimizer_and_decodes_in_a_loop(tmp_path: Path) -> None:
-    sizes = {"n_embd": 16, "n_ctx": 10, "n_vocab": 8, "n_layer": 2, "n_head": 2, "accumulate": 2}
+    sizes = {"n_embd": 16, "n_ctx": 10, "n_vocab": 8, "n_layer": 1, "n_head": 2, "accumulate": 2}
     params = json.dumps({"model_path": str(tmp_path), **sizes})
     output = program_runner.run_program(
         "gpt_like.py", "--tpu", "local", "--params", params, cores=8
