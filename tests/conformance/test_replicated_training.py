@@ -1,6 +1,5 @@
 """Training each model on each device gives the same variables as training on the CPU."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from tests.conformance import networks
 from tests.conformance.devices import CPU, Device, cores, variables
 from tests.conformance.networks import Network
 
-pytestmark = [pytest.mark.slow, pytest.mark.numeric]
+pytestmark = [pytest.mark.numeric, pytest.mark.first]
 
 _STEPS = 5
 # The networks that are trained without XLA too: beside the optimizer's sums, their replicas
@@ -28,6 +27,8 @@ _WITHOUT_XLA = (
 # The networks that are trained on PJRT devices. The others pass as well, but compiling all of them
 # would take too long.
 _ON_PJRT = ("batch_norm", "bfloat16", "cross_replica_norm")
+# The network that `make test` trains.
+_QUICK = "cross_replica_norm"
 
 
 def _train_variables(
@@ -39,12 +40,18 @@ def _train_variables(
     return variables(estimator)
 
 
-@pytest.mark.parametrize("network", networks.ALL, ids=lambda network: network.name)
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(network, id=network.name, marks=[pytest.mark.slow] * (network.name != _QUICK))
+        for network in networks.ALL
+    ],
+)
 def test_replicas_learn_what_the_cpu_learns(network: Network, tmp_path: Path) -> None:
     devices = [cores(4, compiled=True)]
     if network.name in _WITHOUT_XLA:
         devices.append(cores(4))
-    if network.name in _ON_PJRT and importlib.util.find_spec("jax"):
+    if network.name in _ON_PJRT:
         devices.append(Device(4, is_pjrt=True))
     expected = _train_variables(network, CPU, tmp_path / "cpu")
     assert expected["global_step"] == _STEPS

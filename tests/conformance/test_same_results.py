@@ -10,7 +10,7 @@ import tensorflow as tf
 import trainer
 from tests.conformance.devices import CPU, Device, cores, variables
 
-pytestmark = [pytest.mark.slow, pytest.mark.numeric]
+pytestmark = pytest.mark.numeric
 
 v1 = tf.compat.v1
 

@@ -13,6 +13,7 @@ from tests.preloaded.process import run_preloaded
 from tpuserve import tags
 
 pytestmark = [
+    pytest.mark.first,
     pytest.mark.slow,
     # Keras itself calls a deprecated function when it saves a model.
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning"),

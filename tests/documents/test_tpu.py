@@ -15,6 +15,7 @@ from tests.documents.terminal import (
 )
 
 pytestmark = [
+    pytest.mark.first,
     pytest.mark.slow,
     pytest.mark.skipif(
         not importlib.util.find_spec("libtpu"), reason="tpuserve[compile] is not installed"

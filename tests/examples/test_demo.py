@@ -21,7 +21,7 @@ from tpuserve.saved_model import metagraph
 from trainer.demo import digits, picture, run, serving
 from trainer.demo.comparison import DemoFailed
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.first
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def screen(work: Path) -> str:
     """Return the output of the demo with its default settings, in the directory `work`."""
-    # oneDNN's kernels make the convolutions of the 1,200 steps faster.
-    finished = processes.run_tpuserve(
-        "demo", "--keep", f"--directory={work}", TF_ENABLE_ONEDNN_OPTS="1"
-    )
+    finished = processes.run_tpuserve("demo", "--keep", f"--directory={work}")
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 
@@ -71,6 +68,7 @@ def test_checkpoints_summaries_and_one_version_are_kept(screen: str, work: Path)
     assert [metagraph.tags for metagraph in metagraphs] == [tags.SERVE, tags.SERVE_TPU]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_printed_commands_serve_and_query_the_model(screen: str) -> None:
     serve, curl = (
@@ -111,6 +109,7 @@ def test_a_directory_that_cannot_be_created_is_an_error_of_one_line() -> None:
     assert "--directory=/proc/no/demo cannot be created" in line
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_progress_bar_and_ctrl_c_ends_the_demo_in_one_line(
     tmp_path: Path,
 ) -> None:
@@ -124,6 +123,7 @@ def test_a_terminal_shows_a_progress_bar_and_ctrl_c_ends_the_demo_in_one_line(
     assert terminal.exitstatus == 130
 
 
+@pytest.mark.slow
 def test_a_demo_with_too_few_steps_fails_and_names_the_option(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -24,6 +24,8 @@ from tests.conformance.exports.promises import Bench, Figures
 from tests.conformance.exports.table import Cell
 from tpuserve.compilation.compiler import Compiler
 
+pytestmark = pytest.mark.first
+
 _COMMAND = "TPUSERVE_WRITE_TABLES=1 .venv/bin/pytest tests/conformance/exports/test_exports.py"
 _PAIRS = [
     pytest.param(kind, name, id=f"{kind.name}-{name}".replace(" ", "_"))

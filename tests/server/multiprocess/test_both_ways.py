@@ -17,7 +17,7 @@ from tests.server.frontends.grpc import clients
 from tests.server.multiprocess.fake_server import GOOD, SECONDS, FakeServer, wait_until
 from tpuserve.saved_model import warm_up_file
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.first]
 
 AUTHORITY = Authority()
 # The number of connections: so many that each of two frontend processes gets some.

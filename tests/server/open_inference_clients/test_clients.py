@@ -18,7 +18,7 @@ import pytest
 from tests.processes import ServeProcess
 from tools import perf_analyzer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.first]
 
 ROOT = Path(__file__).parents[3]
 PYTHON = os.environ.get("TPUSERVE_CLIENTS_PYTHON") or ROOT / ".venv-clients" / "bin" / "python"

@@ -10,7 +10,7 @@ from tests.trainer import exports
 from tests.trainer.compat import program_runner
 from tests.trainer.compat.program_data import image_data, iris_data, sentiment_data
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.first]
 
 # Without a TPU, and on an emulated TPU of 8 cores.
 with_and_without_tpu = pytest.mark.parametrize("cores", [0, 8])

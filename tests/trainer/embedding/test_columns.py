@@ -18,7 +18,7 @@ from tpuserve.runtime import loader
 from trainer.embedding.config import EmbeddingConfigSpec
 from trainer.embedding.optimization_parameters import AdagradParameters
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.first]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from trainer.embedding.optimization_parameters import StochasticGradientDescentP
 
 pytest.importorskip("jax")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.first]
 
 CORES = 4
 # The rows of these batches have up to 2, 3 and 5 ids. On the devices, the batches of a loop are

@@ -17,7 +17,7 @@ from trainer.embedding.optimization_parameters import (
     StochasticGradientDescentParameters,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.first]
 
 OPTIMIZERS = {
     "sgd": StochasticGradientDescentParameters(0.5),

@@ -9,7 +9,7 @@ from tests.pjrt_devices import pjrt_devices
 from tests.trainer.embedding import sums
 from tests.trainer.hosts import host_processes, program
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.first]
 
 
 def weights(model_dir: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tests.trainer.keras import models
 from tpuserve.errors import CheckpointMismatch, InvalidSetting, InvalidType
 from trainer import to_keras
 
-pytestmark = [pytest.mark.slow, pytest.mark.numeric]
+pytestmark = [pytest.mark.slow, pytest.mark.numeric, pytest.mark.first]
 
 _both_kerases = pytest.mark.parametrize(
     "package", models.PACKAGES, ids=lambda package: package.__name__

@@ -17,6 +17,8 @@ from tests.trainer import programs
 from tests.trainer.backends.tpu import slope
 from tpuserve.errors import UnsupportedOnTpu
 
+pytestmark = pytest.mark.first
+
 v1 = tf.compat.v1
 
 MODES = ("train", "evaluate", "predict")

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tests.trainer import programs
 from tests.trainer.backends.tpu.cluster import cluster_processes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.first]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ import tensorflow as tf
 from tests import processes
 from tests.trainer import programs
 
-pytestmark = pytest.mark.slow
-
-PROGRAMS = Path(__file__).parent / "programs"
+PROGRAMS = Path(__file__).parents[1] / "trainer/compat/programs"
 STEPS = 40
 
 
@@ -36,7 +34,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("options", [[], ["--emulate-tpu", "8"]], ids=["cpu", "tpu"])
-@pytest.mark.parametrize("name", ["mnist.py", "mnist_one_shot.py"])
+@pytest.mark.parametrize(
+    "name", ["mnist.py", pytest.param("mnist_one_shot.py", marks=pytest.mark.slow)]
+)
 def test_documented_program_trains_unchanged(
     name: str, options: list[str], records: Path, tmp_path: Path
 ) -> None:
