@@ -15,11 +15,10 @@ import pexpect
 import pytest
 
 from tests import processes
-from tpuserve import tags
+from tpuserve import cli, tags
 from tpuserve.errors import ExtraNotInstalled
 from tpuserve.saved_model import metagraph
 from trainer.demo import digits, picture, run, serving
-from trainer.demo.comparison import DemoFailed
 
 pytestmark = pytest.mark.first
 
@@ -125,13 +124,15 @@ def test_a_terminal_shows_a_progress_bar_and_ctrl_c_ends_the_demo_in_one_line(
 
 @pytest.mark.slow
 def test_a_demo_with_too_few_steps_fails_and_names_the_option(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The servers do not matter here, and the tests' own process must keep its log.
     monkeypatch.setattr(run._Demo, "_serve", lambda *_: None)
     monkeypatch.setattr(run, "_silence_tensorflow", lambda: None)
-    with pytest.raises(DemoFailed, match=r"should be at least 0\.95\. Train for more --steps\."):
-        run.run_demo(keep=False, directory=None, steps=1)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["demo", "--steps=1"])
+    assert exit_.value.code == 1
+    assert "should be at least 0.95. Train for more --steps." in capsys.readouterr().err
 
 
 def test_the_servers_ports_are_free_and_not_ephemeral() -> None:
