@@ -6,12 +6,15 @@ BIN := .venv/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --retries 10 --timeout 180
 # One process more than the machine of CI has cores, because many tests wait for other processes. A
 # file stays in one process, for its fixtures.
-PYTEST_FLAGS = -n $(or $(JOBS),3) --dist loadfile --no-loadscope-reorder --durations=10
+PYTEST_FLAGS = -n $(or $(JOBS),3) --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=10
 # What depends on the versions of others most: the protocols' libraries, TensorFlow's loader and ops.
 VERSION_TESTS := tests/server/frontends tests/tpuserve/export/conversion tests/tpuserve/runtime \
   tests/tpuserve/untrusted
 # Old releases of TensorFlow and of what it imports warn of each other.
 OLD_WARNINGS := -W default::DeprecationWarning -W default::UserWarning
+# TensorFlow 2.20 prints more than the documents show; old clients of the Hub ask what its stand-in in
+# the tests does not answer; and old messages of TensorFlow Serving for Python are no longer read.
+NOT_LOWEST := --ignore=tests/documents --ignore=tests/tpuserve/test_proto.py -k "not hf and not without_a_repository"
 # The lowest Python that the project supports, or the lowest that there is.
 PYTHONS := python3.11 $(wildcard $(HOME)/.pyenv/versions/3.11*/bin/python3.11) $(PYTHON)
 LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 2>&- && echo $(python))))
@@ -45,7 +48,7 @@ test-other-processors: .venv/dev.stamp  ## Run the numeric tests as other proces
 	$(BIN)/python -m tools.other_processors
 
 test-lowest: .venv-lowest/stamp  ## Run the tests with the lowest versions of all dependencies.
-	.venv-lowest/bin/pytest $(PYTEST_FLAGS) $(OLD_WARNINGS)
+	.venv-lowest/bin/pytest $(PYTEST_FLAGS) $(OLD_WARNINGS) $(NOT_LOWEST)
 	.venv-lowest/bin/pytest $(PYTEST_FLAGS) $(OLD_WARNINGS) -m "slow and not nightly" $(VERSION_TESTS)
 
 test-wheel: .venv/dev.stamp  ## Build the wheel, install it in an empty environment, and ask the sample model.

@@ -122,7 +122,7 @@ def test_version_of_jax_that_was_not_tested_is_refused_for_the_engine_xla(
     status, _, errors = start(tmp_path, "--engine=xla", f"--model_base_path={base_path}")
     assert status == 1
     assert errors == (
-        "Error: running on PJRT devices was tested with jax from 0.8 to below 0.11; found 0.11.0. "
+        "Error: running on PJRT devices was tested with jax from 0.9 to below 0.11; found 0.11.0. "
         "Install one of these versions.\n"
     )
 

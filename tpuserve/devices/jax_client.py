@@ -4,7 +4,6 @@ PJRT is the interface through which jax uses TPUs. TensorFlow itself has no runt
 TPUs.
 """
 
-import contextlib
 import importlib
 import importlib.metadata
 import math
@@ -45,7 +44,7 @@ _DISTRIBUTED_OPTIONS = {
 }
 # The lowest version of jax that is accepted, and the lowest version that is refused as too new, as
 # pairs (major, minor).
-_LOWEST, _TOO_NEW = (0, 8), (0, 11)
+_LOWEST, _TOO_NEW = (0, 9), (0, 11)
 
 
 def find_platform(environ: Mapping[str, str] = os.environ) -> str:
@@ -115,10 +114,7 @@ def connect_processes(
     if platform == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     for option, value in _DISTRIBUTED_OPTIONS.items():
-        # jax 0.8 does not have all options of _DISTRIBUTED_OPTIONS. For a missing option, it raises
-        # an AttributeError, which is ignored.
-        with contextlib.suppress(AttributeError):
-            jax.config.update(option, value)
+        jax.config.update(option, value)
     try:
         jax.distributed.initialize(
             coordinator_address=service,
@@ -143,7 +139,7 @@ def connect_processes(
 
 
 def _restore_sigterm_handler() -> None:
-    """Install the program's SIGTERM handler again, because C++ code of jax 0.8 replaces it."""
+    """Install the program's SIGTERM handler again, because C++ code of jax may replace it."""
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)

@@ -45,11 +45,11 @@ def test_an_untested_version_of_jax_is_an_error_that_names_the_tested_ones(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
-    with pytest.raises(ExtraNotInstalled, match=f"from 0.8 to below 0.11; found {version}. Inst"):
+    with pytest.raises(ExtraNotInstalled, match=f"from 0.9 to below 0.11; found {version}. Inst"):
         jax_client.list_devices("cpu")
 
 
-@pytest.mark.parametrize("version", ["0.8.0", "0.10.2", "0.10rc1", "0.10.3.dev20260101"])
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.2", "0.10rc1", "0.10.3.dev20260101"])
 def test_a_preview_of_a_tested_version_of_jax_is_accepted(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

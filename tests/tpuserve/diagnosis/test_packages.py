@@ -12,7 +12,7 @@ WITHOUT_TPU = RuntimeRequest("", "tpu", has_tpu=False)
 INSTALLED = {"tensorflow": "2.21.0", "jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 TESTED = {
     "tensorflow": SpecifierSet(">=2.20,<2.22"),
-    "jax": SpecifierSet(">=0.8,<0.11"),
+    "jax": SpecifierSet(">=0.9,<0.11"),
     "libtpu": SpecifierSet("==0.0.42.*"),
 }
 
@@ -49,8 +49,8 @@ def test_libtpu_and_its_nightly_overwrite_each_other() -> None:
 def test_a_version_outside_the_tested_range_is_a_problem(version: str) -> None:
     (finding,) = list_not_ok({**INSTALLED, "jax": version})
     assert finding.status is Status.PROBLEM
-    assert finding.message == f"jax {version} was not tested: tested is jax<0.11,>=0.8"
-    assert finding.advice == ("Run: pip install 'jax<0.11,>=0.8'",)
+    assert finding.message == f"jax {version} was not tested: tested is jax<0.11,>=0.9"
+    assert finding.advice == ("Run: pip install 'jax<0.11,>=0.9'",)
 
 
 def test_tensorflow_tpu_is_held_to_the_versions_of_tensorflow() -> None:

@@ -296,5 +296,5 @@ def test_version_of_jax_that_was_not_tested_is_refused(
     linear: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.11.0")
-    with pytest.raises(ExtraNotInstalled, match=r"from 0.8 to below 0.11; found 0.11.0"):
+    with pytest.raises(ExtraNotInstalled, match=r"from 0.9 to below 0.11; found 0.11.0"):
         load_model(linear)
