@@ -2,17 +2,15 @@
 
     python -m tools.other_processors
 
-`make test` runs all tests with the processor's own instructions, but without oneDNN's kernels and
-without XLA's optimisations of machine code. Here, XLA optimises. Each run of pytest may have older
-instructions or oneDNN's kernels, and has one or two threads. So the kernels, the lengths of vectors
-and the order of sums are others. Two runs are made at a time.
+`make test-all` runs all tests as users do, with the processor's own instructions. Here each run of
+pytest may have older instructions and no kernels of oneDNN, and has one or two threads. So the
+kernels, the lengths of vectors and the order of sums are others. Two runs are made at a time.
 
     Tests                                    oneDNN's kernels   oneDNN    XLA      Threads
     conformance, tpuserve, embedding         off                SSE4.1    SSE4.2   1
     others of one process                    on                 SSE4.1    SSE4.2   2
     conformance, tpuserve, embedding/PJRT    on                 AVX2      AVX2     2
     others of one process                    off                AVX2      AVX2     1
-    whole programs                           on                 default   default  2
     several processes                        on                 AVX2      AVX2     2
 
 Where oneDNN's kernels are off in TensorFlow, oneDNN still multiplies matrices for some of
@@ -25,13 +23,12 @@ ten minutes on two cores. For the same reason, these tests run in one configurat
 - Embedding tables on the CPU and on an emulated TPU run with SSE4, and on PJRT devices with AVX2.
 - Exports run on the emulated TPU with SSE4, and through the runtime "xla" with AVX2.
 - Tests that have the package as a parameter run for keras with SSE4, and for tf_keras with AVX2.
-- Tests of whole programs and of several processes, each of which takes seconds to start.
+- Tests of several processes, each of which takes seconds to start.
 - Tests of bfloat16, where oneDNN's kernels are off. TensorFlow asks the processor, and not oneDNN,
   whether bfloat16 is supported, and aborts if oneDNN may not use the instructions. A processor
   without the instructions has no such conflict.
 
-Variants of programs without a TPU, programs whose results must only pass a limit by far, and the
-outputs in documents run in `make test` alone, and `tests/clusters` in `make test-clusters`.
+Whole programs and the outputs in documents run in `make test-all` alone.
 
 tests/test_processor.py runs in each process, and proves that the settings take effect.
 """
@@ -50,15 +47,6 @@ _PROGRAM_FILES = (
     "tests/trainer/compat/test_estimator_programs.py",
     "tests/trainer/compat/test_keras_question.py",
     "tests/trainer/compat/test_own_session_programs.py",
-)
-_PROGRAM_TESTS = (
-    "tests/examples/test_examples.py",
-    "--deselect=tests/examples/test_examples.py::"
-    "test_a_program_that_disables_tensorflow_2_behavior_trains_and_exports",
-    "tests/trainer/compat/test_estimator_programs.py",
-    "tests/trainer/compat/test_keras_question.py",
-    "tests/trainer/compat/test_own_session_programs.py",
-    "-k=not [0] and not cpu",
 )
 # Tests that start several processes, such as the hosts of a TPU or a server.
 _PROCESS_FILES = (
@@ -136,7 +124,6 @@ CONFIGURATIONS = (
         {**_OFF, **_AVX2},
         (*_OTHERS, f"-k=bfloat16 or {_TF_KERAS} or not ([keras or -keras or keras-)"),
     ),
-    Configuration("programs", 2, {**_ON, "XLA_FLAGS": ""}, (_PROBE, *_PROGRAM_TESTS)),
     Configuration("processes at AVX2", 2, {**_ON, **_AVX2}, (_PROBE, *_PROCESS_FILES)),
 )
 

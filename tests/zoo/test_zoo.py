@@ -1,7 +1,7 @@
 """Models of other authors are converted and examined; docs/zoo.md has a table of the results.
 
-CI examines five models. `make zoo` examines all models, and `make zoo ARGS=GRU,BERT` some of them;
-both replace the rows of the examined models in the table.
+`make zoo` examines all models, `make zoo ARGS=GRU,BERT` some of them, and pytest alone five models.
+`make zoo` replaces the rows of the examined models in the table.
 """
 
 import os
