@@ -19,6 +19,7 @@ from tpuserve.errors import (
 )
 from tpuserve.runtime.loaded_model import Array, CancellationToken
 from tpuserve.runtime.session import deadline_pool
+from tpuserve.runtime.session.rank_check import RankCheck
 from tpuserve.runtime.session.run_canceller import RunCanceller
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.signature import Signature
@@ -70,7 +71,8 @@ class SignatureRunner:
         """Initialise the runner.
 
         Args:
-          session: a tf.compat.v1.Session with the graph of the signature.
+          session: a tf.compat.v1.Session with the graph of the signature; None for a subclass that
+            runs the signature without one.
           signature: the signature.
           get_tensor: takes the name of a tensor and returns its TF_Output. None looks the tensor up
             in the Python graph of the session.
@@ -89,6 +91,10 @@ class SignatureRunner:
             (alias, _numpy_type(signature.inputs[alias].dtype)) for alias in self._aliases
         ]
         self._names = signature.inputs.keys()
+        shapes = [signature.inputs[alias].shape for alias in self._aliases]
+        self._ranks = [None if shape is None else len(shape) for shape in shapes]
+        # Without a session, XLA refuses other ranks itself.
+        self._rank_check = RankCheck(session.graph, signature) if session is not None else None
         self._all_outputs = tuple(sorted(signature.outputs))
         self._has_string_outputs = any(
             spec.dtype == "string" for spec in signature.outputs.values()
@@ -124,6 +130,8 @@ class SignatureRunner:
         # orders share a session callable.
         outputs = self._all_outputs if output_names is None else tuple(sorted(output_names))
         function = self._callables.get(outputs) or self._make_callable(outputs)
+        if self._rank_check and [array.ndim for array in feeds] != self._ranks:
+            self._rank_check.check(dict(zip(self._aliases, feeds, strict=True)))
         try:
             if self._canceller is not None and cancellation is not None:
                 results = self._run_in_deadline_pool(outputs, feeds, timeout_ms, cancellation)

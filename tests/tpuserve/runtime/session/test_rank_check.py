@@ -1,0 +1,66 @@
+"""Inputs whose rank would let a kernel end the process are refused before anything runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpuserve import tags
+from tpuserve.devices import TpuSystem
+from tpuserve.errors import InvalidTensor
+from tpuserve.runtime import loader
+from tpuserve.runtime.loaded_model import LoadedModel
+
+_IMAGE, _FILTER = [None, 8, 8, 1], np.ones([3, 3, 1, 1], np.float32)
+# Each of these kernels aborts the process where its input has too few dimensions.
+_KERNELS: dict[str, tuple[list[int | None], Callable[[Any], Any]]] = {
+    "Conv2D": (_IMAGE, lambda x: tf.nn.conv2d(x, _FILTER, 1, "SAME")),
+    "conv1d": ([None, 8, 1], lambda x: tf.nn.conv1d(x, _FILTER[0], 1, "SAME")),
+    "DepthwiseConv2D": (_IMAGE, lambda x: tf.nn.depthwise_conv2d(x, _FILTER, [1] * 4, "SAME")),
+    "Conv3D": (
+        [None, 8, 8, 8, 1],
+        lambda x: tf.nn.conv3d(x, _FILTER[None], [1] * 5, "SAME"),
+    ),
+    "MaxPool": (_IMAGE, lambda x: tf.nn.max_pool2d(x, 2, 2, "SAME")),
+    "AvgPool": (_IMAGE, lambda x: tf.nn.avg_pool2d(x, 2, 2, "SAME")),
+    "AvgPool3D": ([None, 8, 8, 8, 1], lambda x: tf.nn.avg_pool3d(x, 2, 2, "SAME")),
+}
+
+
+def load(directory: Path, shape: list[int | None] | None, function: Any) -> LoadedModel:
+    module = tf.Module()
+    module.serve = tf.function(
+        lambda x: {"y": function(x)}, input_signature=[tf.TensorSpec(shape, tf.float32, "x")]
+    )
+    tf.saved_model.save(module, str(directory), module.serve)
+    return loader.load(directory, tags.SERVE, TpuSystem())
+
+
+@pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "open"])
+@pytest.mark.parametrize("kernel", _KERNELS)
+def test_only_the_rank_of_the_kernel_is_run(kernel: str, is_declared: bool, tmp_path: Path) -> None:
+    shape, function = _KERNELS[kernel]
+    model = load(tmp_path / "model", shape if is_declared else None, function)
+    for rank in range(7):
+        x = np.ones([1] * rank, np.float32)
+        if rank == len(shape):
+            assert model.run("serving_default", {"x": x})["y"].shape == (1,) * rank
+            continue
+        with pytest.raises(InvalidTensor) as caught:
+            model.run("serving_default", {"x": x})
+        expected = "?, 8" if is_declared else "<unknown rank>"
+        assert f"input 'x' has the shape {[1] * rank}, and the signature" in str(caught.value)
+        assert expected in str(caught.value)
+    model.close()
+
+
+def test_a_rank_that_the_graph_takes_is_run_although_the_signature_has_another(
+    tmp_path: Path,
+) -> None:
+    model = load(tmp_path / "model", [None, 1], lambda x: x / 2 + 2)
+    x = np.array([1, 2, 5], np.float32)
+    assert model.run("serving_default", {"x": x})["y"].tolist() == [2.5, 3, 4.5]
+    model.close()
