@@ -5,6 +5,7 @@ Both take the same flags. `tpuserve serve` refuses unknown flags and reports an 
 flags are reported and ignored, and output and exit status are those of tensorflow_model_server.
 """
 
+import faulthandler
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -107,6 +108,9 @@ def _run_server(
     variables: Sequence[str],
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
+    # If a kernel ends the process, say in which line each thread was.
+    if sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)
     # Install the signal handlers before the slow imports, so that Ctrl-C works from the start.
     signals = StopSignals()
     signals.install()

@@ -1,5 +1,9 @@
-"""A request with the wrong number of dimensions is an error over each API, and no more."""
+"""A request with the wrong number of dimensions is an error over each API, and no more.
 
+If the process does end, its log says what it was doing.
+"""
+
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +18,9 @@ from tpuserve.errors import TpuserveError
 IMAGE = np.ones([1, 8, 8, 1], np.float32)
 
 
-@pytest.fixture(scope="module", params=[[], ["--enable_batching"]], ids=["plain", "batching"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServeProcess]:
-    """A server of a convolution, whose kernel ends the process for a list of numbers."""
+@pytest.fixture(scope="module")
+def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A convolution, whose kernel ends the process for a list of numbers."""
     import tensorflow as tf
 
     module = tf.Module()
@@ -28,7 +30,12 @@ def server(
     )
     base: Path = tmp_path_factory.mktemp("convolution")
     tf.saved_model.save(module, str(base / "1"), module.serve)
-    server = ServeProcess(base, flags=request.param)
+    return base
+
+
+@pytest.fixture(scope="module", params=[[], ["--enable_batching"]], ids=["plain", "batching"])
+def server(request: pytest.FixtureRequest, base_path: Path) -> Iterator[ServeProcess]:
+    server = ServeProcess(base_path, flags=request.param)
     yield server
     server.stop()
 
@@ -44,3 +51,10 @@ def test_a_list_for_images_is_refused_and_the_server_goes_on(
         with pytest.raises(TpuserveError, match=r"the shape \[1\].* expects float32 \[\?, 8, 8, 1"):
             client.predict("half", {"x": np.ones([1], np.float32)})
         assert client.predict("half", {"x": IMAGE})["y"].max() == 9
+
+
+def test_the_log_of_a_process_that_aborts_has_the_lines_of_its_threads(base_path: Path) -> None:
+    status, log = ServeProcess(base_path).stop(signal.SIGABRT)
+    assert status == -signal.SIGABRT
+    assert "Fatal Python error: Aborted" in log
+    assert "server/app.py" in log
