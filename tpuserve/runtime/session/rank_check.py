@@ -59,7 +59,8 @@ class RankCheck:
                 spec = self._signature.inputs[alias]
                 node, _, index = spec.name.partition(":")
                 if int(index or 0):
-                    return f"only the first output of {node} may have another rank"
+                    # A placeholder stands only for the first output; leave this input as it is.
+                    continue
                 placeholder = tf.compat.v1.placeholder(spec.dtype, [None] * rank)
                 output = tensorflow_internals.get_tensor_output(placeholder)
                 handles.retain([node], [output.oper])
