@@ -18,9 +18,9 @@ from tpuserve.tags import TagSet
 LOOPBACK = "127.0.0.1"
 
 # Search below the range of ephemeral ports, which the system may give to another process at any
-# time.
-_FIRST_PORT, _LAST_PORT = 10_000, 32_000
-_BLOCK = 500
+# time, and above the ports that Ray gives to its workers.
+_FIRST_PORT, _LAST_PORT = 20_000, 32_000
+_BLOCK = 250
 _turns: dict[int, Iterator[int]] = {}
 
 

@@ -15,8 +15,8 @@ import urllib.request
 import venv
 from pathlib import Path
 
-from server.process import ports
 from server.sample import digits
+from tests.processes import free_ports
 
 _ROOT = Path(__file__).parents[1]
 # Catches a hang. The installation takes a minute on an idle machine.
@@ -31,15 +31,9 @@ def _run_command(*command: str | Path) -> str:
     ).stdout
 
 
-def _free_port() -> int:
-    with ports.bind_port("127.0.0.1", 0, "--port") as bound:
-        port: int = bound.getsockname()[1]
-        return port
-
-
 def _ask_sample(command: Path) -> int:
     """Start the sample model, send it the README's request, and return the digit."""
-    rpc_port, rest_port = _free_port(), _free_port()
+    rpc_port, rest_port = free_ports(2)
     flags = ["--host=127.0.0.1", f"--port={rpc_port}", f"--rest_api_port={rest_port}"]
     with subprocess.Popen(
         [command, "serve", "--sample", *flags], stderr=subprocess.PIPE, text=True

@@ -14,7 +14,7 @@ pytest.importorskip("ray", reason="make test-clusters runs it")
 
 import pyarrow.parquet as pq
 
-from server.process import ports
+from tests import processes
 from tests.tpuserve.prediction import models
 
 pytestmark = pytest.mark.slow
@@ -82,10 +82,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_ray_serve_answers_the_stub_of_tensorflow_serving(directory: Path) -> None:
-    with ports.bind_port("127.0.0.1", 0, "--port") as reserved:
-        port = str(reserved.getsockname()[1])
+    (port,) = processes.free_ports(1)
     program = ray_program("serve.run(") + ASK
-    names = {"/models/digits": str(directory / "models"), "8500": port}
+    names = {"/models/digits": str(directory / "models"), "8500": str(port)}
     assert "[[2.0, 4.0]]" in run_program(program, directory, **names)
 
 

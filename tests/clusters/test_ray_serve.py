@@ -35,7 +35,7 @@ from tensorflow_serving.apis import (  # noqa: E402
 )
 
 import tpuserve.ray  # noqa: E402
-from server.process import ports  # noqa: E402
+from tests import processes  # noqa: E402
 from tests.tpuserve.prediction import models  # noqa: E402
 from tpuserve.errors import InvalidSetting  # noqa: E402
 
@@ -72,11 +72,11 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def address(cluster: Any) -> str:
     """Start Ray Serve; return the address of its gRPC proxy."""
-    port = free_port()
+    port, http_port = processes.free_ports(2)
     serve.start(
         # Both nodes have one address, and so one proxy.
         proxy_location="HeadOnly",
-        http_options={"port": free_port()},
+        http_options={"port": http_port},
         grpc_options=tpuserve.ray.grpc_options(port),
     )
     return f"127.0.0.1:{port}"
@@ -88,11 +88,6 @@ def stub(address: str, base_path: Path) -> Iterator[Any]:
     deploy(base_path, num_replicas=2)
     with grpc.insecure_channel(address) as channel:
         yield prediction_service_pb2_grpc.PredictionServiceStub(channel)
-
-
-def free_port() -> int:
-    with ports.bind_port("127.0.0.1", 0, "--port") as reserved:
-        return int(reserved.getsockname()[1])
 
 
 def deploy(base_path: Path, **options: Any) -> None:

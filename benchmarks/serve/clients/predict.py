@@ -42,7 +42,7 @@ import httpx
 import numpy as np
 
 from benchmarks.serve import turns
-from server.process import ports
+from tests.processes import free_ports
 from tpuserve import tags
 from tpuserve.saved_model.tfrecord import frame_record
 
@@ -192,10 +192,7 @@ def load_model(directory: Path) -> Any:
 @contextmanager
 def serving(base: Path) -> Iterator[tuple[str, int]]:
     """Serve a model; yield the URL of predict and the id of the server's process."""
-    reserved = [ports.bind_port(_HOST, 0, "--port") for _ in range(2)]
-    rest, rpc = (int(port.getsockname()[1]) for port in reserved)
-    for port in reserved:
-        port.close()
+    rest, rpc = free_ports(2)
     command = [sys.executable, "-m", "tpuserve", "serve", f"--model_base_path={base}"]
     flags = ["--model_name=model", f"--host={_HOST}", f"--rest_api_port={rest}", f"--port={rpc}"]
     process = subprocess.Popen([*command, *flags], stderr=subprocess.DEVNULL)

@@ -31,8 +31,8 @@ from benchmarks.serve.h2load import Target
 from benchmarks.serve.lifecycle import swap
 from benchmarks.serve.settings import batching
 from benchmarks.serve.turns import print_comparisons
-from server.process import ports
 from server.tensors import protobuf_wire
+from tests.processes import free_ports
 
 TARGET = 2.5
 CLIENTS = [8, 32]
@@ -64,10 +64,7 @@ def serving(python: Path, model: Path, directory: Path) -> Iterator[dict[str, Ta
     Yields:
       Protocol → target.
     """
-    reserved = [ports.bind_port(_HOST, 0, "--port") for _ in range(2)]
-    http_port, grpc_port = (int(listener.getsockname()[1]) for listener in reserved)
-    for listener in reserved:
-        listener.close()
+    http_port, grpc_port = free_ports(2)
     process = subprocess.Popen(
         # Pass -P: otherwise the program would import this module instead of the package pytriton.
         [python, "-P", str(_PROGRAM), str(model), str(http_port), str(grpc_port)],
