@@ -16,19 +16,18 @@ GLOBAL_STEP = "global_step"
 
 
 def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
-    """Make sure that the model has a Scaffold, and that the Scaffold has a Saver.
+    """Make sure that a Scaffold has a Saver.
 
     A Scaffold without a Saver gets the first Saver in the graph's collection SAVERS or, if the
     collection is empty, a new Saver.
 
     Args:
-      scaffold: the Scaffold of the model's EstimatorSpec; None creates a new Scaffold.
+      scaffold: the Scaffold of the model's EstimatorSpec.
       config: the settings of the run, which determine how many checkpoints a new Saver keeps.
 
     Returns:
       The Scaffold.
     """
-    scaffold = scaffold or tf.compat.v1.train.Scaffold()
     savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
     if scaffold.saver is None and savers:
         set_scaffold_saver(scaffold, savers[0])

@@ -245,7 +245,6 @@ def _to_tpu_spec(spec: Any, eval_metrics: Any) -> Any:
     """
     if not isinstance(spec, EstimatorSpec):
         return spec
-    scaffold = spec.scaffold
     return TPUEstimatorSpec(
         spec.mode,
         predictions=spec.predictions,
@@ -253,7 +252,7 @@ def _to_tpu_spec(spec: Any, eval_metrics: Any) -> Any:
         train_op=spec.train_op,
         eval_metrics=eval_metrics,
         export_outputs=spec.export_outputs,
-        scaffold_fn=None if scaffold is None else lambda: scaffold,
+        scaffold_fn=lambda: spec.scaffold,
         training_hooks=(*(spec.training_hooks or ()), *(spec.training_chief_hooks or ())),
         evaluation_hooks=spec.evaluation_hooks,
         prediction_hooks=spec.prediction_hooks,

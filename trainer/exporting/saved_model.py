@@ -16,7 +16,6 @@ from trainer.execution import run_graph
 from trainer.exporting import strategies
 from trainer.exporting.input_receivers import ServingInputReceiver, SupervisedInputReceiver
 from trainer.exporting.strategies import ExportTargets
-from trainer.model import eval_metrics
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys
 from trainer.tensorflow_internals import model_utils
@@ -282,7 +281,7 @@ def _build_signatures(receiver: Any, spec: EstimatorSpec, mode: str) -> dict[str
         spec.export_outputs,
         predictions,
         spec.loss,
-        eval_metrics.value_update_pairs(spec.eval_metric_ops or {}) or None,
+        spec.eval_metric_ops or None,
     )
     with without_deprecations():
         signatures: dict[str, Any] = model_utils.build_all_signature_defs(

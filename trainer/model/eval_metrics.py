@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.checkpoints import checkpoints
-from trainer.model import spec_validation
+from trainer.model.metric_pairs import value_update_pairs
 from trainer.model.spec import EstimatorSpec
 
 RESERVED_NAMES = ("loss", checkpoints.GLOBAL_STEP)
@@ -66,15 +66,6 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
     return EvalMetrics(values, tf.group(*tf.nest.flatten([update for _, update in named.values()])))
 
 
-def value_update_pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Convert metrics to pairs, as name → (value, update op).
-
-    Args:
-      metrics: name → metric: a pair (value, update op), or a tf_keras Metric.
-    """
-    return {name: _value_and_update(metric) for name, metric in metrics.items()}
-
-
 def _rows(features: Any) -> Any:
     """Return the number of examples in the first feature, float32 []; None without features."""
     tensors = [feature for feature in tf.nest.flatten(features) if tf.is_tensor(feature)]
@@ -87,16 +78,3 @@ def _rows(features: Any) -> Any:
     # Use reduce_prod and not shape[0], because a scalar has no first dimension. The product of no
     # numbers is 1, so a scalar counts as one example.
     return tf.cast(tf.reduce_prod(shape[:1]), tf.float32)
-
-
-def _value_and_update(metric: Any) -> tuple[Any, Any]:
-    if not spec_validation.is_keras_metric(metric):
-        value, update = metric
-        return value, update
-    # Add the metric's variables to the graph's collection of local variables, which a session
-    # initialises. Keras adds them to no collection.
-    local = {variable.ref() for variable in tf.compat.v1.local_variables()}
-    for variable in metric.variables:
-        if variable.ref() not in local:
-            tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.LOCAL_VARIABLES, variable)
-    return metric.result(), tf.group(*metric.updates)

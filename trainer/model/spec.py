@@ -38,13 +38,13 @@ class EstimatorSpec(NamedTupleMixin):
       loss: a scalar; required in TRAIN and EVAL.
       train_op: makes one step and increments the global step; required in TRAIN.
       eval_metric_ops: a dict of metrics by name. A metric is a pair (value, update op), or a
-        tf_keras Metric on which model_fn has called update_state.
+        tf_keras Metric on which model_fn has called update_state, which becomes such a pair.
       export_outputs: signature name → `PredictOutput`, `ClassificationOutput` or
         `RegressionOutput`. In PREDICT, the default signature is added if it is missing.
       training_chief_hooks: SessionRunHooks for TRAIN that run only on the chief. A process without
         a cluster is a chief.
       training_hooks: SessionRunHooks for TRAIN.
-      scaffold: a tf.compat.v1.train.Scaffold.
+      scaffold: a tf.compat.v1.train.Scaffold; a new one if it is not given.
       evaluation_hooks: SessionRunHooks for EVAL.
       prediction_hooks: SessionRunHooks for PREDICT.
 
@@ -81,7 +81,7 @@ class EstimatorSpec(NamedTupleMixin):
         _set_hooks(
             self, "training_chief_hooks", "training_hooks", "evaluation_hooks", "prediction_hooks"
         )
-        spec_validation.validate_scaffold(_name(self), self.scaffold)
+        _set(self, "scaffold", spec_validation.validate_scaffold(_name(self), self.scaffold))
 
     def as_estimator_spec(self) -> "EstimatorSpec":
         """Return this object, which is an EstimatorSpec already."""

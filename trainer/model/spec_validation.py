@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.model.metric_pairs import is_keras_metric, value_update_pairs
 from trainer.tensorflow_internals import model_utils
 
 
@@ -98,7 +99,7 @@ def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str,
 
 
 def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
-    """Check the metrics of an evaluation, and return them as a dict by name.
+    """Check the metrics of an evaluation, and return them as name → (value, update op).
 
     Args:
       owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
@@ -128,12 +129,7 @@ def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
         else:
             for part in tf.nest.flatten(metric):
                 _check_operation(title, part)
-    return dict(value)
-
-
-def is_keras_metric(value: Any) -> bool:
-    """Return whether a value has the methods of a tf_keras Metric, without importing Keras."""
-    return all(hasattr(value, name) for name in ("update_state", "result", "updates"))
+    return value_update_pairs(value)
 
 
 def validate_hooks(title: str, value: Iterable[Any] | None) -> tuple[Any, ...]:
@@ -161,8 +157,8 @@ def validate_hooks(title: str, value: Iterable[Any] | None) -> tuple[Any, ...]:
     return hooks
 
 
-def validate_scaffold(owner: str, value: Any) -> None:
-    """Check that a value is a Scaffold, or None.
+def validate_scaffold(owner: str, value: Any) -> Any:
+    """Check that a value is a Scaffold, and return it; return a new Scaffold for None.
 
     Args:
       owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
@@ -171,8 +167,11 @@ def validate_scaffold(owner: str, value: Any) -> None:
     Raises:
       InvalidType: the value is of another type.
     """
-    if value is not None and not isinstance(value, tf.compat.v1.train.Scaffold):
+    if value is None:
+        return tf.compat.v1.train.Scaffold()
+    if not isinstance(value, tf.compat.v1.train.Scaffold):
         raise InvalidType(f"{owner} scaffold is {value!r}. Give a tf.compat.v1.train.Scaffold.")
+    return value
 
 
 def _check_tensor(title: str, value: Any) -> None:

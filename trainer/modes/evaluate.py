@@ -160,7 +160,7 @@ def _set_scaffold(hook: Any, scaffold: Any) -> None:
     TensorFlow's Estimator does this too.
     """
     set_scaffold = getattr(hook, "_set_scaffold", None)
-    if set_scaffold is not None and scaffold is not None:
+    if set_scaffold is not None:
         set_scaffold(scaffold)
 
 

@@ -140,3 +140,28 @@ def test_a_dict_in_place_of_a_function_and_its_tensors_is_named(field: str) -> N
     metrics: Any = {"accuracy": (tf.constant(1.0), tf.no_op())}
     with pytest.raises(InvalidSetting, match=f"{field} is a dict.* Give a pair"):
         TPUEstimatorSpec("eval", loss=SCALAR, **{field: metrics})
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+def test_a_spec_has_a_scaffold_in_every_mode(mode: str) -> None:
+    with tf.Graph().as_default():
+        y = tf.constant(1.0)
+        spec = EstimatorSpec(mode, predictions=y, loss=y, train_op=y.op)
+        spec.scaffold.finalize()
+        assert spec.scaffold.summary_op is None
+
+
+def test_a_keras_metric_of_a_spec_is_a_value_and_its_update() -> None:
+    import tf_keras
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        metric = tf_keras.metrics.Mean()
+        metric.update_state([2.0, 4.0])
+        spec = EstimatorSpec("eval", loss=tf.constant(0.0), eval_metric_ops={"mean": metric})
+        value, update = (spec.eval_metric_ops or {})["mean"]
+        for collection in ("local_variables", "metric_variables"):
+            found = tf.compat.v1.get_collection(collection)
+            assert [id(variable) for variable in found] == list(map(id, metric.variables))
+        session.run(tf.compat.v1.local_variables_initializer())
+        session.run(update)
+        assert session.run(value) == 3.0

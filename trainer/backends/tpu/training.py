@@ -188,7 +188,7 @@ def _build_host_spec(spec: Any, loss: Any, train_op: Any) -> EstimatorSpec:
         scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None
     else:
         chief_hooks = spec.training_chief_hooks
-        if spec.scaffold is not None:
+        if any(part is not None for part in vars(spec.scaffold).values()):
             logger.warning(
                 "The scaffold of an EstimatorSpec is ignored on a TPU. Return a "
                 "TPUEstimatorSpec with a scaffold_fn."
