@@ -25,7 +25,7 @@ def write_eval_summary(directory: str, results: Mapping[str, Any], checkpoint: s
 
     Args:
       directory: the directory of the event file.
-      results: metric name → value, including "global_step".
+      results: metric name → value, including "global_step"; scalars are Python numbers.
       checkpoint: the path of the evaluated checkpoint; None if initial values were evaluated.
     """
     summary = tf.compat.v1.Summary()
@@ -43,7 +43,7 @@ def _to_summary_values(name: str, value: Any) -> Iterable[Any]:
     """Convert a metric to Summary.Values; log a warning if its type cannot be converted."""
     if isinstance(value, bytes):
         return _parse_summary(name, value)
-    if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "bifu":
+    if isinstance(value, bool | int | float):
         return [tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))]
     if isinstance(value, np.ndarray):
         tensor = tf.make_tensor_proto(value)

@@ -137,6 +137,16 @@ def test_a_metric_can_be_a_vector(tmp_path: Path) -> None:
     assert programs.scalars(tmp_path / "eval").keys() == {"loss", "both", "checkpoint_path"}
 
 
+def test_a_metric_can_be_a_nested_tuple_which_is_no_summary(tmp_path: Path) -> None:
+    def metric_fn(labels: Any) -> Any:
+        (a, update_a), (b, update_b) = v1.metrics.mean(labels), v1.metrics.mean(labels * 3.0)
+        return {"nest": (((a, b), b), tf.group(update_a, update_b))}
+
+    results = trained_with(tmp_path, metric_fn).evaluate(programs.ones(), steps=2)
+    assert results["nest"] == ((1.0, 3.0), 3.0)
+    assert "nest" not in programs.scalars(tmp_path / "eval")
+
+
 def test_a_warm_start_gives_the_values_that_are_evaluated_and_predicted_with(
     trained_estimator: trainer.TPUEstimator, tmp_path: Path
 ) -> None:
