@@ -209,27 +209,6 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         return min((step for step in steps if step is not None), default=None)
 
 
-class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
-    """The error that ends training because the loss of a step is NaN."""
-
-    def __str__(self) -> str:
-        return (
-            "NaN loss during training. Lower the learning rate, clip the gradients, or look for a "
-            "log or a division of zero; training can continue from the last checkpoint."
-        )
-
-
-class NanLossHook(tf.compat.v1.train.NanTensorHook):
-    """Ends training with a NanLossError if the loss is NaN."""
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Check the loss of the last step of the `session.run`."""
-        try:
-            super().after_run(run_context, run_values)
-        except tf.compat.v1.train.NanLossDuringTrainingError as error:
-            raise NanLossError from error
-
-
 class SummaryWritersHook(tf.compat.v1.train.SessionRunHook):
     """Initializes the tf.summary writers of the graph, and flushes them at the end."""
 

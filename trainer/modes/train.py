@@ -20,10 +20,10 @@ from trainer.execution import (
 )
 from trainer.execution.iterations_per_loop import UNBOUNDED, IterationPlan
 from trainer.hooks import progress, summaries
+from trainer.hooks.nan_loss import NanLossHook, NumberLossSaverHook
 from trainer.hooks.profiling import ProfileStepsHook
 from trainer.hooks.step_trial import MIN_TRIAL_RUNS, CompiledStepHook
 from trainer.hooks.training_hooks import (
-    NanLossHook,
     StepLimitHook,
     StepRangeHook,
     StopForEvaluationHook,
@@ -202,7 +202,7 @@ def _training_hooks(
     checkpoint_hooks = (
         []
         if _saver_hooks(hooks, train_graph.spec)
-        else _checkpoint_hooks(program, scaffold, saving_listeners)
+        else _checkpoint_hooks(program, loop, scaffold, saving_listeners)
     )
     all_hooks = [
         start,
@@ -217,21 +217,24 @@ def _training_hooks(
             # servers.
             workers=config.num_worker_replicas if config.num_ps_replicas else 1,
         ),
-        NanLossHook(loop.loss),
         progress_hook,
     ]
     if config.is_chief:
-        # Place these hooks after the NanLossHook, so that training stops at a NaN loss before a
-        # checkpoint is saved.
         all_hooks += [
             *checkpoint_hooks,
             *chief_hooks,
             *_summary_hooks(program, loop, scaffold, start),
         ]
     # Place a StopForEvaluationHook after the hooks of model_fn, although it is among the user's
-    # hooks.
-    model_and_user_hooks.sort(key=lambda hook: isinstance(hook, StopForEvaluationHook))
-    return [*all_hooks, *model_and_user_hooks]
+    # hooks. These see a step whose loss is NaN, as in tf.estimator.
+    stop_hooks = [hook for hook in hooks if isinstance(hook, StopForEvaluationHook)]
+    return [
+        *all_hooks,
+        *(hook for hook in hooks if hook not in stop_hooks),
+        NanLossHook(loop.loss),
+        *(train_graph.spec.training_hooks or ()),
+        *stop_hooks,
+    ]
 
 
 def _summary_hooks(
@@ -322,12 +325,16 @@ def _added_listeners(
 
 
 def _checkpoint_hooks(
-    program: ModelProgram, scaffold: Any, saving_listeners: Sequence[Any]
+    program: ModelProgram,
+    loop: train_loop.TrainLoop,
+    scaffold: Any,
+    saving_listeners: Sequence[Any],
 ) -> list[Any]:
     """Return a list with the hook that saves checkpoints; empty if the config disables checkpoints.
 
     Args:
       program: the user's model_fn and its settings.
+      loop: the training loop, whose loss is not NaN in a step that is saved.
       scaffold: the tf.compat.v1.train.Scaffold with the saver.
       saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
 
@@ -344,7 +351,8 @@ def _checkpoint_hooks(
             )
         return []
     return [
-        tf.compat.v1.train.CheckpointSaverHook(
+        NumberLossSaverHook(
+            loop.loss,
             program.model_dir,
             save_steps=config.save_checkpoints_steps,
             save_secs=config.save_checkpoints_secs,

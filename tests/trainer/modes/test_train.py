@@ -161,6 +161,26 @@ def test_a_nan_loss_stops_training(tmp_path: Path) -> None:
         estimator.train(programs.ones(), max_steps=8)
 
 
+def test_users_hooks_see_the_step_of_a_nan_loss_which_is_not_saved(tmp_path: Path) -> None:
+    losses: list[float] = []
+
+    class Dump(v1.train.SessionRunHook):  # type: ignore[misc]
+        def before_run(self, run_context: Any) -> Any:
+            return v1.train.SessionRunArgs("squared_error:0")
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            losses.append(run_values.results)
+
+    # The first step computes the loss 1 of w = 0, and makes w NaN.
+    estimator = programs.estimator(
+        tmp_path, rate=float("nan"), iterations_per_loop=1, save_checkpoints_steps=1
+    )
+    with pytest.raises(v1.train.NanLossDuringTrainingError):
+        estimator.train(programs.ones(), hooks=[Dump()], max_steps=8)
+    assert len(losses) == 2
+    assert str(estimator.latest_checkpoint()).endswith("model.ckpt-1")
+
+
 def test_tensors_can_be_the_input_as_well_as_a_dataset(tmp_path: Path) -> None:
     def input_fn() -> Any:
         return {"x": tf.ones([2, 1])}, tf.ones([2, 1])
