@@ -362,6 +362,10 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
     def _set_steps_per_run(self, steps_per_run: int) -> None:
         self._steps_per_run = steps_per_run
 
+    def should_stop(self) -> bool:
+        """Return whether the function says so, whether or not a call is due."""
+        return self._should_stop_fn()
+
     def begin(self) -> None:
         """Find the global step variable; if there are other workers, create the stop signal."""
         self._next_call = None

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.estimator.early_stopping import StopOnPredicateHook
 from trainer.execution import graceful_shutdown
 from trainer.hooks.training_hooks import StopForEvaluationHook
 from trainer.hosts.group import current_group
@@ -103,6 +104,14 @@ def _alternate(
         for evaluator in evaluators:
             if _is_due(evaluator):
                 evaluator.evaluate()
+        if current_group().run_on_first("early stopping", lambda: _stops_early(train_spec)):
+            break
+
+
+def _stops_early(train_spec: TrainSpec) -> bool:
+    """Return whether a hook of early stopping ends training with what an evaluation has found."""
+    hooks = train_spec.hooks or ()
+    return any(hook.should_stop() for hook in hooks if isinstance(hook, StopOnPredicateHook))
 
 
 def _train(
@@ -113,13 +122,13 @@ def _train(
     Args:
       estimator: the estimator to train.
       train_spec: the settings of training.
-      hooks: SessionRunHooks to run after the hooks of train_spec.
+      hooks: SessionRunHooks to run before the hooks of train_spec.
       listeners: CheckpointSaverListeners to call after the listeners of train_spec.
     """
     estimator.train(
         train_spec.input_fn,
         max_steps=train_spec.max_steps,
-        hooks=[*(train_spec.hooks or ()), *hooks],
+        hooks=[*hooks, *(train_spec.hooks or ())],
         saving_listeners=[*(train_spec.saving_listeners or ()), *listeners],
     )
 
@@ -154,17 +163,19 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
         self._saves += 1
         self._has_new_checkpoint = self._saves > 1
 
-    def consume(self) -> bool:
-        """Return whether a checkpoint has been saved since the last call of this method."""
+    def consume(self, *, stops: bool) -> bool:
+        """Return whether a checkpoint was saved since the last call, and training does not stop."""
         had_new_checkpoint, self._has_new_checkpoint = self._has_new_checkpoint, False
         # Return the answer of host 0 on all hosts: this listener is called only on host 0, which
         # saves the checkpoints.
-        had_new: bool = current_group().broadcast("a new checkpoint", had_new_checkpoint)
+        had_new: bool = current_group().broadcast(
+            "a new checkpoint", had_new_checkpoint and not stops
+        )
         return had_new
 
 
 class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
-    """Evaluates a new checkpoint before the next training loop (one `session.run`) begins.
+    """Evaluates a new checkpoint after the training loop (one `session.run`) that has saved it.
 
     The hook does not evaluate the final checkpoint, which no training loop follows. That checkpoint
     is evaluated after the training session is closed, and the exporters are then called with
@@ -183,7 +194,15 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
         self._evaluators = evaluators
 
     def before_run(self, run_context: Any) -> None:
-        if not self._listener.consume():
+        # Evaluate what a CheckpointSaverHook of the user has saved: it comes after this hook.
+        self._evaluate_new_checkpoint(run_context)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        # Evaluate before the user's hooks are called, so that these can stop training at this step.
+        self._evaluate_new_checkpoint(run_context)
+
+    def _evaluate_new_checkpoint(self, run_context: Any) -> None:
+        if not self._listener.consume(stops=run_context.stop_requested):
             return
         for evaluator in self._evaluators:
             if not _is_due(evaluator):
@@ -192,8 +211,8 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
             try:
                 evaluator.evaluate()
             except graceful_shutdown.GracefulExit:
-                # A SIGTERM has ended the evaluation. Return to training, which runs one more
-                # training loop, saves a checkpoint and stops.
+                # A SIGTERM has ended the evaluation. Return to training, which saves a checkpoint
+                # and stops.
                 return
             except _ERRORS_HANDLED_BY_SESSIONS as error:
                 self.error = error
