@@ -154,7 +154,8 @@ def compile(
 ) -> int:
     """Compile a TPU metagraph with the TPU compiler, without a TPU.
 
-    DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1.
+    DIRECTORY holds a saved_model.pb, such as /models/half/1, or is a base path, such as
+    /models/half, whose newest version is meant.
 
     For each signature, topology and batch size the output says whether the model compiles, how
     much memory of the chip it needs, and the compiler's estimate of the time per batch. It also

@@ -145,8 +145,9 @@ def convert(
 ) -> None:
     """Add a TPU metagraph to a SavedModel, without its program.
 
-    DIRECTORY holds a saved_model.pb of TensorFlow 1 or 2, such as /models/half/1. OUT is the
-    directory to write; it must not exist.
+    DIRECTORY holds a saved_model.pb of TensorFlow 1 or 2, such as /models/half/1, or is a base
+    path, such as /models/half, whose newest version is meant. OUT is the directory to write; it
+    must not exist.
 
     In OUT, the metagraph {serve} is that of DIRECTORY. In the metagraph {serve, tpu}, the TPU runs
     as much of each signature as XLA can compile. Parsing, strings, tables and other ops

@@ -25,8 +25,9 @@ Examples:
 def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
     """Show the contents of a SavedModel without loading it.
 
-    DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1. Several
-    directories may be given; with --json the output is one object for each.
+    DIRECTORY holds a saved_model.pb, such as /models/half/1, or is a base path, such as
+    /models/half, whose newest version is meant. Several directories may be given; with --json the
+    output is one object for each.
 
     For each metagraph the output lists the tags, the signatures with names, types and shapes, the
     ops that run on the TPU and on the host, batch functions, variables, assets, and the version of

@@ -105,7 +105,8 @@ def predict(
 ) -> None:
     """Predict all records of files, without a server.
 
-    DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1.
+    DIRECTORY holds a saved_model.pb, such as /models/half/1, or is a base path, such as
+    /models/half, whose newest version is meant.
 
     Each input file gives an output file, predictions-00000-of-00010.tfrecord and so on. The output
     files are numbered in the order of the names of the input files, and the records of an output

@@ -86,8 +86,8 @@ def verify(
 ) -> None:
     """Compare the TPU and the CPU metagraph of a SavedModel.
 
-    DIRECTORY holds a saved_model.pb with the metagraphs {serve} and {serve, tpu}: a version
-    directory such as /models/half/1.
+    DIRECTORY holds a saved_model.pb with the metagraphs {serve} and {serve, tpu}, such as
+    /models/half/1, or is a base path, such as /models/half, whose newest version is meant.
 
     Each signature runs in both metagraphs on the same inputs: those of --inputs, else the
     SavedModel's warm-up records, else generated inputs. The TPU metagraph is lowered to this

@@ -72,6 +72,14 @@ def why_not_found(directory: Path, names: Sequence[str]) -> str:
     )
 
 
+def newest_version(directory: Path, names: Sequence[str]) -> Path | None:
+    """Return the newest version directory of a base path; None for another path."""
+    if not directory.is_dir() or _is_saved_model(directory, names):
+        return None
+    versions = [path for path in _versions(directory, names) if path.name.isdecimal()]
+    return versions[-1] if versions else None
+
+
 def _describe_file(path: Path, names: Sequence[str]) -> str:
     if path.suffix in KERAS_SUFFIXES:
         return _advise_export(path)

@@ -13,6 +13,7 @@ from tpuserve.saved_model import nearby
 
 BINARY_NAME = "saved_model.pb"
 TEXT_NAME = "saved_model.pbtxt"
+NAMES = (BINARY_NAME, TEXT_NAME)
 
 # The name of the graph collection that lists the assets, as in
 # tensorflow/cc/saved_model/constants.h.
@@ -27,10 +28,10 @@ def find_saved_model_file(directory: Path) -> Path:
       DamagedSavedModel: the directory cannot be read.
     """
     try:
-        for name in (BINARY_NAME, TEXT_NAME):
+        for name in NAMES:
             if (directory / name).is_file():
                 return directory / name
-        raise SavedModelNotFound(nearby.why_not_found(directory, (BINARY_NAME, TEXT_NAME)))
+        raise SavedModelNotFound(nearby.why_not_found(directory, NAMES))
     except OSError as error:
         raise unreadable_error(directory, error) from error
 

@@ -7,12 +7,13 @@ import click
 
 from tpuserve.errors import BasePathNotFound, InvalidSetting
 from tpuserve.files import uris
+from tpuserve.saved_model import nearby, proto_file
 
 
 class SavedModelPath(click.Path):
-    """The click type of a path that must not be empty.
+    """The type of an argument that names a SavedModel, or the base path of a model.
 
-    An unset shell variable gives an empty path, which pathlib would take for the working directory.
+    A base path stands for its newest version, which a line on stderr names.
     """
 
     def __init__(self) -> None:
@@ -28,12 +29,21 @@ class SavedModelPath(click.Path):
         Raises:
           InvalidSetting: The path is empty.
         """
+        # An unset shell variable gives "", which pathlib would take for the working directory.
         if value == "":
             raise InvalidSetting(
                 "DIRECTORY is empty. Name a directory that holds a saved_model.pb, or . for the "
                 "working directory."
             )
-        return super().convert(value, param, ctx)
+        directory = Path(super().convert(value, param, ctx))
+        try:
+            newest = nearby.newest_version(directory, proto_file.NAMES)
+        except OSError:
+            newest = None
+        if newest is None:
+            return directory
+        click.echo(f"newest version: {newest}", err=True)
+        return newest
 
 
 class LocalBasePath(click.Path):

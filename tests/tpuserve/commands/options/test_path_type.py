@@ -1,4 +1,4 @@
-"""Commands refuse a URI as the place of their outputs, and say how to copy them there."""
+"""Commands take base paths of models, and refuse URIs as the place of their outputs."""
 
 from pathlib import Path
 
@@ -6,9 +6,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.tpuserve import saved_models
 from tpuserve import cli
 from tpuserve.commands.options.path_type import OutputPath
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import InvalidSetting, SavedModelNotFound
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,19 @@ def test_an_output_directory_need_not_exist(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(click.BadParameter, match="is a file"):
         OutputPath(file_okay=False).convert(str(tmp_path / "file"), None, None)
+
+
+def test_a_base_path_stands_for_its_newest_version(tmp_path: Path) -> None:
+    for name in ("9", "10", "x"):
+        saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / name)
+    result = CliRunner().invoke(cli.cli, ["inspect", str(tmp_path)])
+    assert result.exit_code == 0
+    assert result.stderr == f"newest version: {tmp_path / '10'}\n"
+    assert result.stdout.startswith(f"{tmp_path / '10'}: graph ")
+
+
+def test_a_directory_of_models_is_no_base_path(tmp_path: Path) -> None:
+    saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "half")
+    error = CliRunner().invoke(cli.cli, ["inspect", str(tmp_path)]).exception
+    assert isinstance(error, SavedModelNotFound)
+    assert str(error).endswith(f"Name one of them: {tmp_path / 'half'}")
