@@ -35,9 +35,9 @@ class SavedModelPath(click.Path):
                 "DIRECTORY is empty. Name a directory that holds a saved_model.pb, or . for the "
                 "working directory."
             )
-        directory = Path(super().convert(value, param, ctx))
+        directory = super().convert(value, param, ctx)
         try:
-            newest = nearby.newest_version(directory, proto_file.NAMES)
+            newest = nearby.newest_version(Path(value), proto_file.NAMES)
         except OSError:
             newest = None
         if newest is None:
