@@ -6,7 +6,6 @@ the codes to HTTP statuses, and `server.frontends.grpc.errors` to gRPC statuses.
 """
 
 from enum import Enum
-from typing import ClassVar
 
 
 class Code(Enum):
@@ -33,7 +32,7 @@ class Code(Enum):
 class TpuserveError(Exception):
     """The base class of all errors that this project raises on purpose."""
 
-    code: ClassVar[Code] = Code.UNKNOWN
+    code: Code = Code.UNKNOWN
 
 
 # Errors about invalid requests, arguments and settings.
@@ -328,9 +327,18 @@ class ExportError(TpuserveError, ValueError):
 
 
 class ModelExecutionError(TpuserveError):
-    """The run of a model failed, and the request is not the cause."""
+    """The run of a model failed, and no check of ours found the request to be the cause.
 
-    code = Code.INTERNAL
+    Attributes:
+      code: the code of the op that failed.
+    """
+
+    def __init__(self, message: str, code: Code = Code.INTERNAL) -> None:
+        super().__init__(message, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class DeviceMemoryExhausted(TpuserveError):

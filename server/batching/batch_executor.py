@@ -102,12 +102,12 @@ class BatchExecutor:
     def _run_group(self, group: list[TaskSlice], now: float, reason: AloneReason) -> None:
         try:
             self._run(group, now, reason)
-        except InvalidInput as error:
+        except (InvalidInput, ModelExecutionError) as error:
             if len(group) == 1:
                 _fail(group, error)
                 return
-            # The model refused the batch, and the error does not say which of the requests is
-            # invalid. Run each request again by itself, so that only the invalid requests fail.
+            # An op refused the batch, and the error does not say which of the requests is the
+            # cause. Run each request again by itself, so that only that request fails.
             for task_slice in group:
                 if not task_slice.task.is_done:
                     self._run_group([task_slice], self._context.clock(), AloneReason.AFTER_ERROR)

@@ -12,6 +12,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from tpuserve import tensorflow_internals
 from tpuserve.errors import (
+    Code,
     DeadlineExceeded,
     InvalidTensor,
     ModelExecutionError,
@@ -33,6 +34,8 @@ _HEADINGS = (
     "File ",
     "Restoring from checkpoint failed",
 )
+# How TensorFlow names the node that failed.
+_NODE = "[[{{node "
 # TensorFlow's message for an exceeded deadline, which is also used for deadlines that are checked
 # in Python.
 TIMED_OUT = "Timed out waiting for notification"
@@ -96,6 +99,11 @@ class SignatureRunner:
         # Without a session, XLA refuses other ranks itself.
         self._rank_check = RankCheck(session.graph, signature) if session is not None else None
         self._all_outputs = tuple(sorted(signature.outputs))
+        # A session cannot fetch what it is fed: the value of such an output is that of its input.
+        fed = {spec.name: alias for alias, spec in signature.inputs.items() if spec.name}
+        self._passed_through = {
+            alias: fed[spec.name] for alias, spec in signature.outputs.items() if spec.name in fed
+        }
         self._has_string_outputs = any(
             spec.dtype == "string" for spec in signature.outputs.values()
         )
@@ -129,9 +137,16 @@ class SignatureRunner:
         # Sort the names of the outputs, so that requests that name the same outputs in different
         # orders share a session callable.
         outputs = self._all_outputs if output_names is None else tuple(sorted(output_names))
-        function = self._callables.get(outputs) or self._make_callable(outputs)
         if self._rank_check and [array.ndim for array in feeds] != self._ranks:
             self._rank_check.check(dict(zip(self._aliases, feeds, strict=True)))
+        passed = {}
+        if self._passed_through:
+            sources = self._passed_through
+            passed = {alias: inputs[sources[alias]] for alias in outputs if alias in sources}
+            outputs = self._without_passed(outputs)
+            if not outputs:
+                return passed
+        function = self._callables.get(outputs) or self._make_callable(outputs)
         try:
             if self._canceller is not None and cancellation is not None:
                 results = self._run_in_deadline_pool(outputs, feeds, timeout_ms, cancellation)
@@ -139,7 +154,7 @@ class SignatureRunner:
                 results = function(*feeds)
             else:
                 results = self._run_with_deadline(function, outputs, feeds, timeout_ms)
-        except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError) as error:
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
             text = error_summary(error)
             if xla_errors.UNSUPPORTED in text or _NO_KERNEL in text:
                 raise ModelExecutionError(text) from error
@@ -147,10 +162,10 @@ class SignatureRunner:
         except tf.errors.DeadlineExceededError as error:
             raise DeadlineExceeded(error_summary(error)) from error
         except tf.errors.OpError as error:
-            raise ModelExecutionError(error_summary(error)) from error
+            raise ModelExecutionError(error_summary(error), Code(error.error_code)) from error
         if self._has_string_outputs:
             results = map(_to_array, results)
-        return dict(zip(outputs, results, strict=True))
+        return passed | dict(zip(outputs, results, strict=True))
 
     def warm_up(self) -> None:
         """Create the session callable for all outputs, so that the first request need not wait.
@@ -158,7 +173,8 @@ class SignatureRunner:
         Errors are ignored here, because the first request reports them.
         """
         with contextlib.suppress(tf.errors.OpError, ValueError, TpuserveError):
-            self._make_callable(self._all_outputs)
+            outputs = self._without_passed(self._all_outputs)
+            self._make_callable(outputs)
             if self._enforces_deadlines and self._types:
                 # Runs with a deadline use a thread pool of their own, and TensorFlow prepares them
                 # separately. Pass inputs of wrong dtypes, so that TensorFlow prepares such a run,
@@ -167,12 +183,15 @@ class SignatureRunner:
                     np.array([0], np.float32) if dtype.hasobject else np.array([b""], object)
                     for _, dtype in self._types
                 ]
-                self._run_in_deadline_pool(self._all_outputs, invalid, _LONG_MS)
+                self._run_in_deadline_pool(outputs, invalid, _LONG_MS)
 
     def close(self) -> None:
         """Release the session. Later calls of `run` raise ModelExecutionError."""
         self._callables = {}
         self._session = None
+
+    def _without_passed(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(alias for alias in outputs if alias not in self._passed_through)
 
     def _run_with_deadline(
         self,
@@ -279,7 +298,7 @@ _KERNEL_ADVICE = (
 
 
 def error_summary(error: Exception) -> str:
-    """Return the line of a TensorFlow error that states the cause, without its full stop."""
+    """Return the line of a TensorFlow error that states the cause, and the node that failed."""
     # TensorFlow's messages have headings, then the cause, then a stack of nodes. So the cause is
     # the first line that is not a heading.
     text = getattr(error, "message", None) or str(error)
@@ -288,7 +307,8 @@ def error_summary(error: Exception) -> str:
     cause = causes[0].rstrip(".") if causes else type(error).__name__
     if _NO_KERNEL in cause and _BFLOAT16 in cause:
         return f"{cause}. {_KERNEL_ADVICE}"
-    return cause
+    nodes = [line for line in lines if line.startswith(_NODE)]
+    return " ".join([cause, *nodes[:1]])
 
 
 def _to_array(result: Any) -> Any:

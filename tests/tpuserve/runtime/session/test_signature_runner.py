@@ -40,6 +40,7 @@ VECTOR = Signature(
 )
 TEXT = Signature(VECTOR.inputs, {"version": TensorSpec("version:0", "string", ())})
 X = {"x": np.array([1, 2], np.float32)}
+ECHO = Signature(VECTOR.inputs, {"key": VECTOR.inputs["x"], "y": VECTOR.outputs["doubled"]})
 
 
 def test_run_past_its_deadline_is_stopped(session: Any) -> None:
@@ -119,3 +120,17 @@ def test_warm_up_creates_the_callable_of_the_first_request(session: Any) -> None
 def test_a_string_without_dimensions_is_an_array(session: Any, timeout_ms: float | None) -> None:
     version = SignatureRunner(session, TEXT).run(X, None, timeout_ms)["version"]
     assert (version.dtype, version.shape, version.item()) == (np.dtype(object), (), b"v2")
+
+
+@pytest.mark.parametrize("timeout_ms", [None, 60_000])
+def test_an_output_that_is_an_input_has_the_value_that_was_fed(
+    session: Any, timeout_ms: float | None
+) -> None:
+    runner = SignatureRunner(session, ECHO)
+    runner.warm_up()
+    outputs = runner.run(X, None, timeout_ms)
+    assert {alias: value.tolist() for alias, value in outputs.items()} == {
+        "key": [1, 2],
+        "y": [2, 4],
+    }
+    assert runner.run(X, ["key"], timeout_ms)["key"].tolist() == [1, 2]
