@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuserve.errors import UnsafeModel
+from tpuserve.saved_model.op_packages import op_with_package
 from tpuserve.untrusted.attributes import unsafe_attribute
 from tpuserve.untrusted.model_runs import ModelRun
 from tpuserve.untrusted.op_families import UNKNOWN, Permission, op_families
@@ -27,17 +28,30 @@ def check_ops(programs: Iterable[Program], directory: Path) -> None:
         message has the number of such ops of each type.
     """
     refused: Counter[str] = Counter()
+    foreign: Counter[str] = Counter()
     for program in programs:
         for site in program.all_sites():
+            op = site.node.op
             reason = _refusal(site.node, program)
-            if reason:
+            if reason and op not in op_families():
+                foreign[op_with_package(op)] += 1
+            elif reason:
                 refused[reason] += 1
-    if refused:
-        ops = ", ".join(f"{count} {op}" for op, count in sorted(refused.items()))
+    if foreign:
         raise UnsafeModel(
-            f"{directory} holds ops that are not known to compute only: {ops}. Export the model "
-            f"without them, {_ADVICE}"
+            f"{directory} holds ops of another package, or of a later TensorFlow: "
+            f"{_format_counts(foreign)}. This server cannot load them: export the model without "
+            f"them, for example with tokens as its input instead of text."
         )
+    if refused:
+        raise UnsafeModel(
+            f"{directory} holds ops that are not known to compute only: {_format_counts(refused)}. "
+            f"Export the model without them, {_ADVICE}"
+        )
+
+
+def _format_counts(ops: Counter[str]) -> str:
+    return ", ".join(f"{count} {op}" for op, count in sorted(ops.items()))
 
 
 def _refusal(node: Any, program: Program) -> str:

@@ -20,6 +20,7 @@ from tpuserve.errors import (
     ModelExecutionError,
     SignatureNotFound,
     UnsafeModel,
+    UnsupportedModel,
 )
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
@@ -117,6 +118,15 @@ def test_missing_metagraph_is_an_error(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE)
     with pytest.raises(MetagraphNotFound, match="found {serve}"):
         loader.load(directory, hardware=EMULATED)
+
+
+def test_an_op_of_another_package_is_told_with_the_package(tmp_path: Path) -> None:
+    directory = models.export(models.half_plus_two, tmp_path)
+    model = directory / "saved_model.pb"
+    # A name of the same length leaves the file readable.
+    model.write_bytes(model.read_bytes().replace(b"AddV2", b"IO>V2"))
+    with pytest.raises(UnsupportedModel, match=r"has no op IO>V2 \(tensorflow_io\)"):
+        loader.load(directory, hardware=NO_TPU)
 
 
 def test_missing_variables_are_a_damaged_model(tmp_path: Path) -> None:

@@ -86,8 +86,6 @@ def test_ops_that_every_saved_model_needs_are_accepted() -> None:
         ("XlaCustomCallV2", "programs in attributes and tensors"),
         ("DatasetFromGraph", "programs in attributes and tensors"),
         ("CollectiveReduceV2", "collective"),
-        ("IO>AnythingAtAll", "unknown"),
-        ("MatMulV9", "unknown"),
         ("_Send", "transfer between devices and processes"),
     ],
 )
@@ -95,6 +93,20 @@ def test_op_that_may_do_more_than_compute_is_refused(op: str, family: str) -> No
     text = rf"compute only: 1 {op} \({family}\). Export the model without"
     with pytest.raises(UnsafeModel, match=text):
         check_only_computes([graph_of("MatMul", op)], PLACE)
+
+
+@pytest.mark.parametrize(
+    ("op", "text"),
+    [
+        ("IO>AnythingAtAll", r"1 IO>AnythingAtAll \(tensorflow_io\)"),
+        ("SentencepieceTokenizeOp", r"1 SentencepieceTokenizeOp \(tensorflow_text\)"),
+        ("MatMulV9", "1 MatMulV9"),
+    ],
+)
+def test_op_of_another_package_is_told_as_that(op: str, text: str) -> None:
+    text = f"another package, or of a later TensorFlow: {text}. This server cannot load"
+    with pytest.raises(UnsafeModel, match=text):
+        check_only_computes([graph_of("WriteFile", op)], PLACE)
 
 
 def test_ops_of_functions_and_of_both_metagraphs_count() -> None:

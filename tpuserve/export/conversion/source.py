@@ -18,6 +18,7 @@ from tpuserve.errors import (
 from tpuserve.files.file_listing import list_files
 from tpuserve.graph.graph_walk import REPLICATE_METADATA, TPU_CALL
 from tpuserve.saved_model import metagraph, proto_file
+from tpuserve.saved_model.op_packages import op_with_package
 from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
 from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tags import TagSet
@@ -138,9 +139,9 @@ def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
                 )
             if node.op not in functions and op_def_registry.get(node.op) is None:
                 raise UnsupportedModel(
-                    f"{directory} has the op {node.op} ({node.name!r}), which the installed "
-                    f"TensorFlow does not know; the model was written by TensorFlow {version}. "
-                    f"Install that version, or the package that defines the op."
+                    f"{directory} has the op {op_with_package(node.op)} at {node.name!r}, which "
+                    f"the installed TensorFlow does not know; the model was written by TensorFlow "
+                    f"{version}. Install that version, or the package that defines the op."
                 )
 
 

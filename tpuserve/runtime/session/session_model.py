@@ -5,6 +5,7 @@ sessions can run a TPU metagraph.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tpuserve import devices, tensorflow_internals
-from tpuserve.errors import DamagedSavedModel, TpuserveError
+from tpuserve.errors import DamagedSavedModel, TpuserveError, UnsupportedModel
 from tpuserve.runtime.load_plan import LoadPlan
 from tpuserve.runtime.loaded_model import Array, CancellationToken, LoadedModel
 from tpuserve.runtime.registry import LoadOptions
@@ -30,9 +31,11 @@ from tpuserve.runtime.session.multi_signature import MultiSignatureRunner
 from tpuserve.runtime.session.run_canceller import RunCanceller
 from tpuserve.runtime.session.session_plan import SessionPlan
 from tpuserve.runtime.session.signature_runner import SignatureRunner, error_summary
+from tpuserve.saved_model.op_packages import op_with_package
 from tpuserve.saved_model.signature import Signature, find_signature
 
 # Errors that TensorFlow raises for missing, truncated or changed files.
+_UNKNOWN_OP = re.compile(r"Op type not registered '([^']+)'")
 _DAMAGE_ERRORS = (
     tf.errors.OpError,
     DecodeError,
@@ -200,6 +203,13 @@ def load_session_model(
         tensorflow_internals.ops.dismantle_graph(graph)
         if isinstance(error, TpuserveError) or not isinstance(error, _DAMAGE_ERRORS):
             raise
+        unknown = _UNKNOWN_OP.search(str(error))
+        if unknown:
+            raise UnsupportedModel(
+                f"cannot load {directory}: TensorFlow {tf.__version__} has no op "
+                f"{op_with_package(unknown[1])}. Export the model without ops of other packages or "
+                f"of later versions."
+            ) from error
         raise DamagedSavedModel(
             f"cannot load {directory}: {error_summary(error)}. Export the model again."
         ) from error
