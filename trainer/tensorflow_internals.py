@@ -50,6 +50,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "CloudTPUPreemptedHook": ("tensorflow.python.tpu.preempted_hook", "CloudTPUPreemptedHook"),
     "EvalOutput": (_EXPORT_OUTPUT, "EvalOutput"),
     "ExportOutput": (_EXPORT_OUTPUT, "ExportOutput"),
+    "ObjectGraphView": ("tensorflow.python.checkpoint.graph_view", "ObjectGraphView"),
     "PredictOutput": (_EXPORT_OUTPUT, "PredictOutput"),
     "RegressionOutput": (_EXPORT_OUTPUT, "RegressionOutput"),
     "StagingError": ("tensorflow.python.autograph.impl.api", "StagingError"),
@@ -108,6 +109,7 @@ _NAMES: dict[str, tuple[str, str]] = {
 # Name in `_NAMES` of a TensorFlow module → the attributes of this module that trainer uses. They
 # are checked when the module is imported.
 _MODULE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "ObjectGraphView": ("frozen_saveable_objects",),
     "autograph_util": ("py_func_from_autograph",),
     "checkpoint_utils": ("_set_checkpoint_initializer",),
     "control_flow_ops": ("XLAControlFlowContext",),
@@ -206,6 +208,7 @@ _OBJECT_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "tf.compat.v1.train.Scaffold": ("_saver",),
     "tf.compat.v1.train.StopAtStepHook": ("_last_step",),
     "tf.distribute.cluster_resolver.TPUClusterResolver": ("_cloud_tpu_client",),
+    "tf.lookup.StaticHashTable": ("_initialize",),
 }
 
 
@@ -369,6 +372,9 @@ def _make_objects() -> dict[str, Any]:
             "tf.compat.v1.train.StopAtStepHook": v1.train.StopAtStepHook(last_step=1),
             "tf.distribute.cluster_resolver.TPUClusterResolver": (
                 tf.distribute.cluster_resolver.TPUClusterResolver("local")
+            ),
+            "tf.lookup.StaticHashTable": tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer([0], [0]), 0
             ),
         }
 

@@ -7,19 +7,21 @@ import tensorflow as tf
 from tpuserve.errors import CheckpointMismatch, CheckpointNotFound
 from trainer.config.run_config import RunConfig
 from trainer.tensorflow_internals import (
+    ObjectGraphView,
     get_private_attribute,
     get_saver_variables,
     set_scaffold_saver,
 )
 
 GLOBAL_STEP = "global_step"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
     """Make sure that a Scaffold has a Saver.
 
     A Scaffold without a Saver gets the first Saver in the graph's collection SAVERS or, if the
-    collection is empty, a new Saver.
+    collection is empty, a new Saver. A tf.train.Checkpoint becomes a Saver of its objects.
 
     Args:
       scaffold: the Scaffold of the model's EstimatorSpec.
@@ -28,6 +30,9 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
     Returns:
       The Scaffold.
     """
+    if isinstance(scaffold.saver, (tf.train.Checkpoint, tf.compat.v1.train.Checkpoint)):
+        objects = ObjectGraphView(scaffold.saver).frozen_saveable_objects()
+        set_scaffold_saver(scaffold, tf.compat.v1.train.Saver(objects, sharded=True))
     savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
     if scaffold.saver is None and savers:
         set_scaffold_saver(scaffold, savers[0])
@@ -99,7 +104,12 @@ class _RunSaver(tf.compat.v1.train.Saver):
 
 def read_global_step(checkpoint: str) -> int:
     """Read the global step from a checkpoint."""
-    return int(tf.train.load_checkpoint(checkpoint).get_tensor(GLOBAL_STEP))
+    reader = tf.train.load_checkpoint(checkpoint)
+    if not reader.has_tensor(_OBJECT_GRAPH):
+        return int(reader.get_tensor(GLOBAL_STEP))
+    # A tf.train.Checkpoint has names of its own, and the file is named after its step.
+    number = checkpoint.rpartition("-")[2]
+    return int(number) if number.isdigit() else 0
 
 
 def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:

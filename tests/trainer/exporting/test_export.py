@@ -183,6 +183,26 @@ def test_the_saver_of_the_models_scaffold_decides_what_is_saved(tmp_path: Path) 
     assert answers(directory, {"x": np.array([[3.0]], np.float32)})["y"] == 1.5
 
 
+@pytest.mark.slow
+def test_a_checkpoint_object_as_saver_decides_what_is_saved(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        def scaffold_fn() -> Any:
+            (w,) = v1.global_variables("w")
+            step = v1.train.get_global_step()
+            return v1.train.Scaffold(saver=tf.train.Checkpoint(slope=w, step=step))
+
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        return dataclasses.replace(spec, scaffold_fn=scaffold_fn)
+
+    export(tmp_path, model_fn=model_fn)
+    # Another training until step 1 finds that step in the checkpoint.
+    directory = export(tmp_path, model_fn=model_fn)
+    variables = tf.train.list_variables(str(tmp_path / "model"))
+    saved = {name.partition("/")[0] for name, _ in variables}
+    assert saved == {"_CHECKPOINTABLE_OBJECT_GRAPH", "slope", "step"}
+    assert answers(directory, {"x": np.array([[3.0]], np.float32)})["y"] == 1.5
+
+
 @pytest.mark.parametrize("receiver", [None, lambda: {"x": 1}], ids=["none", "dict"])
 def test_what_is_no_serving_input_receiver_fn_is_refused(tmp_path: Path, receiver: Any) -> None:
     with pytest.raises(
