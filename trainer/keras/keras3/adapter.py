@@ -201,7 +201,9 @@ class _Keras3Adapter:
             if metrics and (layer is not model or set(metrics) - compiled_metrics):
                 yield "add_metric", layer.name
             if not isinstance(layer, keras.Model):
-                yield from options.unsupported_layer_options(layer, layer.dtype_policy.name)
+                yield from options.unsupported_layer_options(
+                    layer, layer.dtype_policy.name, use_tpu
+                )
         if model.run_eagerly:
             yield "run_eagerly", ""
         if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):

@@ -117,7 +117,8 @@ class ConvertedModel:
         """
         if self.is_built:
             return
-        with eager_mode():
+        # Use a graph that is discarded: a lookup table adds its initializer to the default graph.
+        with tf.Graph().as_default(), eager_mode():
             zeros = tf.nest.map_structure(
                 lambda tensor: tf.zeros([size or 1 for size in tensor.shape], tensor.dtype), x
             )

@@ -47,12 +47,15 @@ def unreduced_losses(losses: Any, no_reduction: Iterable[Any]) -> Iterator[tuple
             yield "reduction='none'", type(loss).__name__
 
 
-def unsupported_layer_options(layer: Any, dtype_policy: str) -> Iterator[tuple[str, str]]:
+def unsupported_layer_options(
+    layer: Any, dtype_policy: str, use_tpu: bool
+) -> Iterator[tuple[str, str]]:
     """Find the options of a layer that an estimator does not support.
 
     Args:
       layer: a Keras layer.
       dtype_policy: the name of the layer's mixed-precision policy.
+      use_tpu: whether the estimator will run on a TPU.
 
     Yields:
       (a key of `UNSUPPORTED_OPTIONS`, name of the layer).
@@ -60,7 +63,7 @@ def unsupported_layer_options(layer: Any, dtype_policy: str) -> Iterator[tuple[s
     can_reset_state = hasattr(layer, "reset_state") or hasattr(layer, "reset_states")
     if getattr(layer, "stateful", False) is True and can_reset_state:
         yield "stateful", layer.name
-    if getattr(layer, "lookup_table", None) is not None:
+    if use_tpu and getattr(layer, "lookup_table", None) is not None:
         yield "lookup table", layer.name
     if dtype_policy == "mixed_float16":
         yield "mixed_float16", layer.name

@@ -70,7 +70,8 @@ UNSUPPORTED_OPTIONS: Mapping[str, UnsupportedOption] = {
     ),
     "lookup table": UnsupportedOption(
         "lookup tables exist only on the host, and the model runs on the TPU",
-        "Apply the layer to the Dataset in the input_fn",
+        "Apply the layer to the Dataset in the input_fn, or set use_tpu=False and "
+        "export_to_tpu=False",
     ),
     "amsgrad of a legacy optimizer": UnsupportedOption(
         "TensorFlow has no TPU implementation of its op",
@@ -111,6 +112,10 @@ UNSUPPORTED_OPTIONS: Mapping[str, UnsupportedOption] = {
     "optimizer in an optimizer": UnsupportedOption(
         "the outer optimizer changes gradients by ops of a TensorFlow 1 graph",
         "Compile with the inner optimizer; a CrossShardOptimizer that computes means is supported",
+    ),
+    "several optimizers": UnsupportedOption(
+        "an estimator has one optimizer, which gets the gradients of all weights",
+        "Compile with one, or write a model_fn for TPUEstimator",
     ),
     "another optimizer": UnsupportedOption(
         "it is neither a tf.keras.optimizers optimizer nor a tf.compat.v1.train optimizer",

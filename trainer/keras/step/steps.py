@@ -9,7 +9,7 @@ from trainer.distribution.cross_shard import cross_replica_sum
 from trainer.keras.model import batch_errors, tracing
 from trainer.keras.model.adapter import KerasAdapter
 from trainer.keras.model.unsupported_options import unsupported_option_error
-from trainer.keras.step import synchronized_batch_norm
+from trainer.keras.step import lookup_tables, synchronized_batch_norm
 from trainer.keras.step.features import WeightedLabels, apply_class_weights
 from trainer.keras.step.outputs import OutputCodec
 from trainer.tensorflow_internals import get_private_attribute, tpu_function
@@ -229,8 +229,8 @@ class ModelSteps:
         """Return a function that replaces the handles of Keras variables in a traced step.
 
         The function takes the handle of a Keras variable, and returns the handle of the variable of
-        the default graph that replaces it. It raises InvalidSetting if there is no such variable,
-        and for the handle of a lookup table.
+        the default graph that replaces it. It raises InvalidSetting if there is no such variable.
+        For the handle of a lookup table, it returns a copy; for XLA, it raises InvalidSetting.
 
         Args:
           func_graph: the traced step, which contains the variables' names for the error.
@@ -243,7 +243,10 @@ class ModelSteps:
                 tf.is_symbolic_tensor(handle)
                 or get_private_attribute(handle, "_handle_data") is None
             ):
-                raise unsupported_option_error("lookup table", self._label)
+                table = lookup_tables.copy_table(self._model, handle)
+                if table is None or tracing.is_for_xla():
+                    raise unsupported_option_error("lookup table", self._label)
+                return table
             names = [
                 variable.name for variable in func_graph.variables if variable.handle is handle
             ]

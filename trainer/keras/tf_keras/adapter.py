@@ -72,8 +72,11 @@ class _TfKerasAdapter:
     def model_variables(self, model: Any) -> list[tuple[str, Any, bool]]:
         trained = {id(variable) for variable in model.trainable_variables}
         unique = {id(variable): variable for variable in [*model.weights, *model.variables]}
+        # The weights of an adapted lookup layer include the handler of its table.
         return [
-            (_get_path(variable), variable, id(variable) in trained) for variable in unique.values()
+            (_get_path(variable), variable, id(variable) in trained)
+            for variable in unique.values()
+            if isinstance(variable, tf.Variable)
         ]
 
     def optimizer_variables(self, model: Any) -> list[tuple[str, Any]]:
@@ -195,12 +198,15 @@ class _TfKerasAdapter:
         if not get_private_attribute(model, "_is_compiled") or not model.optimizer:
             yield "not compiled", ""
             return
+        if isinstance(model.optimizer, (list, tuple)):
+            yield "several optimizers", ""
+            return
         for layer in self.layers(model):
             if get_private_attribute(layer, "_metrics"):
                 yield "add_metric", layer.name
             if not isinstance(layer, tf_keras.Model):
                 dtype_policy = get_private_attribute(layer, "_dtype_policy")
-                yield from options.unsupported_layer_options(layer, dtype_policy.name)
+                yield from options.unsupported_layer_options(layer, dtype_policy.name, use_tpu)
         if model.run_eagerly:
             yield "run_eagerly", ""
         if isinstance(model.optimizer, tf_keras.mixed_precision.LossScaleOptimizer):

@@ -108,7 +108,7 @@ _CASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
 def test_an_option_is_refused_by_name(option: str, package: Any, tmp_path: Path) -> None:
     owner, build_model = _CASES[option]
     with pytest.raises(InvalidSetting) as caught:
-        models.estimator(build_model(package), tmp_path)
+        models.estimator(build_model(package), tmp_path, use_tpu=True)
     assert f"because of {option}: {UNSUPPORTED_OPTIONS[option].reason}" in str(caught.value)
     assert owner in str(caught.value)
 
@@ -157,6 +157,11 @@ def test_an_optimizer_that_wraps_another_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidSetting, match="because of optimizer in an optimizer: the outer"):
             models.estimator(models.dense(tf_keras, outer), tmp_path)
+
+
+def test_a_list_of_optimizers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="because of several optimizers: an estimator has"):
+        models.estimator(models.dense(tf_keras, ["sgd", "adam"]), tmp_path)
 
 
 @pytest.mark.slow
