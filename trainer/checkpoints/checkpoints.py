@@ -4,7 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import CheckpointMismatch, CheckpointNotFound
+from tpuserve.errors import CheckpointNotFound
+from trainer.checkpoints.errors import CheckpointShapeMismatch
 from trainer.config.run_config import RunConfig
 from trainer.tensorflow_internals import (
     ObjectGraphView,
@@ -219,7 +220,7 @@ def check_variable_shapes(checkpoint: str) -> None:
     for variable in tf.compat.v1.global_variables():
         name = variable.op.name
         if name in saved and not variable.shape.is_compatible_with(saved[name]):
-            raise CheckpointMismatch(
+            raise CheckpointShapeMismatch(
                 f"variable {name!r} has shape {variable.shape.as_list()} in the model and "
                 f"{saved[name]} in checkpoint {checkpoint}. Use the model that wrote it, or "
                 f"another model_dir."

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpuserve.errors import CheckpointNotFound, InvalidSetting, InvalidType
+from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.checkpoints import checkpoints
+from trainer.checkpoints.errors import WarmStartNotFound
 from trainer.tensorflow_internals import VocabInfo as VocabInfo
 from trainer.tensorflow_internals import warm_starting_util
 
@@ -123,7 +124,7 @@ def find_source_checkpoint(settings: WarmStartSettings) -> str:
     if tf.io.gfile.isdir(path):
         path = tf.train.latest_checkpoint(path)
     if path is None or not any(map(tf.io.gfile.exists, (f"{path}.index", path))):
-        raise CheckpointNotFound(
+        raise WarmStartNotFound(
             f"no checkpoint to warm start from: {settings.ckpt_to_initialize_from}. Name one as it "
             f"is written, without the ending .index (model.ckpt-1000), a directory that has some, "
             f"or a SavedModel."

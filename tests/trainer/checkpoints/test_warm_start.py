@@ -111,5 +111,8 @@ def test_an_embedding_follows_its_words_into_another_vocabulary(tmp_path: Path) 
 @pytest.mark.parametrize("path", ["absent", "absent/model.ckpt-3", ""])
 def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path, path: str) -> None:
     estimator = programs.estimator(tmp_path / "new", warm_start_from=str(tmp_path / path))
-    with pytest.raises(CheckpointNotFound, match=f"no checkpoint to warm start from: .*{path}"):
+    message = f"no checkpoint to warm start from: .*{path}"
+    with pytest.raises(CheckpointNotFound, match=message) as refused:
         estimator.train(programs.ones(), max_steps=1)
+    # Programs catch the error that tf.estimator raises.
+    assert isinstance(refused.value, tf.errors.NotFoundError)

@@ -395,8 +395,12 @@ def test_a_checkpoint_of_another_shape_is_refused_by_every_method(tmp_path: Path
         lambda: next(other.predict(programs.ones())),
         lambda: other.export_saved_model(str(tmp_path / "export"), receiver_fn),
     ):
-        with pytest.raises(CheckpointMismatch, match=r"'b' has shape \[3\] .* and \[1\] in"):
+        with pytest.raises(
+            CheckpointMismatch, match=r"'b' has shape \[3\] .* and \[1\] in"
+        ) as refused:
             use()
+        # Programs catch the error that tf.estimator raises.
+        assert isinstance(refused.value, tf.errors.InvalidArgumentError)
 
 
 @pytest.mark.numeric
