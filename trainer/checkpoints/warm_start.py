@@ -27,7 +27,8 @@ class WarmStartSettings(_Settings):
     """Selects the variables that start from the values of a checkpoint.
 
     Attributes:
-      ckpt_to_initialize_from: the path of a checkpoint, or of a directory of checkpoints.
+      ckpt_to_initialize_from: the path of a checkpoint, of a directory of checkpoints, or of a
+        SavedModel.
       vars_to_warm_start: a regular expression that selects trainable variables and embedding tables
         by name; a list of regular expressions that selects among all variables; a list of
         variables; or None to select only the variables of var_name_to_vocab_info.
@@ -86,9 +87,7 @@ def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
     path = tf.compat.as_str(warm_start_from)
     if not path:
         raise InvalidSetting("warm_start_from is empty. Name a checkpoint or a SavedModel.")
-    variables = tf.io.gfile.join(path, "variables", "variables")
-    is_saved_model = tf.io.gfile.exists(f"{variables}.index")
-    return WarmStartSettings(variables if is_saved_model else path)
+    return WarmStartSettings(path)
 
 
 def check_checkpoint_or_warm_start(
@@ -121,6 +120,11 @@ def find_source_checkpoint(settings: WarmStartSettings) -> str:
       CheckpointNotFound: the checkpoint does not exist.
     """
     path: str | None = settings.ckpt_to_initialize_from
+    # A SavedModel has its checkpoint in variables/variables.
+    for name in ("variables", "variables/variables"):
+        variables = tf.io.gfile.join(path, name)
+        if tf.io.gfile.exists(f"{variables}.index"):
+            return variables
     if tf.io.gfile.isdir(path):
         path = tf.train.latest_checkpoint(path)
     if path is None or not any(map(tf.io.gfile.exists, (f"{path}.index", path))):
@@ -140,7 +144,7 @@ def apply_warm_start(settings: WarmStartSettings) -> None:
     Raises:
       CheckpointNotFound: the checkpoint does not exist.
     """
-    find_source_checkpoint(settings)
+    settings = settings._replace(ckpt_to_initialize_from=find_source_checkpoint(settings))
     if isinstance(settings.vars_to_warm_start, str):
         variables = _find_trained_variables(settings.vars_to_warm_start)
         settings = settings._replace(vars_to_warm_start=variables)

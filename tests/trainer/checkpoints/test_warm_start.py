@@ -41,8 +41,11 @@ def test_values_come_from_a_saved_model(tmp_path: Path, first: trainer.TPUEstima
         x = v1.placeholder(tf.float32, [None, 1])
         return trainer.ServingInputReceiver({"x": x}, {"x": x})
 
-    exported = first.export_saved_model(str(tmp_path / "export"), receiver_fn)
-    assert second(tmp_path, exported.decode()) == 1 - 0.5**4
+    exported = first.export_saved_model(str(tmp_path / "export"), receiver_fn).decode()
+    for number, source in enumerate(
+        (exported, f"{exported}/variables", trainer.WarmStartSettings(exported))
+    ):
+        assert second(tmp_path / str(number), source) == 1 - 0.5**4
 
 
 @pytest.mark.slow
