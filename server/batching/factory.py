@@ -1,5 +1,6 @@
 """Creates for each model version the batching runner, which runs requests in batches."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,6 +23,8 @@ from server.config.model_config import XLA_ENGINE
 from server.metrics import Metrics
 from server.metrics.family import Labels
 from server.servables.servable import InferenceRunner, Model, metagraph_of
+
+logger = logging.getLogger(__name__)
 
 FindUnbatched: TypeAlias = Callable[[Model, Path, BatchingParameters], Mapping[str, str]]
 """(model, its directory, its parameters) → signature name → why it must not be batched."""
@@ -110,11 +113,20 @@ class BatchingRunnerFactory:
             self._deadlines,
             returning,
         )
-        unbatched: dict[str, str] = {}
+        # A signature that writes is never batched, and never run by a check.
+        unbatched = {
+            signature_name: f"it {signature.write}"
+            for signature_name, signature in model.signatures.items()
+            if signature.write is not None
+        }
         limit: int | MeasuredRunLimit = self._parameters.num_batch_threads
         if is_continuous:
             unbatched |= self._find_unbatched(model, directory, parameters)
             limit = MeasuredRunLimit(parameters.num_batch_threads, name)
+        for signature_name, reason in unbatched.items():
+            logger.warning(
+                "%s: signature %s is served without batching: %s", directory, signature_name, reason
+            )
         scheduler = Scheduler(limit, f"{parameters.thread_pool_name}-{name}", self._clock)
         # At the limit of threads of a container, one thread runs all batches.
         scheduler.start()

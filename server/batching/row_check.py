@@ -7,7 +7,6 @@ not notice. So a signature is batched only if the check finds that its outputs f
 in a batch and alone. A signature that cannot be checked is not batched either.
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,8 +28,6 @@ _ROWS = 3
 # The precisions (distances from 1 to the next float) of the types that numpy.finfo does not
 # support. `_tolerance` computes from them the difference that rounding can cause.
 _PRECISIONS = {"bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
-
-logger = logging.getLogger(__name__)
 
 
 class _NotBatchable(Exception):
@@ -62,7 +59,7 @@ class RowCheck:
     def __call__(
         self, model: Model, directory: Path, parameters: BatchingParameters
     ) -> dict[str, str]:
-        """Find the signatures that must not be batched, and log each of them.
+        """Find the signatures that must not be batched, except those that write, which never run.
 
         The method never raises an error, because a model that cannot be checked can still be served
         without batching.
@@ -78,7 +75,7 @@ class RowCheck:
         deadline = self._clock() + self._limit_seconds
         reasons = {}
         for name, signature in model.signatures.items():
-            if not signature.inputs:
+            if not signature.inputs or signature.write is not None:
                 continue
             try:
                 _check_shapes(signature)
@@ -93,10 +90,6 @@ class RowCheck:
                 reasons[name] = _uncheckable(f"the model refuses them: {error}")
             except Exception as error:
                 reasons[name] = _uncheckable(f"{type(error).__name__}: {error}")
-        for name, reason in reasons.items():
-            logger.warning(
-                "%s: signature %s is served without batching: %s", directory, name, reason
-            )
         return reasons
 
     def _check_rows(

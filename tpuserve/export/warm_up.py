@@ -3,6 +3,7 @@
 Source: tensorflow/serving, servables/tensorflow/saved_model_warmup.cc.
 """
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,10 @@ from google.protobuf.message import DecodeError
 
 from tpuserve import samples, validation
 from tpuserve.errors import ExportError, InvalidInput, InvalidSetting, InvalidType
+from tpuserve.graph.state_writes import WriteFinder
 from tpuserve.saved_model import batch_functions, warm_up_file
+
+logger = logging.getLogger(__name__)
 
 FILE = warm_up_file.PATH.as_posix()
 
@@ -82,7 +86,8 @@ def write_warm_up_file(
       warm_up: The requests to write.
 
     Returns:
-      The number of records.
+      The number of records. A signature that writes, such as a counter, gets records only of inputs
+      that `warm_up` gives. Without a record, no file is written.
 
     Raises:
       ExportError: No signature has the method Predict, Classify or Regress, there would be more
@@ -100,6 +105,7 @@ def write_warm_up_file(
     planned = [
         (name, metagraph, rows)
         for name, metagraph in sorted(served.items())
+        if _may_run(name, metagraph, warm_up)
         for rows in _record_sizes(metagraph, name, sizes)
     ]
     if len(planned) > MOST_RECORDS:
@@ -107,6 +113,8 @@ def write_warm_up_file(
             f"the warm-up file would have {len(planned)} records, and TensorFlow Serving takes "
             f"{MOST_RECORDS} at most. Give fewer batch_sizes."
         )
+    if not planned:
+        return 0
     records = [_make_record(name, metagraph, rows, warm_up) for name, metagraph, rows in planned]
     path = tf.io.gfile.join(os.fspath(directory), FILE)
     tf.io.gfile.makedirs(os.path.dirname(path))
@@ -160,6 +168,24 @@ def _record_sizes(metagraph: Any, name: str, sizes: Sequence[int]) -> Sequence[i
         return sizes
     shapes = [info.tensor_shape for info in metagraph.signature_def[name].inputs.values()]
     return [next((shape.dim[0].size for shape in shapes if shape.dim), 1)]
+
+
+def _may_run(name: str, metagraph: Any, warm_up: WarmUp) -> bool:
+    """Return whether warm-up may run a signature, and log if not: generated inputs never write."""
+    signature, graph = metagraph.signature_def[name], metagraph.graph_def
+    if signature.inputs.keys() <= (warm_up.inputs or {}).keys():
+        return True
+    functions = {function.signature.name: function for function in graph.library.function}
+    nodes = {node.name: node for node in graph.node}
+    write = WriteFinder(functions).in_signature(signature, nodes)
+    if write is not None:
+        logger.warning(
+            "no warm-up request is generated for signature %r: it %s. Give its inputs in "
+            "WarmUp(inputs=...) if the model may start so.",
+            name,
+            write,
+        )
+    return write is None
 
 
 def _check_aliases(warm_up: WarmUp, served: Mapping[str, Any]) -> None:

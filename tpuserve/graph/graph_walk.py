@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuserve.graph.references import node_name
+from tpuserve.graph.references import node_name, tensor_name
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.proto import saved_model_pb2 as pb
 
@@ -114,6 +114,31 @@ def possible_calls(nodes: Iterable[Any]) -> set[str]:
     type is the name of the function, but most op types are names of ops.
     """
     return {name for node in nodes for name in (node.op, *called_functions(node))}
+
+
+def reach_nodes(
+    nodes: Mapping[str, Any], fetches: Iterable[str], feeds: frozenset[str]
+) -> dict[str, None]:
+    """Return the names of the nodes of a main graph that a session run executes, in a fixed order.
+
+    Args:
+      nodes: node name → NodeDef.
+      fetches: the names of the fetched tensors or operations.
+      feeds: the names of the fed tensors, such as "x:0".
+    """
+    pending = [fetch for fetch in fetches if fetch]
+    reached: dict[str, None] = {}
+    while pending:
+        reference = pending.pop()
+        # Do not follow a fed tensor: its value replaces the output of the node. A control input
+        # ("^node") is followed even if the output of the node is fed.
+        if not reference.startswith("^") and tensor_name(reference) in feeds:
+            continue
+        name = node_name(reference)
+        if name not in reached and name in nodes:
+            reached[name] = None
+            pending.extend(nodes[name].input)
+    return reached
 
 
 def skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:

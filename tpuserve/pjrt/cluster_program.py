@@ -189,12 +189,6 @@ class ClusterProgram:
             *(jax_client.make_array_spec(value.shape, value.dtype) for value in variables),
         ]
         exported = export_module(self._translator.translate(cluster), arguments, core.platform)
-        num_results = self._translator.num_results(cluster)
-        if len(exported.out_avals) != num_results:
-            raise UnsupportedOnTpu(
-                f"the computation {cluster.function} assigns to a variable. Export a model whose "
-                f"signatures only read variables."
-            )
         return _ClusterModule(exported, feeds, names)
 
 

@@ -1,6 +1,7 @@
 """Runs a model on all records of input files, and writes an output file for each input file."""
 
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +20,10 @@ from tpuserve.prediction.readers import READERS
 from tpuserve.prediction.writers import Writer, open_writer
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import Array
-from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, find_signature
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, find_signature
 from tpuserve.tags import TagSet, format_tags
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_BATCH_SIZE = 128
 SAVE_SECONDS = 30.0
@@ -138,6 +141,16 @@ def predict(
         model = loader.load(directory, tags, runtime=runtime, batch_sizes=(batch_size,))
         try:
             signature = find_signature(model.signatures, signature_name)
+            concurrent_runs = _CONCURRENT_RUNS
+            writing = _find_writing(model.signatures, signature_name, paths, input_format)
+            if writing:
+                logger.warning(
+                    "%s: %s; records run one at a time, in order, and from the state on disk, also "
+                    "where an earlier run is continued",
+                    directory,
+                    writing,
+                )
+                batch_size = concurrent_runs = 1
             meter = _ProgressMeter(len(paths), progress)
             predictor = Predictor(model, batch_size)
             for number, path in enumerate(paths):
@@ -155,7 +168,7 @@ def predict(
                     contextlib.closing(open_output(temporary)) as writer,
                 ):
                     output = _Output(writer, save, save_seconds)
-                    _predict_file(predictor, batches, output, meter)
+                    _predict_file(predictor, batches, output, meter, concurrent_runs)
                 meter.finish_file(is_continued=earlier is not None)
         finally:
             model.close()
@@ -203,8 +216,28 @@ class _Output:
             self._last_save = time.monotonic()
 
 
+def _find_writing(
+    signatures: Mapping[str, Signature],
+    name: str,
+    paths: Sequence[str],
+    input_format: InputFormat | None,
+) -> str:
+    """Describe a write of the signatures that files may run; "" if these signatures only read."""
+    kinds = {input_format or formats.default_input_format(path) for path in paths}
+    names_signatures = kinds & {InputFormat.REQUESTS, InputFormat.PREDICTION_LOGS}
+    chosen = signatures if names_signatures else {name: signatures[name]}
+    return next(
+        (f"signature {name} {chosen[name].write}" for name in sorted(chosen) if chosen[name].write),
+        "",
+    )
+
+
 def _predict_file(
-    predictor: Predictor, batches: Iterator[InputBatch], output: _Output, meter: "_ProgressMeter"
+    predictor: Predictor,
+    batches: Iterator[InputBatch],
+    output: _Output,
+    meter: "_ProgressMeter",
+    concurrent_runs: int,
 ) -> None:
     """Run a model on the batches of an input file, and write the outputs.
 
@@ -215,10 +248,11 @@ def _predict_file(
       batches: the batches of the input file; the next ones are read while the model runs.
       output: writes the output file.
       meter: counts the rows and reports the progress.
+      concurrent_runs: the number of batches that the model runs at the same time.
     """
     waiting: deque[Future[int]] = deque()
     with (
-        ThreadPoolExecutor(_CONCURRENT_RUNS, "run-predictions") as runs,
+        ThreadPoolExecutor(concurrent_runs, "run-predictions") as runs,
         ThreadPoolExecutor(1, "write-predictions") as writes,
     ):
         try:

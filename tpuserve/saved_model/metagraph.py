@@ -12,6 +12,7 @@ from pathlib import Path
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.graph import graph_walk
 from tpuserve.graph.graph_walk import called_functions as called_functions
+from tpuserve.graph.state_writes import Write, WriteFinder
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import (
     dtypes,
@@ -194,6 +195,8 @@ def _describe(proto: pb.MetaGraphDef) -> Metagraph:
     library = proto.graph_def.library
     functions = {function.signature.name: function for function in library.function}
     nodes = graph_walk.walk_graph(proto.graph_def, functions)
+    main = {node.name: node for node in proto.graph_def.node}
+    writes = WriteFinder(functions)
     batched_by: dict[str, str] = {}
     batch_functions = []
     for node in nodes.on_host:
@@ -207,7 +210,7 @@ def _describe(proto: pb.MetaGraphDef) -> Metagraph:
     return Metagraph(
         tags=frozenset(proto.meta_info_def.tags),
         signatures={
-            name: _signature(signature_def)
+            name: _signature(signature_def, writes.in_signature(signature_def, main))
             for name, signature_def in sorted(proto.signature_def.items())
             if name != INIT_SIGNATURE
         },
@@ -248,11 +251,12 @@ def _batch_function(node: pb.NodeDef) -> BatchFunction:
     )
 
 
-def _signature(proto: pb.SignatureDef) -> Signature:
+def _signature(proto: pb.SignatureDef, write: Write | None) -> Signature:
     return Signature(
         inputs={alias: _spec(info) for alias, info in sorted(proto.inputs.items())},
         outputs={alias: _spec(info) for alias, info in sorted(proto.outputs.items())},
         method_name=proto.method_name,
+        write=write,
     )
 
 

@@ -10,6 +10,7 @@ from tpuserve.errors import (
     SignatureNotFound,
     UnsupportedModel,
 )
+from tpuserve.graph.state_writes import Write
 
 PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
@@ -54,12 +55,15 @@ class Signature:
       method_name: the TensorFlow Serving method of the signature, for example
         "tensorflow/serving/predict".
       defaults: input alias → array, for inputs that a request may omit.
+      write: how a run changes a state that outlives it, such as a variable; None if a run only
+        reads, or if the graph is not known. Nothing but a user's request may run such a signature.
     """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     method_name: str = PREDICT_METHOD
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    write: Write | None = field(default=None, compare=False)
 
     def complete(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the inputs of a request, with default values for the omitted inputs.

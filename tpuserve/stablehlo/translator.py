@@ -97,14 +97,6 @@ class StableHloTranslator:
                 raise UnsupportedOnTpu(text) from error
         return module
 
-    def num_results(self, cluster: XlaCluster) -> int:
-        """Return the number of results of a cluster's function.
-
-        If the function assigns to variables, its StableHLO module has more results: their new
-        values.
-        """
-        return len(self._functions.body(cluster.function).outputs)
-
     def fingerprint(self, cluster: XlaCluster) -> str:
         """Return a hash that identifies the StableHLO module of a cluster, as a key for caches.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuserve.graph.references import node_name, tensor_name
+from tpuserve.graph.graph_walk import reach_nodes
 
 # The name of an attribute of functions. Grappler can replace a call of a function by a call of
 # another function that has the same value of this attribute.
@@ -142,7 +142,7 @@ class Program:
         """
         names: set[str] = set()
         for fetches, feeds in runs:
-            names |= self._reach_nodes(fetches, feeds)
+            names.update(reach_nodes(self.nodes, fetches, feeds))
         pending = [Site("", self.nodes[name]) for name in sorted(names)]
         sites: list[Site] = []
         callers: dict[str, list[Site]] = defaultdict(list)
@@ -154,27 +154,6 @@ class Program:
                     pending += [Site(name, node) for node in self.functions[name].node_def]
                 callers[name].append(site)
         return ReachableNodes(sites, callers)
-
-    def _reach_nodes(self, fetches: Iterable[str], feeds: frozenset[str]) -> set[str]:
-        """Return the names of the nodes of the main graph that a session run executes.
-
-        Args:
-          fetches: the names of the fetched tensors or operations.
-          feeds: the names of the fed tensors, such as "x:0".
-        """
-        pending = [fetch for fetch in fetches if fetch]
-        reached: set[str] = set()
-        while pending:
-            reference = pending.pop()
-            # Do not follow a fed tensor: its value replaces the output of the node. A control input
-            # ("^node") is followed even if the output of the node is fed.
-            if not reference.startswith("^") and tensor_name(reference) in feeds:
-                continue
-            name = node_name(reference)
-            if name not in reached and name in self.nodes:
-                reached.add(name)
-                pending.extend(self.nodes[name].input)
-        return reached
 
 
 def _function_names(attributes: Mapping[str, Any], *, nested: bool) -> Iterator[str]:

@@ -42,6 +42,9 @@ def run_cases(
 ) -> list[Outcome]:
     """Load a metagraph, run it on sets of inputs, and unload it.
 
+    After a run of a signature that writes, such as a counter, the metagraph is loaded anew, so that
+    each comparison starts from the saved state.
+
     Args:
       load: Loads the metagraph; returns an error if the metagraph cannot be loaded.
       cases: Pairs of a signature name and a set of inputs.
@@ -52,19 +55,24 @@ def run_cases(
       For each set of inputs the outputs of the first run, or the error if the run or the loading
       of the metagraph has failed.
     """
-    model = load()
-    if isinstance(model, TpuserveError):
-        return [model] * len(cases)
     outcomes: list[Outcome] = []
+    model = load()
     try:
-        for name, case in cases:
+        for number, (name, case) in enumerate(cases):
+            if isinstance(model, TpuserveError):
+                outcomes.append(model)
+                continue
             report_start(f"{name}, batch size {case.batch_size or 'fixed'}")
             try:
                 outcomes.append(_run_timed(model, name, case.inputs, runs))
             except TpuserveError as error:
                 outcomes.append(error)
+            if model.signatures[name].write is not None and number + 1 < len(cases):
+                model.close()
+                model = load()
     finally:
-        model.close()
+        if not isinstance(model, TpuserveError):
+            model.close()
     return outcomes
 
 

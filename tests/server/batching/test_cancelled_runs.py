@@ -1,5 +1,6 @@
 """The run of a batch stops when none of its requests waits any more, even one that never ends."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -60,7 +61,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     directory = tmp_path_factory.mktemp("model") / "1"
     export(directory)
-    model = loader.load(directory)
+    model: Any = loader.load(directory)
+    # The steps are counted for the test alone, so let the model pass for one that only reads.
+    model.signatures = {
+        name: dataclasses.replace(signature, write=None)
+        for name, signature in model.signatures.items()
+    }
     yield model
     model.close()
 

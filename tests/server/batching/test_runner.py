@@ -1,5 +1,6 @@
 """Requests of many clients run together, and each gets its own answer."""
 
+import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 from server.admission.cancellation import Cancellation
 from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.batching.factory import BatchingRunnerFactory
+from server.batching.row_check import RowCheck
 from server.batching.runner import BatchingRunner
 from server.config.batching_parameters import BatchingParameters
 from server.dataplane import DataPlane, ModelSpec
@@ -33,6 +35,7 @@ from tpuserve.errors import (
     TpuserveError,
     Unavailable,
 )
+from tpuserve.graph.state_writes import Write
 
 # With these parameters a batch runs when it has four rows; the timeout is longer than the test.
 FOUR = BatchingParameters(
@@ -390,6 +393,33 @@ def test_requests_that_must_not_be_batched_run_in_as_many_threads_as_batches(
         model.gate.set()
         assert [first.result(10)["y"], second.result(10)["y"]] == [2.5, 3.5]
     assert len(model.runs) == 2
+    runners.close()
+
+
+@pytest.mark.parametrize("policy", ["continuous", "timeout"])
+def test_signature_that_writes_is_never_run_by_a_check_nor_batched(
+    model: CountingModel, policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (name, signature) = ("serving_default", model.signatures["serving_default"])
+    write = Write("updates a variable", "AssignAddVariableOp", "n/add")
+    model.signatures = {name: dataclasses.replace(signature, write=write)}
+    runners = BatchingRunnerFactory(
+        BatchingParameters(num_batch_threads=2, batching_policy=policy),
+        find_unbatched=RowCheck(lambda *arguments: half(1, 2, 3)),
+    )
+    runner = runners.wrap(model, Path("/models/half/3"), "half/3")
+    assert model.runs == []
+    assert caplog.messages == [
+        "/models/half/3: signature serving_default is served without batching: it updates a "
+        "variable (AssignAddVariableOp, node n/add)"
+    ]
+    model.gate.clear()
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(runner.run, name, half(number)) for number in range(3)]
+        assert model.has_begun.wait(10)
+        model.gate.set()
+        assert sorted(future.result(10)["y"] for future in running) == [2, 2.5, 3]
+    assert len(model.runs) == 3
     runners.close()
 
 

@@ -177,3 +177,34 @@ def test_an_invalid_warm_up_leaves_no_export_behind(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="assets_extra has .*Leave one of them out"):
         export(tmp_path / "b", WarmUp(), {"tf_serving_warmup_requests": __file__})
     assert [path.name for path in tmp_path.glob("*/*")] == []
+
+
+def counting() -> dict[str, Any]:
+    x = v1.placeholder(tf.float32, [None], name="x")
+    n = v1.get_variable("n", initializer=0.0, use_resource=True)
+    return {
+        "add": signatures.predict_signature_def(
+            {"x": x}, {"n": n.assign_add(1.0, read_value=True)}
+        ),
+        "read": signatures.predict_signature_def({"x": x}, {"n": n + x}),
+    }
+
+
+def test_no_request_is_generated_for_a_signature_that_writes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = write_warm_up(tmp_path, counting, WarmUp())
+    assert [log.predict_log.request.model_spec.signature_name for log in records] == ["read"]
+    assert "signature 'add': it updates a variable (AssignAddVariableOp, node " in caplog.text
+    given = write_warm_up(tmp_path, counting, WarmUp(inputs={"x": [1.0]}))
+    assert [log.predict_log.request.model_spec.signature_name for log in given] == ["add", "read"]
+
+
+def test_a_model_that_only_writes_gets_no_file_of_generated_requests(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph:
+        signature = counting()["add"]
+        meta_graph = v1.train.export_meta_graph(graph=graph, clear_extraneous_savers=True)
+    meta_graph.meta_info_def.tags.append("serve")
+    meta_graph.signature_def["add"].CopyFrom(signature)
+    assert warm_up.write_warm_up_file(tmp_path, meta_graph, WarmUp()) == 0
+    assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 
 from tests.tpuserve.prediction import models
 from tpuserve import tags
@@ -60,6 +61,29 @@ def test_examples_become_prediction_logs(model: Path, tmp_path: Path, signature:
         assert models.inputs(logs, "examples").tolist() == records
     else:
         np.testing.assert_array_equal(models.inputs(logs, "x"), x)
+
+
+def test_records_of_a_signature_that_writes_run_one_at_a_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Counter(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.n = tf.Variable(0.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+        def add(self, x: Any) -> Any:
+            return {"y": x + self.n.assign_add(1.0)}
+
+    module = Counter()
+    tf.saved_model.save(module, str(tmp_path / "model"), {"serving_default": module.add})
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"x": 10}\n' * 4)
+    report = run_predict(tmp_path / "model", tmp_path, path, output_format=OutputFormat.JSON_LINES)
+    lines = (tmp_path / "out" / f"{FIRST}.jsonl").read_text().splitlines()
+    assert [json.loads(line)["y"] for line in lines] == [11, 12, 13, 14]
+    assert report.rows == 4
+    assert "signature serving_default updates a variable (AssignAddVariableOp" in caplog.text
 
 
 def test_compressed_files_are_decompressed(model: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tpuserve.errors import (
     MetagraphNotFound,
     SignatureNotFound,
 )
-from tpuserve.export import WarmUp, inference_on_tpu
+from tpuserve.export import WarmUp, convert, inference_on_tpu
 from tpuserve.verification import Report, verify
 
 
@@ -97,6 +97,48 @@ def test_a_failing_signature_does_not_stop_the_others(tmp_path: Path) -> None:
     line = errors["spelled"].line
     assert line is not None
     assert Path(__file__).name in line
+
+
+class Counter(tf.Module):
+    """Multiplies by the number of runs, and fails for 4 rows or more, after it has counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = tf.Variable(0.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")])
+    def call(self, x: Any) -> Any:
+        n = self.n.assign_add(1.0)
+        rows = tf.shape(x)[0] + 0 * tf.cast(n, tf.int32)
+        return {"y": x * n + tf.gather(tf.zeros([4]), rows)}
+
+
+@pytest.mark.slow
+def test_each_inputs_of_a_model_that_writes_start_from_the_saved_state(tmp_path: Path) -> None:
+    module = Counter()
+    tf.saved_model.save(module, str(tmp_path / "counter"), {"serving_default": module.call})
+    convert(tmp_path / "counter", tmp_path / "converted")
+    report = verify(tmp_path / "converted", batch_sizes=[8, 1], runs=1)
+    # The run of the baseline with 8 rows fails after it has counted; the candidate's is left out.
+    failing, passing = report.signatures[0].runs
+    assert failing.failure is not None
+    assert failing.failure.startswith("the baseline {serve} failed: ")
+    assert passing.passed
+
+
+def test_a_signature_that_writes_a_file_does_not_run_on_generated_inputs(tmp_path: Path) -> None:
+    def writing(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        with tf.control_dependencies([tf.io.write_file(str(tmp_path / "file"), "x")]):
+            return {"y": tf.identity(inputs["x"])}
+
+    directory = exports.write_export(tmp_path / "export", writing, on_host=True)
+    (signature,) = verify(directory, runs=0).signatures
+    assert signature.failure is not None
+    assert signature.failure.startswith("it writes a file (WriteFile, node WriteFile)")
+    assert not (tmp_path / "file").exists()
+    np.savez(tmp_path / "x.npz", x=np.array([[1, 4]], np.float32))
+    assert verify(directory, inputs=tmp_path / "x.npz", runs=0).passed
+    assert (tmp_path / "file").exists()
 
 
 def test_a_failure_of_the_baseline_is_reported(tmp_path: Path) -> None:

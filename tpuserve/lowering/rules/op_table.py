@@ -21,6 +21,7 @@ devices, a collective op that is not a reduction also needs a custom call: add t
 from fnmatch import fnmatchcase
 from functools import cache
 
+from tpuserve.graph import state_writes
 from tpuserve.lowering.rules import collectives, infeed_outfeed, partitioned_call, replicate
 from tpuserve.lowering.rules.node_rewriting import (
     rewrite_as_empty_string,
@@ -52,20 +53,6 @@ _VARIABLES = (
     OpSpec("ResourceGatherNd", OpKind.VARIABLE_READ),
     OpSpec("VariableShape", OpKind.VARIABLE_READ),
     OpSpec("VarIsInitializedOp", OpKind.VARIABLE_READ),
-    OpSpec("Assign*VariableOp", OpKind.VARIABLE_UPDATE),
-    OpSpec("ResourceApply*", OpKind.VARIABLE_UPDATE),
-    OpSpec("ResourceSparseApply*", OpKind.VARIABLE_UPDATE),
-    OpSpec("ResourceScatter*", OpKind.VARIABLE_UPDATE),
-    OpSpec("ResourceStridedSliceAssign*", OpKind.VARIABLE_UPDATE),
-    # The ops below draw numbers from a tf.random.Generator, and update its state, which is a
-    # variable. They count as updates of a variable and not as random ops, because all replicas
-    # update the state in the same way.
-    OpSpec("RngReadAndSkip*", OpKind.VARIABLE_UPDATE),
-    OpSpec("RngSkip*", OpKind.VARIABLE_UPDATE),
-    OpSpec("StatefulUniform*", OpKind.VARIABLE_UPDATE),
-    OpSpec("StatefulStandardNormal*", OpKind.VARIABLE_UPDATE),
-    OpSpec("StatefulTruncatedNormal*", OpKind.VARIABLE_UPDATE),
-    OpSpec("StatefulRandomBinomial*", OpKind.VARIABLE_UPDATE),
 )
 
 _CALLS = (
@@ -251,7 +238,7 @@ SPECS: dict[str, OpSpec] = {
 
 
 def op_spec(op: str) -> OpSpec:
-    """Return the `OpSpec` of an op type; for an op not in the table, the kind is COMPUTATION."""
+    """Return the `OpSpec` of an op type; an op not in the table computes or updates a variable."""
     spec = SPECS.get(op)
     return _spec_by_pattern(op) if spec is None else spec
 
@@ -261,7 +248,10 @@ def _spec_by_pattern(op: str) -> OpSpec:
     for pattern, spec in SPECS.items():
         if "*" in pattern and fnmatchcase(op, pattern):
             return spec
-    return OpSpec(op, OpKind.COMPUTATION)
+    # Ops that draw from a tf.random.Generator update a variable, its state. They do not count as
+    # random, because all replicas update the state in the same way.
+    updates = state_writes.updates_resource_variable(op)
+    return OpSpec(op, OpKind.VARIABLE_UPDATE if updates else OpKind.COMPUTATION)
 
 
 def is_tpu_op(op: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidTensor
+from tpuserve.graph import state_writes
 from tpuserve.graph.references import control_inputs, data_inputs
 from tpuserve.lowering.ir import op_defs
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
@@ -90,8 +91,8 @@ class ClusterCalls:
         return results[0].op.node_def
 
 
-def reads_variables(graph: Any) -> bool:
-    """Return whether an op of a graph, or of a function that the graph calls, reads a variable.
+def uses_variables(graph: Any) -> bool:
+    """Return whether an op of a graph, or of a function that it calls, uses a variable's value.
 
     Args:
       graph: a GraphDef that is pruned to the nodes that run.
@@ -99,5 +100,6 @@ def reads_variables(graph: Any) -> bool:
     functions = {function.signature.name: function for function in graph.library.function}
     return any(
         node.op in ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableV2")
+        or state_writes.updates_resource_variable(node.op)
         for node in op_defs.walk_calls(graph.node, functions)
     )

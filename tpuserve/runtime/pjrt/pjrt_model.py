@@ -6,7 +6,7 @@ Each computation is an XLA cluster: a function of the graph that XLA compiles as
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
@@ -23,13 +23,17 @@ from tpuserve.errors import (
     ModelExecutionError,
     Unavailable,
     UnsupportedModel,
+    UnsupportedOnTpu,
 )
+from tpuserve.graph.checkpoint_keys import variable_name
+from tpuserve.graph.graph_walk import reach_nodes
+from tpuserve.graph.state_writes import WriteFinder
 from tpuserve.pjrt.cluster_program import ClusterProgram
 from tpuserve.pjrt.device_core import Array
 from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.runtime.load_plan import LoadPlan
 from tpuserve.runtime.loaded_model import CancellationToken, LoadedModel
-from tpuserve.runtime.pjrt.cluster_calls import ClusterCalls, reads_variables
+from tpuserve.runtime.pjrt.cluster_calls import ClusterCalls, uses_variables
 from tpuserve.runtime.pjrt.pjrt_runtime import PjrtPlan
 from tpuserve.runtime.pjrt.pure_signatures import PureSignature, find_pure_signature
 from tpuserve.runtime.registry import LoadOptions
@@ -228,7 +232,7 @@ def load_pjrt_model(
     Raises:
       ExtraNotInstalled, TpuNotFound: jax or its devices are missing.
       UnsupportedModel: a function computes with different variables in different signatures.
-      UnsupportedOnTpu: XLA cannot compile an op.
+      UnsupportedOnTpu: XLA cannot compile an op, or a cluster writes to a variable.
       DamagedSavedModel: the checkpoint lacks a variable.
     """
     pjrt_plan: PjrtPlan = plan.runtime_plan
@@ -238,6 +242,7 @@ def load_pjrt_model(
     lowered.CopyFrom(meta_graph.graph_def)
     trace = (make_tracer or _make_tracer)(lowered)
     clusters = _find_clusters(trace, plan.signatures)
+    _check_writes(lowered, clusters)
     read_variable = _make_variable_reader(directory, pjrt_plan.checkpoint_keys)
     program = ClusterProgram(
         lowered,
@@ -250,11 +255,12 @@ def load_pjrt_model(
     try:
         calls = ClusterCalls(clusters, program.run)
         calls.replace_in(meta_graph.graph_def)
+        _check_host_writes(meta_graph, plan.signatures, clusters.values())
         # Plan the session for the CPU, because the ops outside of the XLA clusters run on the CPU.
         host_choice = dataclasses.replace(plan.choice, device="CPU", lowered=False)
         session_plan = make_session_plan(meta_graph, directory, host_choice, plan.signatures)
-        if not reads_variables(meta_graph.graph_def):
-            # Do not restore variables into the session: only the clusters read variables, from the
+        if not uses_variables(meta_graph.graph_def):
+            # Do not restore variables into the session: only the clusters use variables, from the
             # memory of the devices.
             session_plan = dataclasses.replace(session_plan, restore_op="")
         pure_signatures = _find_pure_signatures(lowered, plan.signatures, clusters)
@@ -317,6 +323,42 @@ def _find_clusters(
                     f"as separate models."
                 )
     return clusters
+
+
+def _check_writes(graph: Any, clusters: Iterable[str]) -> None:
+    """Raise UnsupportedOnTpu if a cluster writes: each device has copies of the variables."""
+    functions = {function.signature.name: function for function in graph.library.function}
+    writes = WriteFinder(functions)
+    for name in clusters:
+        write = writes.in_nodes(functions[name].node_def)
+        if write is not None:
+            raise UnsupportedOnTpu(
+                f"the computation {name} {write}. Export a model whose signatures only read "
+                f"variables."
+            )
+
+
+def _check_host_writes(
+    meta_graph: Any, signatures: Mapping[str, Signature], clusters: Iterable[XlaCluster]
+) -> None:
+    """Raise UnsupportedOnTpu if the host updates a variable of which the devices have copies.
+
+    `meta_graph` is the MetaGraphDef of the host, without the clusters.
+    """
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    copied = {spec.name for cluster in clusters for spec in _variables(cluster) if spec is not None}
+    for name, signature in signatures.items():
+        fetches = [spec.name for spec in signature.outputs.values()]
+        feeds = frozenset(spec.name for spec in signature.inputs.values())
+        reached = reach_nodes(nodes, fetches, feeds) if signature.write is not None else ()
+        used = (variable_name(nodes[node]) for node in reached if nodes[node].op == "VarHandleOp")
+        shared = sorted(copied.intersection(used))
+        if shared:
+            raise UnsupportedOnTpu(
+                f"signature {name!r} {signature.write} on the host, and the devices have copies of "
+                f"the variable {shared[0]!r}. Serve {{serve}}, or convert no signature that reads "
+                f"this variable."
+            )
 
 
 def open_shape(spec: TensorSpec, rows: int | None, other_size: int | None) -> Shape:

@@ -72,6 +72,7 @@ class XlaRuntime:
         outlined.CopyFrom(meta_graph)
         session_plan = make_session_plan(meta_graph, directory, choice, signatures)
         try:
+            _check_writes(signatures)
             renamed = outline_signatures(outlined.graph_def, signatures)
         except UnsupportedModel as error:
             return XlaPlan(session_plan, None, signatures, has_loop=False, reason=str(error))
@@ -120,3 +121,10 @@ class XlaRuntime:
         )
         session = dataclasses.replace(plan, choice=choice, runtime_plan=xla_plan.session_plan)
         return SessionRuntime().load(directory, session, options)
+
+
+def _check_writes(signatures: Mapping[str, Signature]) -> None:
+    """Raise UnsupportedModel if a signature writes: XLA runs with copies of the variables."""
+    for name, signature in sorted(signatures.items()):
+        if signature.write is not None:
+            raise UnsupportedModel(f"signature {name!r} {signature.write}")

@@ -25,7 +25,7 @@ from tpuserve.errors import (
     UnsupportedModel,
     UnsupportedOnTpu,
 )
-from tpuserve.export import export, on_tpu
+from tpuserve.export import convert, export, on_tpu
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.runtime.pjrt import pjrt_model
@@ -190,8 +190,40 @@ def test_computation_that_assigns_to_a_variable_is_refused(tmp_path: Path) -> No
     def counting(x: tf.Tensor) -> tf.Tensor:
         return x + exports.variable("count", []).assign_add(1.0)
 
-    with pytest.raises(UnsupportedOnTpu, match="assigns to a variable"):
+    with pytest.raises(UnsupportedOnTpu, match="updates a variable"):
         load_model(exports.write_model(tmp_path, exports.whole(counting), [None, 16]))
+
+
+class Counter(tf.Module):
+    """Counts the requests for the signature add."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n, self.w = tf.Variable(0.0), tf.Variable(tf.eye(2))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")])
+    def add(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        self.n.assign_add(1.0)
+        return {"y": x @ self.w}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")])
+    def read(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"n": self.n + 0.0 * x}
+
+
+def test_variable_that_the_host_updates_is_read_on_the_host_or_refused(tmp_path: Path) -> None:
+    module = Counter()
+    signatures = {"add": module.add, "read": module.read}
+    tf.saved_model.save(module, str(tmp_path / "counter"), signatures)
+    convert(tmp_path / "counter", tmp_path / "all")
+    with pytest.raises(UnsupportedOnTpu, match=r"'add' updates a variable \(.* on the host"):
+        load_model(tmp_path / "all")
+    convert(tmp_path / "counter", tmp_path / "add", signatures=["add"])
+    model = load_model(tmp_path / "add")
+    x = np.ones((1, 2), np.float32)
+    assert [model.run("add", {"x": x})["y"].tolist() for _ in range(2)] == [[[1, 1]], [[1, 1]]]
+    assert model.run("read", {"x": x})["n"].tolist() == [[2, 2]]
+    model.close()
 
 
 def test_metagraph_without_the_tpu_tag_is_refused(linear: Path) -> None:

@@ -88,6 +88,28 @@ def test_signature_runs_through_xla_without_a_variable_in_the_session(linear: Pa
         model.run("serving_default", {"x": ROWS})
 
 
+class Counter(tf.Module):
+    """Adds the number of requests so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = tf.Variable(0.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="x")])
+    def call(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": x + self.n.assign_add(1.0)}
+
+
+def test_tensorflow_runs_a_model_that_updates_a_variable(tmp_path: Path) -> None:
+    module = Counter()
+    tf.saved_model.save(module, str(tmp_path), {"serving_default": module.call})
+    model = load_model(tmp_path)
+    assert "signature 'serving_default' updates a variable (" in model.choice.fallback
+    answers = [model.run("serving_default", {"x": ROWS})["y"][0, 0] for _ in range(2)]
+    assert answers == [2, 3]
+    model.close()
+
+
 def test_plan_is_made_in_a_subprocess_without_tensorflow(
     linear: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

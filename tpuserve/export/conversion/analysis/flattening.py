@@ -6,10 +6,10 @@ The functions of loops and branches (While, If, Case) stay functions.
 """
 
 import dataclasses
-import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from tpuserve.graph.state_writes import Write, WriteFinder
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.ir.inlining import inline_call
@@ -23,14 +23,6 @@ OBSERVERS = ("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2")
 """Ops that check or print values. XLA leaves them out."""
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-_CONTROL_FLOW = ("If", "While", "Case")
-# Matches the types of ops that TensorFlow calls stateful, but that have no side effect: they only
-# read state, or change only the state of a random generator.
-_READS = re.compile(
-    "CheckNumerics|Find|HashTable|LookupTableSize|Multinomial|Placeholder|Random|ResourceGather|"
-    "Stack|TensorArray|TruncatedNormal|VarHandle|VarIs|Variable|Xla"
-)
-_WRITES = re.compile("Assign|Destroy|Import|Insert|Scatter")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +95,7 @@ def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
     the nearest nodes with side effects on which that node depends, if there are any. If the graph
     has any side effect, reads of variables count as side effects, to keep their order with updates.
     """
-    effects = {node.name for node in graph.nodes.values() if has_effect(node, library)}
+    effects = {node.name for node in graph.nodes.values() if find_write(node, library)}
     if effects:
         effects |= {node.name for node in graph.nodes.values() if _reads_variable(node, library)}
     awaited: dict[str, frozenset[str]] = {}
@@ -141,15 +133,6 @@ def find_observer(node: Node, library: "Library") -> str:
     return next((inner_node.op for inner_node in inner if inner_node.op in OBSERVERS), "")
 
 
-def has_effect(node: Node, library: "Library") -> bool:
-    """Return whether a node or a function that it calls has a side effect.
-
-    Updates of variables and tables are side effects. Ops that only check or print values have none
-    in this sense.
-    """
-    return any(
-        inner.op not in (*OBSERVERS, *_CONTROL_FLOW, *_CALLS, *library)
-        and op_defs.is_stateful(inner, library)
-        and (_WRITES.search(inner.op) or not _READS.search(inner.op))
-        for inner in op_defs.walk_calls([node.definition], library)
-    )
+def find_write(node: Node, library: "Library") -> Write | None:
+    """Return how a node, or a function that it calls, changes a state; None if it only reads."""
+    return WriteFinder(library).in_nodes([node.definition])

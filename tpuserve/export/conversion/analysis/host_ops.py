@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpuserve.export.conversion.analysis import flattening
 from tpuserve.export.conversion.analysis.shapes import Inference
+from tpuserve.graph import state_writes
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 STRINGS = "strings"
 NO_KERNEL = "XLA cannot compile it"
 TABLE = "a table or another resource of the host"
-VARIABLE_UPDATE = "updates a variable"
+VARIABLE_UPDATE = state_writes.VARIABLE
 LOOP = "control flow of TensorFlow 1"
 SHAPE_OF_VALUES = "its output shape depends on values"
 OPEN_SHAPE = "the shape of its input is known only in a run"
@@ -142,8 +143,9 @@ def _find_reason(
     unknown = next((inner for inner in _walk(node, library) if not _compiles(inner, library)), None)
     if unknown is not None:
         return NO_KERNEL if unknown.op == node.op else f"XLA cannot compile {unknown.op} in it"
-    if flattening.has_effect(node, library):
-        return VARIABLE_UPDATE
+    write = flattening.find_write(node, library)
+    if write is not None:
+        return write.kind
     if any(_DYNAMIC_SHAPE_OPS.fullmatch(inner.op) for inner in _walk(node, library)):
         return SHAPE_OF_VALUES
     return None
