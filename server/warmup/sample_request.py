@@ -12,9 +12,8 @@ from server.servables.servable import Array, Model
 from server.warmup import sample_rows
 from tpuserve import samples
 from tpuserve.errors import TpuserveError
-from tpuserve.samples import parsing
+from tpuserve.samples import parsing, warm_up_inputs
 from tpuserve.saved_model.signature import Signature
-from tpuserve.verification.inputs import warm_up_inputs
 
 # The largest number of elements of an array in a sample request. A larger array is omitted, because
 # nobody would read or edit it.

@@ -10,8 +10,8 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from server.servables.servable import Array, Model
 from tpuserve import samples
+from tpuserve.samples import warm_up_inputs
 from tpuserve.saved_model.signature import Signature
-from tpuserve.verification.inputs import warm_up_inputs
 
 _ROWS = 3
 _FILE = "saved_model.pb"

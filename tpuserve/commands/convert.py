@@ -282,7 +282,7 @@ def _check_inputs(inputs: Path, metagraphs: Iterable["Metagraph"], tags: TagSet)
     Raises:
       InvalidInput: The file cannot be read, or its arrays do not fit the signatures.
     """
-    from tpuserve.verification.inputs import npz_inputs
+    from tpuserve.samples import npz_inputs
 
     arrays = npz_inputs.read_npz(inputs)
     for source in metagraphs:

@@ -10,8 +10,8 @@ import numpy as np
 
 from tpuserve.errors import TpuserveError
 from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.samples.cases import InputCase
 from tpuserve.verification.comparison import compare_outputs
-from tpuserve.verification.inputs.cases import InputCase
 from tpuserve.verification.verification_report import Run, Timing
 from tpuserve.verification.xla_refusals import XlaRefusals
 

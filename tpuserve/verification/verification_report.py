@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tpuserve.samples.cases import InputSource
+
 Severity = Literal["error", "warning", "note"]
-InputSource = Literal["file", "warm-up record", "generated"]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from tpuserve import tags, validation
 from tpuserve.errors import InvalidType, TpuserveError
 from tpuserve.export import debug_info
 from tpuserve.graph import state_writes
+from tpuserve.samples import cases
+from tpuserve.samples.cases import InputCases
 from tpuserve.saved_model.signature import Signature
 from tpuserve.verification import metagraph_runs, metagraphs
 from tpuserve.verification.hazards import metagraph_hazards, node_placement
-from tpuserve.verification.inputs import cases
-from tpuserve.verification.inputs.cases import InputCases
 from tpuserve.verification.metagraphs import MetaGraphPair
 from tpuserve.verification.verification_report import Hazard, Report, Run, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals

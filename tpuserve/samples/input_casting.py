@@ -1,4 +1,4 @@
-"""Casts input arrays of a verification to the dtypes of a signature."""
+"""Casts arrays of inputs to the dtypes of a signature."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,19 +1,19 @@
-"""Collects the sets of inputs on which a verification runs each signature."""
+"""Collects the inputs on which a tool runs each signature: given, recorded or generated ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tpuserve import samples
 from tpuserve.errors import InvalidInput
+from tpuserve.samples import input_casting, npz_inputs, warm_up_inputs
 from tpuserve.saved_model.signature import Signature
-from tpuserve.verification.inputs import input_casting, npz_inputs, warm_up_inputs
-from tpuserve.verification.verification_report import InputSource
 
 Array = np.ndarray[Any, Any]
+InputSource = Literal["file", "warm-up record", "generated"]
 
 # The batch sizes of generated inputs if neither the user nor the model specifies any: a single
 # example, and 8 examples, because a TPU's vector unit has 8 sublanes.

@@ -1,4 +1,4 @@
-"""Reads the inputs of a verification from an .npz file, the format of numpy.savez."""
+"""Reads the inputs of signatures from an .npz file, the format of numpy.savez."""
 
 import zipfile
 from collections.abc import Mapping

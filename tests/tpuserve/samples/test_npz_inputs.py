@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
+from tpuserve.samples import npz_inputs
+from tpuserve.samples.input_casting import cast_inputs
 from tpuserve.saved_model.signature import Signature, TensorSpec
-from tpuserve.verification.inputs import npz_inputs
-from tpuserve.verification.inputs.input_casting import cast_inputs
 
 X = TensorSpec("x:0", "float32", (None, 2))
 N = TensorSpec("n:0", "int32", (None,))

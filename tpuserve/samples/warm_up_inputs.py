@@ -1,4 +1,4 @@
-"""Reads the inputs of a verification from the warm-up records of a SavedModel."""
+"""Reads the inputs of signatures from the warm-up records of a SavedModel."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from tpuserve.errors import DamagedSavedModel, InvalidInputNames
+from tpuserve.samples import warm_up_inputs
 from tpuserve.saved_model.signature import Signature, TensorSpec
-from tpuserve.verification.inputs import warm_up_inputs
 
 PREDICT = Signature({"x": TensorSpec("x:0", "float32", (None,))}, {})
 CLASSIFY = Signature({"inputs": TensorSpec("e:0", "string", (None,))}, {})
