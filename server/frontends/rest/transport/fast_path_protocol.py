@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 from server.admission.memory_budget import MemoryReservation
-from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import Response, SyncHandler
 from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 from server.frontends.rest.transport.uvicorn_compat import STATUS_LINE, HttpToolsProtocol
@@ -57,9 +56,8 @@ class FastPathProtocol(TimeoutProtocol):
     find_fast_path: ClassVar[Any] = staticmethod(lambda url, headers: None)
 
     _handler: SyncHandler
-    _buffered_headers: Headers
     # The received part of the buffered request's body. None if no request is buffered.
-    _buffered_body: bytes | None = None
+    _buffered_body: bytes | bytearray | None = None
     _num_in_a_row = 0
     # The memory reservation of a large response whose bytes the transport has not sent completely
     # yet. None if there is no such response.
@@ -117,6 +115,7 @@ class FastPathProtocol(TimeoutProtocol):
         if self._is_replaying_head:
             return
         self._is_in_head = False
+        self._num_body_bytes = 0
         handler = (
             self.find_fast_path(self.url, self.headers) if self._may_take_fast_path() else None
         )
@@ -126,10 +125,10 @@ class FastPathProtocol(TimeoutProtocol):
             self._buffered_body = b""
             # Start a new list of headers, to which the parser adds the trailers of a chunked body:
             # they must not extend the list of the request's headers.
-            self._buffered_headers, self.headers = self.headers, []
+            self._request_headers, self.headers = self.headers, []
             return
-        self._buffered_headers = self.headers
-        self._remember_framing(self._buffered_headers)
+        self._request_headers = self.headers
+        self._remember_framing(self._request_headers)
         self._pass_to_uvicorn()
 
     def on_body(self, body: bytes) -> None:
@@ -137,7 +136,14 @@ class FastPathProtocol(TimeoutProtocol):
         if self._buffered_body is None:
             super().on_body(body)
             return
-        self._buffered_body += body
+        self._count_part(body)
+        if not self._buffered_body:
+            # Nearly all bodies have only one part, which is not copied.
+            self._buffered_body = body
+        elif isinstance(self._buffered_body, bytes):
+            self._buffered_body = bytearray(self._buffered_body + body)
+        else:
+            self._buffered_body += body
         if len(self._buffered_body) > _MAX_BODY_BYTES:
             self._pass_to_uvicorn()
 
@@ -147,7 +153,7 @@ class FastPathProtocol(TimeoutProtocol):
         The parser calls this when it has read the end of the request.
         """
         if self._buffered_body is not None:
-            response = self._handler(self._buffered_headers, self._buffered_body, self.client)
+            response = self._handler(self._request_headers, bytes(self._buffered_body), self.client)
             if isinstance(response, asyncio.Future):
                 self._buffered_body = None
                 self._wait_for(response)
@@ -210,7 +216,7 @@ class FastPathProtocol(TimeoutProtocol):
         # the header "Expect" is never buffered. So the flag can only come from a trailer after the
         # body, and there "Expect" has no meaning.
         self.expect_100_continue = expect_100_continue and body is None
-        self.headers.extend(self._buffered_headers)
+        self.headers.extend(self._request_headers)
         HttpToolsProtocol.on_headers_complete(self)
         self.headers = []
         if body:

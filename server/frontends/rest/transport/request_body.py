@@ -14,6 +14,7 @@ MAX_DECOMPRESSED_BYTES = 100_000_000
 # The argument `wbits` of zlib.decompressobj that selects the gzip format.
 _GZIP_WINDOW = 31
 _CHUNK_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 12
 
 
 class RequestBodyReader:
@@ -62,7 +63,11 @@ class RequestBodyReader:
             if message["type"] != "http.request":
                 raise Cancelled("the client has disconnected")
             chunk = message.get("body", b"")
-            chunks.append(chunk)
+            # Join small chunks: each would take many times its size in memory.
+            if chunks and len(chunks[-1]) < _SMALL_BYTES:
+                chunks[-1] += chunk
+            else:
+                chunks.append(chunk)
             size += len(chunk)
             reservation.grow(len(chunk))
             if size > self._max_bytes:

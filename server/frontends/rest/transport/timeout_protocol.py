@@ -8,7 +8,7 @@ from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 from server.frontends.rest.transport.flow_control import BackpressureFlowControl
-from server.frontends.rest.transport.headers import Header
+from server.frontends.rest.transport.headers import Header, Headers, get_header
 from server.frontends.rest.transport.tcp_state import ClientState, read_client_state
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
@@ -18,6 +18,12 @@ _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
 # The text with which an invalid request is answered, the same as uvicorn's.
 _INVALID_REQUEST = "Invalid HTTP request received."
 _INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# The parser gets at most this number of bytes at once, unless all belong to a body of known length.
+_SLICE_BYTES = 8 << 10
+# After this number of parts of bodies in a turn of the event loop, other connections are served.
+_MAX_PARTS_PER_TURN = 256
+# What Python needs for a header in addition to its text: a tuple and two bytes objects.
+_HEADER_OVERHEAD_BYTES = 192
 # How long to wait for a client's operating system to reject an interim response, in seconds; see
 # `TimeoutProtocol._has_client_left`.
 _PROBE_SECONDS = 0.2
@@ -68,7 +74,13 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_made(transport)
         self.flow = BackpressureFlowControl(transport, self._may_read_next_request)
         self._last_received = self._request_started = time.monotonic()
+        # The number of bytes since the last byte of a body: of a head, of trailers or of chunk
+        # extensions.
         self._head_bytes = 0
+        self._num_body_bytes = self._num_parts = 0
+        self._request_headers: Headers = ()
+        # Received bytes that the parser gets in a later turn of the event loop.
+        self._unparsed = b""
         self._unsent_bytes = 0
         self._is_in_head = True
         self._is_client_probed = False
@@ -90,18 +102,50 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse data from the client, and refuse a request whose head is too large."""
+        """Parse data from the client, and refuse a request whose head or trailers are too large."""
         if self.flow.has_ended:
             return
         self._last_received = time.monotonic()
         self._is_idle = False
+        if len(data) > _SLICE_BYTES or self._unparsed:
+            self._unparsed += data
+            self._parse_in_turns()
+        else:
+            self._parse(data)
+
+    def _parse_in_turns(self) -> None:
+        """Parse received data until it has many parts; leave the rest to the next turn."""
+        data, self._unparsed = self._unparsed, b""
+        self._num_parts = start = 0
+        while start < len(data) and not (self.flow.has_ended or self.transport.is_closing()):
+            if self._num_parts > _MAX_PARTS_PER_TURN:
+                self._unparsed = data[start:]
+                self.flow.pause_reading()
+                self.loop.call_soon(self._parse_in_turns)
+                return
+            size = max(_SLICE_BYTES, self._count_missing_bytes())
+            self._parse(data[start : start + size])
+            start += size
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or not (cycle.more_body and cycle.body):
+            # If the application has yet to take a part of the body, it resumes the reading itself.
+            self.flow.resume_reading()
+
+    def _count_missing_bytes(self) -> int:
+        """Return how many bytes the body still lacks; 0 if the head does not declare its length."""
         if self._is_in_head:
-            self._head_bytes += len(data)
+            return 0
+        declared = get_header(self._request_headers, b"content-length")
+        return 0 if declared is None else int(declared) - self._num_body_bytes
+
+    def _parse(self, data: bytes) -> None:
+        self._head_bytes += len(data)
         super().data_received(data)
         while self._upgrade_offset is not None and not self.transport.is_closing():
             data, self._upgrade_offset = data[self._upgrade_offset :], None
             self._continue_without_upgrade(data)
-        if self._is_in_head and self._head_bytes > self.timeouts.max_header_bytes:
+        size = self._head_bytes + _HEADER_OVERHEAD_BYTES * len(self.headers)
+        if size > self.timeouts.max_header_bytes:
             if self.cycle is not None and not self.cycle.response_complete:
                 self.send_400_response(_INVALID_REQUEST)
             else:
@@ -119,11 +163,23 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if self._is_replaying_head:
             return
         self._is_in_head = False
+        self._request_headers = self.headers
+        self._num_body_bytes = 0
         self._remember_framing(self.headers)
         super().on_headers_complete()
         # Start a new list of headers, to which the parser adds the trailers of a chunked body: they
         # must not extend the list that the application has received.
         self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        """Pass a part of a body on. The parser calls this at least once for each chunk."""
+        self._count_part(body)
+        super().on_body(body)
+
+    def _count_part(self, body: bytes) -> None:
+        self._head_bytes = 0
+        self._num_body_bytes += len(body)
+        self._num_parts += 1
 
     def on_message_complete(self) -> None:
         """Pause reading until the request is answered.
@@ -147,7 +203,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         # that follow the request being answered. If the queue is empty, `cycle` is the request
         # being answered.
         cycle = self.cycle
-        if self.pipeline:
+        if self.pipeline or self._unparsed:
             return False
         return cycle is None or cycle.more_body or cycle.response_complete
 

@@ -9,6 +9,7 @@ import pytest
 
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
+from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send
 
@@ -69,6 +70,38 @@ def test_upgrade_may_come_in_pieces(address: Address) -> None:
 def test_trailers_are_not_headers(address: Address, trailer: bytes) -> None:
     replies = send(address, (CHUNKED + trailer + b"\r\n") * 20 + LAST)
     assert replies.count(b"HTTP/1.1") == replies.count(ANSWER) == 21
+
+
+@pytest.mark.parametrize(
+    "endless", [b"a:b\r\n", b"0;a", b"1;"], ids=["lines", "a name", "extension"]
+)
+def test_trailers_and_chunk_extensions_are_bounded_like_a_head(
+    address: Address, endless: bytes
+) -> None:
+    start = CHUNKED if endless != b"1;" else CHUNKED[:-3]
+    with socket.create_connection(address, timeout=30) as client, contextlib.suppress(OSError):
+        client.sendall(start + endless * 10_000_000)
+        pytest.fail("the server has taken more than a head may have")
+    assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
+
+
+def test_small_chunks_leave_turns_to_other_connections(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[int] = []
+    parse = TimeoutProtocol._parse_in_turns
+
+    def record(protocol: TimeoutProtocol) -> None:
+        parse(protocol)
+        turns.append(protocol._num_parts)
+
+    monkeypatch.setattr(TimeoutProtocol, "_parse_in_turns", record)
+    spaces = 100_000
+    head = CHUNKED[: CHUNKED.index(b"d\r\n{")].replace(b"Host", b"Connection: close\r\nHost")
+    body = b"1\r\n \r\n" * spaces + b"d\r\n" + BODY + b"\r\n0\r\n\r\n"
+    assert ANSWER in send(address, head + body)
+    # A slice of 8 KiB has 1,366 chunks of 6 bytes; the turn ends with the slice that passes 256.
+    assert max(turns) <= 256 + 1366
 
 
 BROKEN = HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"

@@ -42,6 +42,13 @@ def test_chunks_are_joined() -> None:
     assert read_body(Client(b"ab", b"cd", b"ef"), 6) == b"abcdef"
 
 
+def test_small_chunks_are_not_kept_apart() -> None:
+    reader = RequestBodyReader(10_000)
+    client = Client(*[b"ab"] * 4096)
+    chunks = asyncio.run(reader.read(client, None, MemoryBudget(10_000).reserve()))
+    assert [len(chunk) for chunk in chunks] == [4096, 4096]
+
+
 @pytest.mark.parametrize("declared", [None, 7])
 def test_body_beyond_the_bound_is_refused(declared: int | None) -> None:
     with pytest.raises(RequestTooLarge, match="more than 6 bytes"):
