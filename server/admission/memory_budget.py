@@ -106,6 +106,13 @@ class MemoryReservation:
         self._budget._add(-num_bytes)
         self.num_bytes -= num_bytes
 
+    def resize(self, num_bytes: int) -> None:
+        """Change the size to `num_bytes`. Raises the errors of `grow`."""
+        if num_bytes > self.num_bytes:
+            self.grow(num_bytes - self.num_bytes)
+        else:
+            self.shrink(self.num_bytes - num_bytes)
+
     def release(self) -> None:
         """Give back all reserved bytes. Further calls have no effect."""
         if self.num_bytes:

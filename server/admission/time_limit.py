@@ -2,6 +2,9 @@
 
 import time
 
+UNREAD_RESPONSE_SECONDS = 20.0
+"""How long a client may read nothing of a response, over REST and gRPC, until it is given up."""
+
 
 def remaining_ms(timeout_ms: float | None, started: float) -> float | None:
     """Return the milliseconds that a request may still take.

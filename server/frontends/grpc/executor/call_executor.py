@@ -14,6 +14,7 @@ from server.frontends.grpc.executor.stalled_calls import (
     CancellableCall,
     StalledCallLimits,
     StalledCallReaper,
+    limit_unread_responses,
 )
 from server.process.thread_pool import ThreadPool
 from server.scheduling.request_queues import RequestQueues
@@ -36,6 +37,7 @@ class CallExecutor(ABC):
     Attributes:
       default_timeout_ms: the milliseconds in which a call without a deadline must be answered; None
         for no limit. A call that still waits in its queue after this time is refused.
+      unread_responses: cancels the calls whose client does not read the response.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class CallExecutor(ABC):
         self._queues = RequestQueues() if queues is None else queues
         self._run_pool = RunPool(max_concurrent_calls)
         self._reaper = StalledCallReaper(limits or StalledCallLimits())
+        self.unread_responses = StalledCallReaper(limit_unread_responses())
 
     @abstractmethod
     def start(self, server: grpc.Server) -> None:

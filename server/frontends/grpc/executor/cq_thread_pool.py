@@ -88,6 +88,7 @@ class CompletionQueueThreadPool(CallExecutor):
         for _ in range(2):
             self._add_thread()
         self._reaper.start()
+        self.unread_responses.start()
 
     def register(
         self,
@@ -252,6 +253,7 @@ class CompletionQueueThreadPool(CallExecutor):
     def shutdown(self) -> None:
         """End the threads of the executor. The caller must have stopped the gRPC server."""
         self._reaper.close()
+        self.unread_responses.close()
         self._single_poller.close()
         self._other_threads.shutdown(wait=False)
         if self._server_state is not None:

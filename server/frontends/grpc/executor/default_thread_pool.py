@@ -80,6 +80,7 @@ class DefaultThreadPool(CallExecutor):
         for _ in range(max_concurrent_calls):
             self._add_thread()
         self._reaper.start(self.handle_stalled_calls)
+        self.unread_responses.start()
 
     def start(self, server: grpc.Server) -> None:
         """Start a grpc.Server that was created with this executor as its thread pool."""
@@ -163,6 +164,7 @@ class DefaultThreadPool(CallExecutor):
     def shutdown(self) -> None:
         """End the threads of the executor, after the calls that are already queued."""
         self._reaper.close()
+        self.unread_responses.close()
         self._quick_pool.shutdown(wait=False)
         for _ in range(self._size):
             self._queue.put(None)

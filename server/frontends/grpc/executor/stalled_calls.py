@@ -1,4 +1,4 @@
-"""Bounds the number, the waiting time and the memory of calls whose first message is late."""
+"""Bounds the calls whose first message is late, and ends those whose response nobody reads."""
 
 import logging
 import sys
@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Protocol
 
+from server.admission.time_limit import UNREAD_RESPONSE_SECONDS
 from server.frontends.grpc import peers
-from server.frontends.grpc.executor.received_bytes import received_bytes_by_address
+from server.frontends.grpc.executor.received_bytes import (
+    read_bytes_by_address,
+    received_bytes_by_address,
+)
 
 MESSAGE_TIMEOUT_SECONDS = 10.0
 """How long a call may wait for its message on a connection below `_MIN_BYTES_PER_SECOND`.
@@ -62,6 +66,8 @@ class StalledCallLimits:
       clock: returns the time in seconds since any fixed moment.
       received_bytes: returns how many bytes each connection has received: IP address and port of
         the client → number of bytes.
+      fault: what such a call has done, for the log.
+      needs_count: whether a call whose connection has no count of bytes is never cancelled.
     """
 
     timeout_seconds: float = MESSAGE_TIMEOUT_SECONDS
@@ -70,6 +76,20 @@ class StalledCallLimits:
     max_pending_bytes: int = sys.maxsize
     clock: Callable[[], float] = time.monotonic
     received_bytes: Callable[[], dict[Address, int]] = received_bytes_by_address
+    fault: str = "their messages have not arrived in time"
+    needs_count: bool = False
+
+
+def limit_unread_responses() -> StalledCallLimits:
+    """Return the limits on calls whose client has yet to read the response."""
+    return StalledCallLimits(
+        timeout_seconds=UNREAD_RESPONSE_SECONDS,
+        max_calls=sys.maxsize,
+        max_calls_per_peer=sys.maxsize,
+        received_bytes=read_bytes_by_address,
+        fault="their clients do not read the responses",
+        needs_count=True,
+    )
 
 
 class _Wait(NamedTuple):
@@ -183,9 +203,7 @@ class StalledCallReaper:
         # already hold large parts of their messages in memory.
         calls = {*self._find_stalled(waits, counts), *self._find_largest(all_waits, counts)}
         if calls:
-            logger.warning(
-                "%d calls are cancelled: their messages have not arrived in time", len(calls)
-            )
+            logger.warning("%d calls are cancelled: %s", len(calls), self._limits.fault)
         for call in calls:
             call.cancel()
 
@@ -238,6 +256,8 @@ class StalledCallReaper:
         stalled = []
         for call, wait in waits.items():
             address = peers.split_peer(wait.peer)
+            if self._limits.needs_count and address not in counts:
+                continue
             if address not in self._progress:
                 count = counts.get(address, 0)
                 last_count, last_time = last_progress.get(address, (count, wait.since))

@@ -42,6 +42,9 @@ response, or its Pending if the request waits for a batch. The function parses t
 so that this package, and not grpcio, writes the error for invalid bytes.
 """
 
+# A response of at least this number of bytes counts as in flight until it is sent. For a smaller
+# one, gRPC's state of the call takes more memory than the response.
+_MIN_COUNTED_BYTES = 16 << 10
 _INTERNAL_ERROR = "Internal error, see the server's log"
 
 logger = logging.getLogger(__name__)
@@ -102,6 +105,13 @@ class _UnaryCall:
     admitted: AdmittedCall | None = None
     memory: MemoryReservation | None = None
     pending: Pending[bytes] | None = None
+
+    def release(self) -> None:
+        """Count the call as no longer in flight, and release its memory."""
+        if self.admitted is not None:
+            self.admitted.release()
+        elif self.memory is not None:
+            self.memory.release()
 
 
 @dataclass(frozen=True)
@@ -186,11 +196,15 @@ class _UnaryHandler:
         suspended: _UnaryCall | None = self._executor.resume(messages)
         running = suspended or _UnaryCall(CallContext(self._executor.received_ns(messages)))
         call, reply, status, is_over = running.context, b"", "OK", True
+        unsent_bytes = 0
         try:
             if running.pending is not None:
                 reply = running.pending.finish()
             else:
                 reply = self._answer(messages, context, running)
+            if len(reply) >= _MIN_COUNTED_BYTES:
+                call.memory.resize(len(reply))
+                unsent_bytes = len(reply)
             return reply
         except CallSuspended:
             is_over = False
@@ -214,15 +228,27 @@ class _UnaryHandler:
             context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
         finally:
             if is_over:
-                if running.admitted is not None:
-                    running.admitted.release()
-                if running.memory is not None:
-                    running.memory.release()
+                if unsent_bytes:
+                    self._release_when_sent(running, context)
+                else:
+                    running.release()
                 self._environment.observer.record(
                     *(self._name, call, status, context, self._method.runs_model),
                     *(running.num_bytes, len(reply)),
                 )
         raise AssertionError("abort never returns")
+
+    def _release_when_sent(self, running: _UnaryCall, context: grpc.ServicerContext) -> None:
+        """Release a call when gRPC has sent its response, or its client has cancelled it."""
+        unread = self._executor.unread_responses
+        unread.track(context)
+
+        def release() -> None:
+            unread.untrack(context)
+            running.release()
+
+        if not context.add_callback(release):
+            release()
 
     def _answer(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, running: _UnaryCall

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from server.admission.time_limit import UNREAD_RESPONSE_SECONDS
+
 
 @dataclass(frozen=True)
 class ConnectionTimeouts:
@@ -18,6 +20,6 @@ class ConnectionTimeouts:
     """
 
     headers_seconds: float = 20
-    idle_seconds: float = 20
+    idle_seconds: float = UNREAD_RESPONSE_SECONDS
     body_seconds: float = 600
     max_header_bytes: int = 64 << 10
