@@ -2,15 +2,16 @@
 
 import threading
 import time
-from collections import deque
+from collections.abc import Hashable
 
 from server.admission.cancellation import Cancellation
 from server.parsing.parse_process import ParseProcess
+from server.scheduling.turns import Turns
 from tpuserve.errors import DeadlineExceeded
 
 
 class ParseProcessPool:
-    """Lends parse processes to requests, in the order of the requests' arrival.
+    """Lends parse processes to requests, whose owners take turns.
 
     If no process is idle, a new process is started, up to the largest number. A process is kept for
     later requests.
@@ -25,19 +26,23 @@ class ParseProcessPool:
         self._max_processes = max_processes
         self._num_lent = 0
         self._idle: list[ParseProcess] = []
-        # The requests that wait for a process, in the order of arrival; each is a plain object.
-        self._waiting: deque[object] = deque()
+        # The requests that wait for a process; each is a plain object.
+        self._waiting: Turns[object] = Turns()
         self._is_closed = False
         self._changed = threading.Condition()
 
     def acquire(
-        self, timeout_ms: float | None = None, cancellation: Cancellation | None = None
+        self,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+        owner: Hashable = "",
     ) -> ParseProcess:
         """Wait for an idle process, or start one. The caller must call `release` once afterwards.
 
         Args:
           timeout_ms: The longest wait in milliseconds. None means no limit.
           cancellation: Ends the wait if the request is cancelled; None if it cannot be cancelled.
+          owner: Whose request it is. The requests of one owner come in the order of arrival.
 
         Raises:
           DeadlineExceeded: No process became idle within the time.
@@ -49,11 +54,11 @@ class ParseProcessPool:
             cancellation.add_callback(self._wake_all)
         try:
             with self._changed:
-                self._waiting.append(ticket)
+                self._waiting.push(owner, ticket)
                 try:
                     self._wait_for_turn(ticket, timeout_ms, cancellation)
                 finally:
-                    self._waiting.remove(ticket)
+                    self._waiting.remove(owner, ticket)
                     self._changed.notify_all()
                 self._num_lent += 1
                 if self._idle:
@@ -97,7 +102,7 @@ class ParseProcessPool:
         while True:
             if cancellation is not None:
                 cancellation.raise_if_cancelled()
-            if self._waiting[0] is ticket and self._num_lent < self._max_processes:
+            if self._waiting.first is ticket and self._num_lent < self._max_processes:
                 return
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:

@@ -172,7 +172,9 @@ class RequestParser:
         cancellation: Cancellation | None,
     ) -> RemoteRequest:
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        process = self._processes.acquire(timeout_ms, cancellation)
+        process = self._processes.acquire(
+            timeout_ms, cancellation, ("", "") if reservation is None else reservation.owner
+        )
         return RemoteRequest(process, self._processes, reservation, deadline, cancellation)
 
 

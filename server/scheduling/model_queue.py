@@ -1,9 +1,8 @@
 """The queue of one model: its waiting requests, and the time that its requests have run."""
 
-from collections import OrderedDict
-
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunPool, Ticket
+from server.scheduling.turns import Turns
 
 # The weight of the last request in the moving average of a model's run times. The average is the
 # expected run time of the next request.
@@ -26,8 +25,8 @@ class ModelQueue:
       running: the number of requests of the model that run.
       virtual_time: the model's virtual time, in seconds. The paper calls it the start tag of the
         model's next request.
-      waiting: `RunPool` (the threads of a frontend) → the requests that wait for these threads, in
-        the order of their arrival. There is no entry for a pool without waiting requests.
+      waiting: `RunPool` (the threads of a frontend) → the requests that wait for these threads;
+        clients take turns. There is no entry for a pool without waiting requests.
     """
 
     __slots__ = (
@@ -46,7 +45,7 @@ class ModelQueue:
         self.limits = limits
         self.running = 0
         self.virtual_time = 0.0
-        self.waiting: dict[RunPool, OrderedDict[Ticket, None]] = {}
+        self.waiting: dict[RunPool, Turns[Ticket]] = {}
         self._expected_seconds = 0.0
         # RunPool → the number of the model's requests that run in the pool, for the pools whose
         # `share` is less than 1. The share limits this number.
@@ -75,18 +74,17 @@ class ModelQueue:
 
     def push(self, ticket: Ticket) -> None:
         """Append a request to the waiting requests."""
-        self.waiting.setdefault(ticket.pool, OrderedDict())[ticket] = None
+        self.waiting.setdefault(ticket.pool, Turns()).push(ticket.peer, ticket)
 
     def first(self, pool: RunPool) -> Ticket:
-        """Return the request that has waited longest for the threads `pool`."""
-        return next(iter(self.waiting[pool]))
+        """Return the request whose turn it is to get one of the threads `pool`."""
+        return self.waiting[pool].first
 
     def remove(self, ticket: Ticket) -> bool:
         """Remove a request from the waiting requests; return whether it was waiting."""
         tickets = self.waiting.get(ticket.pool)
-        if tickets is None or ticket not in tickets:
+        if tickets is None or not tickets.remove(ticket.peer, ticket):
             return False
-        del tickets[ticket]
         if not tickets:
             del self.waiting[ticket.pool]
         return True

@@ -33,8 +33,8 @@ class RunPool:
 class Ticket(ABC):
     """Represents a request of a frontend in the queues, from its arrival until it has run.
 
-    The attributes except `model`, `pool` and `timeout_seconds` are only for `RequestQueues` and its
-    queues.
+    The attributes except `model`, `pool`, `timeout_seconds` and `peer` are only for `RequestQueues`
+    and its queues.
 
     Attributes:
       model: the name of the model; "" for a request that runs no model.
@@ -42,6 +42,7 @@ class Ticket(ABC):
       timeout_seconds: the time limit of the request in seconds, from its submission. After this
         time, the queues refuse the request if it still waits. Infinite for no limit, and if the
         frontend withdraws the request itself after this time.
+      peer: the name of the client; the waiting requests of the clients of a model take turns.
       queue: the queue of the request's model; set when the request is submitted.
       number: the position of the request in the order in which all requests began to wait.
       enqueued: when the request began to wait, in seconds of the queues' clock.
@@ -56,6 +57,7 @@ class Ticket(ABC):
         "enqueued",
         "model",
         "number",
+        "peer",
         "pool",
         "queue",
         "started",
@@ -64,11 +66,14 @@ class Ticket(ABC):
 
     queue: "ModelQueue"
 
-    def __init__(self, model: str, pool: RunPool, timeout_seconds: float = math.inf) -> None:
+    def __init__(
+        self, model: str, pool: RunPool, timeout_seconds: float = math.inf, peer: str = ""
+    ) -> None:
         """Create the ticket of a request that is not submitted yet."""
         self.model = model
         self.pool = pool
         self.timeout_seconds = timeout_seconds
+        self.peer = peer
         self.number = 0
         self.enqueued = self.started = 0.0
         self.charge: float | None = None

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -187,6 +188,28 @@ def test_requests_wait_for_a_process_in_order() -> None:
     pool.release(process)
     with pytest.raises(OSError, match="Bad file descriptor"):
         process.call("drop")
+
+
+def test_owners_take_turns_to_get_a_process() -> None:
+    pool, order = ParseProcessPool(1), list[str]()
+    process = pool.acquire()
+
+    def take(owner: str) -> None:
+        taken = pool.acquire(30_000, owner=owner)
+        order.append(owner)
+        pool.release(taken)
+
+    threads = []
+    for number, owner in enumerate("aaab", start=1):
+        threads.append(threading.Thread(target=take, args=(owner,)))
+        threads[-1].start()
+        while len(pool._waiting) < number:
+            time.sleep(0.001)
+    pool.release(process)
+    for thread in threads:
+        thread.join()
+    assert order == list("abaa")
+    pool.close()
 
 
 @pytest.mark.parametrize("method", ["parse", "parse_infer_request"])

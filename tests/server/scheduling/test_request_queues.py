@@ -24,8 +24,8 @@ class Clock:
 class Request(Ticket):
     """A ticket that only records whether it was started or refused."""
 
-    def __init__(self, model: str, pool: RunPool) -> None:
-        super().__init__(model, pool)
+    def __init__(self, model: str, pool: RunPool, peer: str = "") -> None:
+        super().__init__(model, pool, peer=peer)
         self.is_started = False
         self.error: TpuserveError | None = None
 
@@ -47,9 +47,13 @@ class Queues:
         self.pool = RunPool(threads)
 
     def send(
-        self, model: str, pool: RunPool | None = None, timeout_seconds: float = math.inf
+        self,
+        model: str,
+        pool: RunPool | None = None,
+        timeout_seconds: float = math.inf,
+        peer: str = "",
     ) -> Request:
-        request = Request(model, pool or self.pool)
+        request = Request(model, pool or self.pool, peer)
         request.timeout_seconds = timeout_seconds
         request.is_started = self.queues.submit(request)
         return request
@@ -66,6 +70,16 @@ class Queues:
     def sample(self, name: str) -> list[str]:
         lines = self.metrics.exposition().decode().splitlines()
         return [line for line in lines if line.startswith(f"tpuserve_{name}{{")]
+
+
+def test_clients_of_a_model_take_turns() -> None:
+    queues = Queues({"a": RunLimits(1)})
+    running = queues.send("a")
+    requests = [queues.send("a", peer=peer) for peer in "xxxy"]
+    for number in (0, 3, 1, 2):
+        following = queues.finish(running)
+        assert following is requests[number]
+        running = following
 
 
 def list_started(requests: list[Request]) -> list[bool]:

@@ -416,6 +416,7 @@ class _ReceivedMessage:
         came, the call was refused, or the method has no admission control.
       model: the name of the model that the request names; "" until the executor has read the name,
         and for a request without a model.
+      peer_name: the name of the client, from `peers.peer_name`.
       received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`; 0 until then.
       refusal: the error with which the admission control has refused the call; None if the call was
         not refused.
@@ -428,9 +429,9 @@ class _ReceivedMessage:
 
     __slots__ = (
         "_event",
-        "_peer_name",
         "admitted",
         "model",
+        "peer_name",
         "queue_refusal",
         "received_ns",
         "refusal",
@@ -441,7 +442,7 @@ class _ReceivedMessage:
     def __init__(self, event: Any, state: Any, peer_name: str) -> None:
         self._event = event
         self.state = state
-        self._peer_name = peer_name
+        self.peer_name = peer_name
         self.admitted: AdmittedCall | None = None
         self.model = ""
         self.received_ns = 0
@@ -470,7 +471,7 @@ class _ReceivedMessage:
         if admission is None or message is None:
             return
         try:
-            self.admitted = admission.admit(message, self._peer_name)
+            self.admitted = admission.admit(message, self.peer_name)
         except TpuserveError as error:
             self.refusal = error
 
@@ -497,7 +498,7 @@ class _CallTicket(RunnableTicket):
         future: CallFuture,
         message: _ReceivedMessage,
     ) -> None:
-        super().__init__(model, executor._run_pool)
+        super().__init__(model, executor._run_pool, peer=message.peer_name)
         self._executor = executor
         self.future = future
         self.message = message

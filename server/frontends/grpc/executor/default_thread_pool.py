@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from server.frontends.grpc import deadlines
+from server.frontends.grpc import deadlines, peers
 from server.frontends.grpc.executor.call_admission import CallAdmission
 from server.frontends.grpc.executor.call_executor import (
     CallExecutor,
@@ -125,7 +125,8 @@ class DefaultThreadPool(CallExecutor):
         calls run. The arguments and the result are those of `CallExecutor.wait_for_turn`.
         """
         timeout_seconds = deadlines.queue_timeout_seconds(context, self.default_timeout_ms)
-        ticket = _CallTicket(model(), self._run_pool, timeout_seconds)
+        peer = peers.peer_name(context.peer())
+        ticket = _CallTicket(model(), self._run_pool, timeout_seconds, peer)
         if not self._queues.submit(ticket):
             with self._lock:
                 self._num_awaiting_turn += 1
@@ -242,8 +243,8 @@ class _CallTicket(Ticket):
 
     __slots__ = ("error", "turn")
 
-    def __init__(self, model: str, pool: RunPool, timeout_seconds: float) -> None:
-        super().__init__(model, pool, timeout_seconds)
+    def __init__(self, model: str, pool: RunPool, timeout_seconds: float, peer: str) -> None:
+        super().__init__(model, pool, timeout_seconds, peer)
         self.turn = threading.Event()
         self.error: TpuserveError | None = None
 

@@ -178,10 +178,10 @@ class Dispatcher:
         timeline: Timeline,
     ) -> Response:
         headers, peer = scope["headers"], _network_of(scope.get("client"))
-        chunks, is_gzip, reservation = await self._admit(receive, headers, peer)
+        chunks, is_gzip, reservation = await self._admit(receive, headers, peer, route.model)
         release = partial(self._release, peer, reservation)
-        # Assume the largest size for a compressed body, whose size after decompression is not known
-        # yet. So the body is decompressed in a thread.
+        # Assume the largest size for a body that is compressed still: it is not small, and must be
+        # decompressed in a thread.
         size = self._bodies.max_decompressed_bytes if is_gzip else sum(map(len, chunks))
         tracker = self._get_tracker(router, route, path)
         cancellation = Cancellation()
@@ -217,7 +217,8 @@ class Dispatcher:
                 answer = await self._workers.run_change(work, release)
             else:
                 answer = await self._workers.run(
-                    route.model, work, size, tracker, release, cancellation, watch_for_disconnect
+                    *(route.model, work, size, tracker, release, cancellation),
+                    *(watch_for_disconnect, peer),
                 )
             if isinstance(answer, Pending):
                 return await self._finish_later(answer, cancellation, route.model, received_at)
@@ -232,7 +233,7 @@ class Dispatcher:
                 watcher.cancel()
 
     async def _admit(
-        self, receive: Receive, headers: Headers, peer: str
+        self, receive: Receive, headers: Headers, peer: str, model: str
     ) -> tuple[list[bytes], bool, MemoryReservation]:
         """Read the body of a request, and count the request as in flight.
 
@@ -240,10 +241,11 @@ class Dispatcher:
           receive: The ASGI function that returns the parts of the request body.
           headers: The headers of the request.
           peer: The IP address of the client, or its IPv6 network.
+          model: The name of the model.
 
         Returns:
-          The chunks of the body as sent, whether the body is compressed with gzip, and the
-          request's reservation in the memory budget.
+          The chunks of the body, decompressed if it is small; whether they are compressed with
+          gzip; and the request's reservation in the memory budget.
 
         Raises:
           TpuserveError: The request is refused.
@@ -252,9 +254,14 @@ class Dispatcher:
         # take long to arrive.
         self._admission.raise_if_draining()
         reservation = self._memory_budget.reserve()
+        reservation.owner = peer, model
         try:
             length, is_gzip = parse_body_headers(headers)
             chunks = await self._bodies.read(receive, length, reservation)
+            small = self._bodies.gunzip_small(chunks) if is_gzip else None
+            if small is not None:
+                reservation.grow(len(small))
+                chunks, is_gzip = [small], False
             self._admission.acquire(peer)
         except BaseException:
             reservation.release()

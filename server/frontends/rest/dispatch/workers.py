@@ -87,6 +87,7 @@ class Workers:
         on_dropped: Callable[[], object] = lambda: None,
         cancellation: Cancellation | None = None,
         on_submitted: Callable[[], object] = lambda: None,
+        peer: str = "",
     ) -> Result:
         """Run a function that handles a request, and return its result.
 
@@ -105,6 +106,7 @@ class Workers:
             the request cannot be cancelled.
           on_submitted: Called when the request was given to a thread or to the queue. It is not
             called for a request that runs in the event loop.
+          peer: The name of the client. Requests of different clients take turns in the queue.
 
         Raises:
           DeadlineExceeded: A request that does not run in the event loop has no result within the
@@ -125,7 +127,7 @@ class Workers:
             # Record the latencies of small requests only, because only small requests may run in
             # the event loop.
             work = partial(_run_timed, tracker, work)
-        ticket = _WorkTicket(model, pool, self, work, on_dropped)
+        ticket = _WorkTicket(model, pool, self, work, on_dropped, peer)
         try:
             if self._queues.submit(ticket):
                 ticket.start()
@@ -229,8 +231,9 @@ class _WorkTicket(RunnableTicket):
         workers: Workers,
         work: Callable[[], Any],
         on_dropped: Callable[[], object],
+        peer: str,
     ) -> None:
-        super().__init__(model, pool)
+        super().__init__(model, pool, peer=peer)
         self._workers = workers
         self._work = work
         self._on_dropped = on_dropped

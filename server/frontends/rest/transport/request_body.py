@@ -7,6 +7,7 @@ from starlette.types import Receive
 
 from server.admission.memory_budget import MemoryReservation
 from server.frontends.rest.transport.headers import Headers
+from server.parsing.request_parser import MAX_LOCAL_BYTES
 from tpuserve.errors import Cancelled, RequestTooLarge
 
 MAX_DECOMPRESSED_BYTES = 100_000_000
@@ -74,6 +75,23 @@ class RequestBodyReader:
                 raise self._too_large()
             if not message.get("more_body"):
                 return chunks
+
+    def gunzip_small(self, chunks: Sequence[bytes]) -> bytes | None:
+        """Decompress a small body with gzip, as `gunzip` does; return None for a larger body.
+
+        Takes less than a millisecond, so that the event loop may call it.
+        """
+        if len(chunks) > 1 or len(chunks[0]) > MAX_LOCAL_BYTES:
+            return None
+        limit = min(MAX_LOCAL_BYTES, self.max_decompressed_bytes)
+        decompressor = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            body = decompressor.decompress(chunks[0], limit + 1)
+        except zlib.error:
+            return b""
+        if len(body) > limit or decompressor.unconsumed_tail:
+            return None
+        return body if decompressor.eof else b""
 
     def _too_large(self) -> RequestTooLarge:
         return RequestTooLarge(

@@ -8,6 +8,7 @@ import pytest
 
 from server.admission.memory_budget import MemoryBudget
 from server.frontends.rest.transport.request_body import RequestBodyReader, gunzip, join_chunks
+from server.parsing.request_parser import MAX_LOCAL_BYTES
 from tpuserve.errors import Cancelled, MemoryBudgetExceeded, RequestTooLarge
 
 
@@ -47,6 +48,21 @@ def test_small_chunks_are_not_kept_apart() -> None:
     client = Client(*[b"ab"] * 4096)
     chunks = asyncio.run(reader.read(client, None, MemoryBudget(10_000).reserve()))
     assert [len(chunk) for chunk in chunks] == [4096, 4096]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (gzip.compress(b"abcdef", mtime=0), b"abcdef"),
+        (gzip.compress(b"abc", mtime=0)[:-1], b""),
+        (b"abc", b""),
+        (b"", b""),
+        (gzip.compress(bytes(MAX_LOCAL_BYTES), mtime=0), bytes(MAX_LOCAL_BYTES)),
+        (gzip.compress(bytes(MAX_LOCAL_BYTES + 1), mtime=0), None),
+    ],
+)
+def test_only_small_bodies_are_decompressed_at_once(body: bytes, expected: bytes | None) -> None:
+    assert RequestBodyReader(1 << 20).gunzip_small([body]) == expected
 
 
 @pytest.mark.parametrize("declared", [None, 7])
