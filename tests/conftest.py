@@ -55,6 +55,7 @@ _WITH_EXTRAS = (
     "tests/conformance/exports",
     "tests/documents/test_serve.py",
     "tests/documents/test_export.py",
+    "tests/documents/test_readme.py",
     "tests/documents/test_tpu.py",
     "tests/documents/test_train.py",
     "tests/tpuserve/commands/test_compile.py",

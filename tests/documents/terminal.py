@@ -26,9 +26,11 @@ BLOCK = re.compile(
     re.M | re.S,
 )
 SERVER = re.compile(r"(\w+=\S+ )*tpuserve( serve|-model-server)\b")
+PROGRAM = re.compile(r"(\w+=\S+ )*python\b")
 # Commands that change files, which a server may notice while the command runs, or later.
 FILE_CHANGE = re.compile(r"(cp|mkdir|mv|rm|sed|touch) ")
-COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
+# Single quotes may hold several lines.
+COMMAND = re.compile(r"^\$ (?P<command>(?:[^'\n]|'[^']*')*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 
 LogAndOutput: TypeAlias = tuple[str, str]
 """The new lines of the server's log, and the output of a command."""
@@ -158,7 +160,7 @@ class Terminal:
             self._wait_until_ready(r":predict\n" if "--sample" in command else r" ready\n")
             return self._read_new_log_lines(), ""
         # Leave out TensorFlow's own log lines, which the document does not show.
-        errors = "/dev/null" if command.startswith("python") else "&1"
+        errors = "/dev/null" if PROGRAM.match(command) else "&1"
         printed = self._execute(
             f"{{ {localized}\n}} > {self._output_file} 2>{errors}", self._output_file
         )
