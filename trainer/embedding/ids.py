@@ -87,9 +87,8 @@ def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> 
     """
 
     def set_rows(tensor: Any) -> Any:
-        if tensor.shape[0] is not None:
-            return tensor
-        return tf.ensure_shape(tensor, [rows, *tensor.shape[1:]])
+        size, *sizes = tensor.shape.as_list()
+        return tensor if size is not None else tf.ensure_shape(tensor, [rows, *sizes])
 
     added = {f"{name}{_LENGTH_SUFFIX}" for name in config.features}
     for column in config.spec.tensor_core_feature_columns or ():
@@ -264,7 +263,7 @@ def _ids_and_weights(
         )
     if is_dense and not feature.max_sequence_length:
         dense = _dense_ids(name, ids)
-        if table.config.combiner is None and dense.shape[1] != 1:
+        if table.config.combiner is None and dense.shape.as_list()[1] != 1:
             raise InvalidType(
                 f"feature {name!r} has {dense.shape[1]} ids for each example, and the combiner of "
                 f"table {table.name!r} is None. Give one id for each example, or a combiner."

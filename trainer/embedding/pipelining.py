@@ -37,7 +37,7 @@ def update_later(
     (is_last,) = tf.compat.v1.get_collection(IS_LAST_STEP)[-1:]
     with tf.init_scope():
         kept_ids = _keep(f"{name}/ids", tf.constant([-1]))
-        dimension = collected.gradients.shape[1]
+        dimension = collected.gradients.shape.as_list()[1]
         kept_gradients = _keep(f"{name}/gradients", tf.zeros([1, dimension]))
         has_kept = _create_local_variable(f"{name}/has_gradients", False)
     earlier = [variable.read_value() for variable in (kept_ids, kept_gradients, has_kept)]

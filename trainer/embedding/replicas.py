@@ -51,9 +51,10 @@ class Replicas:
         """
         if self.count == 1:
             return tensor
-        rows = tensor.shape[0]
+        # Without TensorFlow 2 behaviour, tensor.shape[0] is a Dimension, which is never None.
+        rows, *sizes = tensor.shape.as_list()
         rows = -1 if rows is None else rows // self.count
-        parts = tf.reshape(tensor, [self.count, rows, *tensor.shape[1:]])
+        parts = tf.reshape(tensor, [self.count, rows, *sizes])
         received = tf.raw_ops.AllToAll(
             input=parts,
             group_assignment=tf.constant([list(range(self.count))]),
@@ -67,7 +68,6 @@ class Replicas:
 def _merge_first_dimensions(stacked: Any, tensor: Any) -> Any:
     shape = tf.concat([[-1], tf.shape(tensor)[1:]], 0)
     merged = tf.reshape(stacked, shape)
-    rows = tensor.shape[0]
-    rows = None if rows is None else stacked.shape[0] * rows
-    merged.set_shape([rows, *tensor.shape[1:]])
+    rows, *sizes = tensor.shape.as_list()
+    merged.set_shape([None if rows is None else stacked.shape.as_list()[0] * rows, *sizes])
     return merged

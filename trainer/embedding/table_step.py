@@ -99,7 +99,7 @@ class TableStep:
             partial.append(rows)
             self._ids[name], self._weights[name] = ids, weights
         if self.sharding is not None:
-            sizes = [rows.shape[1] for rows in partial]
+            sizes = [rows.shape.as_list()[1] for rows in partial]
             sums = self._replicas.scatter_sums(tf.concat(partial, 1))
             partial = tf.split(sums, sizes, 1)
         return {

@@ -1,5 +1,6 @@
 """Embedding tables are trained to the same numbers on the CPU and on an emulated TPU."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,27 @@ def test_gradients_of_an_id_in_several_replicas_are_summed_before_one_update(
     # Id 0 is in two rows of the batch too, both of replica 0.
     expected = [[0.25] * 2, [0.25] * 2, [0.125] * 2] + [[0.0] * 2] * 4
     np.testing.assert_allclose(table, expected, rtol=1e-6)
+
+
+@pytest.fixture
+def _tensorflow_1_shapes() -> Iterator[None]:
+    sums.v1.disable_v2_tensorshape()
+    yield
+    sums.v1.enable_v2_tensorshape()
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.usefixtures("_tensorflow_1_shapes")
+@pytest.mark.numeric
+def test_tables_train_on_several_cores_in_a_program_of_tensorflow_1(
+    pipelined: bool, tmp_path: Path
+) -> None:
+    spec = sums.spec(initializer=sums.v1.zeros_initializer(), pipelined=pipelined)
+    with slope.tpu(2):
+        sums.estimator(tmp_path, spec).train(sums.batches([[0], [1], [2], [1]]), steps=1)
+    # Each row's gradient is -1 / 4 in both columns, and the learning rate is 0.5.
+    expected = [[0.125] * 2, [0.25] * 2, [0.125] * 2] + [[0.0] * 2] * 4
+    np.testing.assert_allclose(sums.variables(tmp_path)["words"], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
