@@ -21,7 +21,8 @@ from tpuserve.errors import (
 )
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model import signature as signatures
-from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, TensorSpec
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature
+from tpuserve.saved_model.signature_def import signature_from_proto
 
 # The name of the entry in a .tflite file's metadata that holds the signatures. The entry is a
 # flexbuffer map: signature name → serialised SignatureDef.
@@ -60,7 +61,9 @@ class TfLiteModel:
         """
         self.choice = f"TensorFlow Lite on CPU ({len(interpreters)} interpreters)"
         self.signature_defs = signature_defs
-        self.signatures = {name: _signature(proto) for name, proto in signature_defs.items()}
+        self.signatures = {
+            name: signature_from_proto(definition) for name, definition in signature_defs.items()
+        }
         self._inputs = _by_name(interpreters[0].get_input_details())
         self._outputs = _by_name(interpreters[0].get_output_details())
         self._idle: SimpleQueue[Any] = SimpleQueue()
@@ -248,20 +251,6 @@ def _type_number(dtype: Any) -> int:
     import tensorflow as tf
 
     return int(tf.as_dtype(dtype).as_datatype_enum)
-
-
-def _signature(proto: Any) -> Signature:
-    return Signature(
-        inputs={name: _tensor_spec(info) for name, info in sorted(proto.inputs.items())},
-        outputs={name: _tensor_spec(info) for name, info in sorted(proto.outputs.items())},
-        method_name=proto.method_name,
-    )
-
-
-def _tensor_spec(proto: Any) -> TensorSpec:
-    sizes = tuple(None if dim.size < 0 else int(dim.size) for dim in proto.tensor_shape.dim)
-    shape = None if proto.tensor_shape.unknown_rank else sizes
-    return TensorSpec(proto.name, dtypes.dtype_name(proto.dtype), shape)
 
 
 def _by_name(details: Sequence[Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ TensorFlow is not imported.
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpuserve.errors import DamagedSavedModel
@@ -15,7 +15,6 @@ from tpuserve.graph.graph_walk import called_functions as called_functions
 from tpuserve.graph.state_writes import Write, WriteFinder
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import (
-    dtypes,
     missing_files,
     proto_file,
     stablehlo_modules,
@@ -23,7 +22,8 @@ from tpuserve.saved_model import (
     warm_up_file,
 )
 from tpuserve.saved_model.proto_file import find_saved_model_file
-from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature, TensorSpec
+from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature
+from tpuserve.saved_model.signature_def import signature_from_proto
 from tpuserve.saved_model.stablehlo_modules import StableHloModule
 from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
@@ -210,7 +210,10 @@ def _describe(proto: pb.MetaGraphDef) -> Metagraph:
     return Metagraph(
         tags=frozenset(proto.meta_info_def.tags),
         signatures={
-            name: _signature(signature_def, writes.in_signature(signature_def, main))
+            name: replace(
+                signature_from_proto(signature_def),
+                write=writes.in_signature(signature_def, main),
+            )
             for name, signature_def in sorted(proto.signature_def.items())
             if name != INIT_SIGNATURE
         },
@@ -249,20 +252,6 @@ def _batch_function(node: pb.NodeDef) -> BatchFunction:
         allowed_batch_sizes=tuple(node.attr["allowed_batch_sizes"].list.i),
         max_enqueued_batches=enqueued,
     )
-
-
-def _signature(proto: pb.SignatureDef, write: Write | None) -> Signature:
-    return Signature(
-        inputs={alias: _spec(info) for alias, info in sorted(proto.inputs.items())},
-        outputs={alias: _spec(info) for alias, info in sorted(proto.outputs.items())},
-        method_name=proto.method_name,
-        write=write,
-    )
-
-
-def _spec(proto: pb.TensorInfo) -> TensorSpec:
-    shape = variables.shape_from_proto(proto.tensor_shape)
-    return TensorSpec(proto.name, dtypes.dtype_name(proto.dtype), shape)
 
 
 def _files(directory: Path) -> list[Path]:

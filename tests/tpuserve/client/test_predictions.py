@@ -23,7 +23,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """Serve y = x / 2 + 2, a signature with two outputs, and one per dtype that returns y = x.
 
     The model "only" has y = x / 2 + 2 as its signature "only", and no other signature. The model
-    "words" returns rows of strings: y = x.
+    "words" returns rows of strings: y = x; two more of its signatures return a ragged and a sparse
+    tensor.
     """
     import tensorflow as tf
 
@@ -48,8 +49,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     tf.saved_model.save(tf.Module(), str(only / "1"), signatures=one)
     words = tmp_path_factory.mktemp("words")
     rows = tf.TensorSpec([None, None], tf.string, name="x")
-    one = {"serving_default": signature(lambda x: {"y": tf.identity(x)}, rows)}
-    tf.saved_model.save(tf.Module(), str(words / "1"), signatures=one)
+    several = {
+        "serving_default": signature(lambda x: {"y": tf.identity(x)}, rows),
+        "ragged": signature(lambda x: {"y": tf.strings.split(x)}, spec(tf.string)),
+        "sparse": signature(lambda x: {"y": tf.strings.split(x).to_sparse()}, spec(tf.string)),
+    }
+    tf.saved_model.save(tf.Module(), str(words / "1"), signatures=several)
     models = {"half": base, "only": only, "words": words}
     with tpuserve.serve(models, enable_batching=False) as server:
         yield server
@@ -75,6 +80,19 @@ def test_rows_of_strings_may_be_empty(client: Client, rows: list[list[str]]) -> 
     y = client.predict("words", {"x": rows})["y"]
     assert y.dtype == object
     assert y.tolist() == rows
+
+
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+def test_sparse_and_ragged_outputs_are_among_the_signatures(
+    server: LocalServer, protocol: Any
+) -> None:
+    with server.client(protocol, api="v1") as client:
+        outputs = {name: one.outputs["y"] for name, one in client.signatures("words").items()}
+    assert {name: str(spec) for name, spec in outputs.items()} == {
+        "serving_default": "string [?, ?]",
+        "ragged": "sparse or composite string <unknown rank>",
+        "sparse": "sparse or composite string [?, ?]",
+    }
 
 
 def test_infinite_values_and_nan_arrive(client: Client) -> None:

@@ -15,9 +15,8 @@ from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.errors import InvalidReply
 from tpuserve.proto import prediction_service_pb2 as pb
-from tpuserve.saved_model import dtypes
-from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature, TensorSpec
-from tpuserve.saved_model.variables import shape_from_proto
+from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature
+from tpuserve.saved_model.signature_def import signature_from_proto
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _METADATA = "/tensorflow.serving.PredictionService/GetModelMetadata"
@@ -68,9 +67,7 @@ class GrpcV1(Api):
         packed = Reply(response.metadata["signature_def"].value)
         definitions = parse_message(pb.SignatureDefMap, packed).signature_def
         return {
-            name: Signature(
-                _tensors(definition.inputs), _tensors(definition.outputs), definition.method_name
-            )
+            name: signature_from_proto(definition)
             for name, definition in definitions.items()
             if name != INIT_SIGNATURE
         }
@@ -130,12 +127,3 @@ def _set_model(spec: pb.ModelSpec, model: ModelReference) -> None:
         spec.version.value = model.version
     elif model.label:
         spec.version_label = model.label
-
-
-def _tensors(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    return {
-        alias: TensorSpec(
-            info.name, dtypes.dtype_name(info.dtype), shape_from_proto(info.tensor_shape)
-        )
-        for alias, info in sorted(infos.items())
-    }

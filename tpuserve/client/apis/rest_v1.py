@@ -248,12 +248,20 @@ def _signature(definition: Mapping[str, Any]) -> Signature:
 
 
 def _tensors(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    return {
-        alias: TensorSpec(
-            info["name"], _DTYPES.get(info["dtype"], info["dtype"]), _shape(info["tensor_shape"])
-        )
-        for alias, info in sorted(infos.items())
-    }
+    return {alias: _tensor(info) for alias, info in sorted(infos.items())}
+
+
+def _tensor(info: Mapping[str, Any]) -> TensorSpec:
+    if "composite_tensor" in info:
+        # Such as a ragged tensor: its first component has its values.
+        component = info["composite_tensor"]["components"][0]
+        return TensorSpec("", _dtype(component), None)
+    name = "" if "coo_sparse" in info else info["name"]
+    return TensorSpec(name, _dtype(info), _shape(info["tensor_shape"]))
+
+
+def _dtype(info: Mapping[str, Any]) -> str:
+    return _DTYPES.get(info["dtype"], info["dtype"])
 
 
 def _shape(proto: Mapping[str, Any]) -> tuple[int | None, ...] | None:
