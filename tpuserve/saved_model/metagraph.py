@@ -12,7 +12,7 @@ from pathlib import Path
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.graph import graph_walk
 from tpuserve.graph.graph_walk import called_functions as called_functions
-from tpuserve.graph.state_writes import Write, WriteFinder
+from tpuserve.graph.state_writes import WriteFinder
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import (
     missing_files,
