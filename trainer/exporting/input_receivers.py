@@ -14,6 +14,8 @@ from trainer.inputs.input_pipeline import build_inputs
 _ONE_RECEIVER = "input"
 _ONE_FEATURE = "feature"
 _ONE_LABEL = "label"
+# What model_fn gets.
+_PARTS = ("features", "labels")
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class SupervisedInputReceiver(NamedTupleMixin):
     receiver_tensors: Any
 
     def __post_init__(self) -> None:
-        for name in ("features", "labels"):
+        for name in _PARTS:
             _to_tensor_dict(self, name, getattr(self, name), name)
         tensors = _to_tensor_dict(self, "receiver_tensors", self.receiver_tensors, _ONE_RECEIVER)
         object.__setattr__(self, "receiver_tensors", tensors)
@@ -197,7 +199,7 @@ def build_raw_supervised_input_receiver_fn(
         return SupervisedInputReceiver(
             feature_tensors if isinstance(features, Mapping) else feature_tensors[_ONE_RECEIVER],
             label_tensors if isinstance(labels, Mapping) else label_tensors[_ONE_LABEL],
-            {**feature_tensors, **label_tensors},
+            {str(name): tensor for name, tensor in {**feature_tensors, **label_tensors}.items()},
         )
 
     return supervised_input_receiver_fn
@@ -302,8 +304,8 @@ def _to_tensor_dict(receiver: Any, part: str, value: Any, default_name: str) -> 
     if not isinstance(value, Mapping):
         value = {default_name: value}
     for name, tensor in value.items():
-        # Allow whole numbers as names of features, because an input_fn may return such names.
-        if not isinstance(name, str) and not (part == "features" and isinstance(name, int)):
+        # Allow whole numbers as names, because an input_fn may return such names.
+        if not isinstance(name, str) and not (part in _PARTS and isinstance(name, int)):
             raise InvalidSetting(f"{title} has the key {name!r}. Keys must be strings.")
         # Allow None among the features: a model may accept None for a feature that exists in
         # training only.

@@ -28,6 +28,15 @@ def test_a_tensor_receiver_leaves_its_feature_a_tensor() -> None:
         trainer.TensorServingInputReceiver({"x": X}, X)
 
 
+def test_labels_may_have_integer_keys_and_requests_name_them_as_text() -> None:
+    build_receiver = trainer.export.build_raw_supervised_input_receiver_fn
+    with tf.Graph().as_default():
+        like = tf.compat.v1.placeholder(tf.float32, [None])
+        receiver = build_receiver({"x": like}, {43: like})()
+    assert list(receiver.labels) == [43]
+    assert list(receiver.receiver_tensors) == ["x", "43"]
+
+
 def test_features_may_have_integer_keys_and_requests_name_them_as_text() -> None:
     with tf.Graph().as_default():
         receiver = trainer.build_raw_serving_input_receiver_fn({7: tf.ones([2])})()
