@@ -80,8 +80,8 @@ class RunConfig:
       keep_checkpoint_max: the number of recent checkpoints to keep; 0 or None keeps all.
       keep_checkpoint_every_n_hours: one checkpoint of each interval of this length, in hours, is
         kept permanently. With None, every checkpoint is kept, as in tf.estimator.
-      log_step_count_steps: the number of steps between two log lines with the loss and the speed;
-        None logs none.
+      log_step_count_steps: the number of steps between two log lines with the loss and the speed,
+        and between two summaries of the speed; None for neither.
       train_distribute: must be None; distribution strategies are not supported.
       eval_distribute: must be None.
       experimental_distribute: must be None.

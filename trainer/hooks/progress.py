@@ -449,8 +449,8 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
           start: the hook that records the global steps at which training starts and stops.
           reporter: the reporter that draws a progress bar or writes log lines.
           summary_directory: the directory of the event file that receives the speed.
-          summary_every_n_steps: the minimum number of steps between two summaries; None or 0
-            writes none.
+          summary_every_n_steps: the minimum number of steps between two summaries, each of the
+            speed since the last; None or 0 writes none. The first loop, which is slow, counts not.
           batch_size: the global batch size, in examples; None if it is unknown.
         """
         self.loss: float | None = None
@@ -461,11 +461,12 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._summary_directory = summary_directory
         self._summary_every_n_steps = summary_every_n_steps
         self._step, self._time = 0, 0.0
-        self._next_summary = 0
+        # The global step and the time of the last summary, or of the end of the first loop.
+        self._measured: tuple[int, float] | None = None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Start the reporter."""
-        self._step = self._next_summary = self._start.step
+        self._step, self._measured = self._start.step, None
         self._time = time.monotonic()
         self._reporter.start(self._step, self._start.last_step)
 
@@ -481,9 +482,12 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         steps_per_second = (step - self._step) / max(now - self._time, 1e-9)
         self._step, self._time = step, now
         self._reporter.update(step, steps_per_second, float(loss))
-        if self._summary_every_n_steps and step >= self._next_summary:
-            self._next_summary = step + self._summary_every_n_steps
-            scalars = speed_metrics(steps_per_second, self._batch_size)
+        if self._measured is None:
+            self._measured = step, now
+        since, start = self._measured
+        if self._summary_every_n_steps and step - since >= self._summary_every_n_steps:
+            self._measured = step, now
+            scalars = speed_metrics((step - since) / max(now - start, 1e-9), self._batch_size)
             summaries.write_scalars(self._summary_directory, scalars, step)
 
 

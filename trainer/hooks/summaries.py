@@ -45,6 +45,7 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         self._directory = directory
         self._start = start
         self._step = self._next_step = 0
+        self._has_started = False
         self._every_n_steps = every_n_steps
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -61,6 +62,11 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Write the summaries if they are due."""
         self._step = int(run_values.results["step"])
+        if not self._has_started:
+            # Let TensorBoard drop what an earlier training has written for later steps.
+            self._has_started = True
+            started = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+            _writer(self._directory).add_session_log(started, self._step)
         summary = run_values.results.get("summary")
         if summary is not None and self._step >= self._next_step:
             self._next_step = self._step + self._every_n_steps

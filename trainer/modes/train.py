@@ -175,7 +175,7 @@ def _make_progress_hook(
         start,
         reporter,
         program.model_dir,
-        config.save_summary_steps if config.is_chief else None,
+        config.log_step_count_steps if config.is_chief else None,
         batch_size=batch_size,
     )
     return reporter, hook

@@ -123,9 +123,28 @@ def test_summaries_of_model_fn_and_loop_reach_tensorboard(tmp_path: Path) -> Non
     estimator = programs.estimator(tmp_path, iterations_per_loop=4, save_summary_steps=4)
     estimator.train(programs.ones(), max_steps=8)
     written = programs.scalars(tmp_path)
-    assert {"loss", "slope", "global_step/sec"} <= written.keys()
+    assert {"loss", "slope"} <= written.keys()
     # This is the loss of the eighth step, which started with w = 1 - 0.5 ** 7.
     assert written["loss"][8] == pytest.approx(0.5**14 / 2)
+
+
+def test_the_speed_is_a_summary_every_log_step_count_steps(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, iterations_per_loop=1, log_step_count_steps=3)
+    estimator.train(programs.ones(), max_steps=8)
+    # The first loop, which includes the start, is not measured.
+    assert list(programs.scalars(tmp_path)["global_step/sec"]) == [4, 7]
+
+
+def test_each_training_marks_its_start_for_tensorboard(tmp_path: Path) -> None:
+    for _ in range(2):
+        programs.estimator(tmp_path, iterations_per_loop=1).train(programs.ones(), steps=5)
+    starts = [
+        event.step
+        for path in sorted(tmp_path.glob("events.out.tfevents.*"))
+        for event in v1.train.summary_iterator(str(path))
+        if event.session_log.status == v1.SessionLog.START
+    ]
+    assert starts == [1, 6]
 
 
 def test_a_hook_can_fetch_a_tensor_of_the_model_by_name(tmp_path: Path) -> None:
