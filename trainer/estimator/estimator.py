@@ -137,6 +137,10 @@ class Estimator:
 
         return model_fn
 
+    def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
+        """Call model_fn; public programs call this private method of tf.estimator."""
+        return self.model_fn(features, labels, mode, config)
+
     @property
     def evaluates_on_tpu(self) -> bool:
         """Whether evaluation runs on a TPU: never, unless the estimator is a TPUEstimator."""

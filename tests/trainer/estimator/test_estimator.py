@@ -66,10 +66,11 @@ def test_params_stay_of_their_type(tmp_path: Path) -> None:
     assert model.params["batch_size"] == 0
 
 
-def test_model_fn_is_bound_to_its_params(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model_fn", "_call_model_fn"])
+def test_model_fn_is_bound_to_its_params(tmp_path: Path, name: str) -> None:
     model = estimator(tmp_path)
     with tf.Graph().as_default():
-        spec = model.model_fn({"x": tf.ones([2, 1])}, None, "infer", model.config)
+        spec = getattr(model, name)({"x": tf.ones([2, 1])}, None, "infer", model.config)
     assert list(spec.predictions) == ["y"]
 
 
