@@ -12,6 +12,7 @@ from trainer.distribution.topology import BatchTopology
 from trainer.infeed import narrowing, shards, validation
 from trainer.infeed.final_batch_padding import BatchSpec, FinalBatchPadding, RefusePartialBatches
 from trainer.infeed.tensor_nest import TensorLeaf, TensorNest, build_tensor_nest
+from trainer.inputs import dataset_tensors
 from trainer.tensorflow_internals import nest
 
 
@@ -135,7 +136,7 @@ def _dataset_source(
 ) -> InputSource:
     if batch_spec is not None:
         dataset = padding.pad(_flatten_elements(dataset, input_nest), batch_spec)
-    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    iterator = dataset_tensors.make_iterator(dataset)
 
     def next_batch() -> list[Any]:
         element = iterator.get_next()

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.errors import InvalidSetting
+
 _COLLECTION = "trainer_dataset_tensors"
 
 
@@ -20,6 +22,23 @@ def next_element(dataset: Any) -> Any:
     element = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
     tf.compat.v1.add_to_collection(_COLLECTION, (tf.nest.flatten(element), dataset))
     return element
+
+
+def make_iterator(dataset: Any) -> Any:
+    """Return an initializable iterator of a Dataset in the default graph.
+
+    Raises:
+      InvalidSetting: the Dataset belongs to another graph.
+    """
+    try:
+        return tf.compat.v1.data.make_initializable_iterator(dataset)
+    except ValueError as error:
+        if "is different from the graph" not in str(error):
+            raise
+        raise InvalidSetting(
+            "input_fn returned a Dataset that was made outside of it, in another graph. Create the "
+            "Dataset inside input_fn."
+        ) from error
 
 
 def find_dataset(returned: Any) -> Any:

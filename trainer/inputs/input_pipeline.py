@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.hooks.training_hooks import DatasetInitializerHook
+from trainer.inputs.dataset_tensors import make_iterator
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def build_inputs(returned: Any) -> Inputs:
       InvalidSetting: the result has none of these forms.
     """
     if isinstance(returned, tf.data.Dataset):
-        iterator = tf.compat.v1.data.make_initializable_iterator(returned)
+        iterator = make_iterator(returned)
         features, labels = split_features_and_labels(iterator.get_next())
         return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),))
     features, labels = tf.nest.map_structure(_to_tensor, split_features_and_labels(returned))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import tensorflow as tf
+
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting
 from trainer.config import hyperparameters
@@ -51,6 +53,11 @@ class ModelProgram:
                 f"model_fn {_name(self.model_fn)} has arguments {', '.join(unknown)} that get no "
                 f"value. It can have {', '.join(_MODEL_FN_ARGUMENTS)}; bind others with "
                 f"functools.partial."
+            )
+        if isinstance(self.model_fn, tf.types.experimental.PolymorphicFunction):
+            raise InvalidSetting(
+                f"model_fn {_name(self.model_fn)} is a tf.function, and the estimator builds the "
+                f"graph itself. Leave out @tf.function."
             )
         if self.has_params() and "params" not in (*names, *_bound_arguments(self.model_fn)):
             raise InvalidSetting(

@@ -46,6 +46,18 @@ def test_a_key_error_of_input_fn_is_not_replaced(tmp_path: Path) -> None:
         programs.estimator(tmp_path).train(input_fn, max_steps=1)
 
 
+def test_a_dataset_from_outside_of_input_fn_is_refused(tmp_path: Path) -> None:
+    with tf.Graph().as_default():
+        dataset = programs.ones()()
+    with pytest.raises(InvalidSetting, match="Create the Dataset inside input_fn"):
+        programs.estimator(tmp_path).train(lambda: dataset, max_steps=1)
+
+
+def test_a_model_fn_under_tf_function_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match=r"is a tf\.function.* Leave out @tf\.function"):
+        programs.estimator(tmp_path, model_fn=tf.function(programs.slope_model_fn))
+
+
 @pytest.mark.parametrize("key", ["batch_size", "context"])
 def test_reserved_params_are_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(InvalidSetting, match="are reserved keys"):
