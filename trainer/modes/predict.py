@@ -4,12 +4,12 @@ import atexit
 import contextlib
 import logging
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints
 from trainer.model.model_program import ModelProgram
@@ -110,12 +110,19 @@ def _generate_predictions(
     with backend.run_scope(), contextlib.ExitStack() as exit_stack:
         exit_stack.push(_exit_in_graph(graph, session))
         batches = predict_graph.read_batches(session)
+        is_empty = True
         while True:
             with graph.as_default():
                 batch = next(batches, _END)
             if batch is _END:
                 break
+            is_empty = False
             yield from _split_rows(batch) if yield_single_examples else [batch]
+        if is_empty:
+            logger.warning(
+                "input_fn gave no batch to predict. If it has rows, drop_remainder=True drops "
+                "fewer than a batch"
+            )
 
 
 def _exit_in_graph(graph: Any, session: Any) -> Callable[..., bool | None]:
@@ -135,6 +142,11 @@ def _exit_in_graph(graph: Any, session: Any) -> Callable[..., bool | None]:
 def _select_predictions(predictions: Any, keys: Sequence[str] | str | None) -> Any:
     if not keys:
         return predictions
+    if not isinstance(keys, Iterable):
+        raise InvalidType(
+            f"predict_keys is {keys!r}. Give names of predictions, and pass the arguments after it "
+            f"by name."
+        )
     if not isinstance(predictions, dict):
         raise InvalidSetting(
             f"predict_keys is {keys!r}, and predictions are not a dict. Leave predict_keys out."

@@ -55,6 +55,21 @@ def test_keys_select_predictions(trained_estimator: trainer.TPUEstimator) -> Non
         next(trained_estimator.predict(count_input_fn, predict_keys="z"))
 
 
+def test_keys_that_are_no_names_are_refused(trained_estimator: trainer.TPUEstimator) -> None:
+    with pytest.raises(TypeError, match=r"predict_keys is 5\. Give names"):
+        next(trained_estimator.predict(count_input_fn, 5))  # type: ignore[arg-type]
+
+
+def test_an_input_without_a_batch_is_warned_of(
+    trained_estimator: trainer.TPUEstimator, caplog: pytest.LogCaptureFixture
+) -> None:
+    def input_fn() -> Any:
+        return count_input_fn().unbatch().batch(6, drop_remainder=True)
+
+    assert list(trained_estimator.predict(input_fn)) == []
+    assert "input_fn gave no batch to predict" in caplog.text
+
+
 def test_an_untrained_model_predicts_with_initial_values(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
