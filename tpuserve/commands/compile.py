@@ -115,7 +115,14 @@ Examples:
     default=128,
     show_default=True,
     metavar="SIZE",
-    help="Size to assume for dimensions left open by both the signature and --batch-size.",
+    help="Size to assume for dimensions left open by the signature, --batch-size and the inputs.",
+)
+@click.option(
+    "--inputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npz",
+    help="Take the shapes of these arrays, each named INPUT or SIGNATURE/INPUT, as `tpuserve "
+    "verify` does. Default: the warm-up records, else generated inputs.",
 )
 @json_option
 @click.option(
@@ -147,6 +154,7 @@ def compile(
     most_batch_sizes: int,
     latency_goal_ms: float | None,
     unknown_dimension: int,
+    inputs: Path | None,
     as_json: bool,
     plot_path: Path | None,
     jobs: int | None,
@@ -160,6 +168,10 @@ def compile(
     For each signature, topology and batch size the output says whether the model compiles, how
     much memory of the chip it needs, and the compiler's estimate of the time per batch. It also
     recommends a chip and allowed_batch_sizes.
+
+    Only the dimension of the batch changes. All other sizes are those of the signature, of
+    --inputs, of the warm-up records or of generated inputs, on which the model runs, on this
+    machine's CPU, if the sizes between host and TPU are known only in a run.
 
     With --train, PROGRAM.py runs up to its first call of TPUEstimator.train. In place of the
     training, its step is compiled for a replica on each device of a topology, with the all-reduce,
@@ -198,6 +210,7 @@ def compile(
             signature_names=signatures or None,
             batch_sizes=batch_sizes or None,
             unknown_dimension=unknown_dimension,
+            inputs=inputs,
             load=dict(load) or None,
             most_batch_sizes=most_batch_sizes,
             latency_goal_ms=latency_goal_ms,

@@ -209,7 +209,7 @@ def convert(
                 progress=progress,
             )
         if topologies:
-            results.compilation = _compile(out, topologies, progress)
+            results.compilation = _compile(out, topologies, inputs, progress)
     if as_json:
         click.echo(json.dumps(results.to_dict(), indent=2))
     else:
@@ -262,12 +262,19 @@ def _verify(
 
 
 def _compile(
-    out: Path, topologies: tuple[str, ...], progress: Callable[[int, int, str], None]
+    out: Path,
+    topologies: tuple[str, ...],
+    inputs: Path | None,
+    progress: Callable[[int, int, str], None],
 ) -> Any:
     from tpuserve.compilation import aot, cache
 
     return aot.compile(
-        out, topologies=topologies, cache=cache.CompileCache.for_user(), progress=progress
+        out,
+        topologies=topologies,
+        inputs=inputs,
+        cache=cache.CompileCache.for_user(),
+        progress=progress,
     )
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from tpuserve import validation
 from tpuserve.compilation import chips
 from tpuserve.compilation.cache import CompileCache
+from tpuserve.compilation.compile_request import CompileRequest
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.compilation.planning import CompilePlan, CompileRequest, plan_compilations
+from tpuserve.compilation.planning import CompilePlan, plan_compilations
 from tpuserve.compilation.reporting import advice, latency
 from tpuserve.compilation.reporting.compile_report import Compilation, CompileAdvice, CompileReport
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
@@ -40,6 +41,7 @@ def compile(
     signature_names: Sequence[str] | None = None,
     batch_sizes: Sequence[int] | None = None,
     unknown_dimension: int = UNKNOWN_DIMENSION,
+    inputs: str | os.PathLike[str] | None = None,
     load: Mapping[int, float] | None = None,
     most_batch_sizes: int = MOST_BATCH_SIZES,
     latency_goal_ms: float | None = None,
@@ -50,8 +52,9 @@ def compile(
 ) -> CompileReport:
     """Compile the TPU metagraph of a SavedModel with the TPU compiler, libtpu.
 
-    Nothing is run, no variable is read and no TPU is needed. The figures in the report, above all
-    the times, are the compiler's estimates for the TPU alone, without the host.
+    No TPU is needed. The figures in the report, above all the times, are the compiler's estimates
+    for the TPU alone, without the host. The model runs, on the CPU, only if sizes of what the host
+    passes to the TPU are known only in a run.
 
     Args:
       directory: Directory with a saved_model.pb.
@@ -61,7 +64,10 @@ def compile(
       batch_sizes: Batch sizes, in examples; None for the allowed_batch_sizes of the model's
         BatchFunction ops, or 1, 8 and 64 if the model has no such ops.
       unknown_dimension: Size to assume for each dimension that the signature leaves unknown,
-        except the batch dimension.
+        except the batch dimension, if there are no inputs for it.
+      inputs: An .npz file whose arrays are named "INPUT" or "SIGNATURE/INPUT", as for `verify`.
+        Other signatures take the shapes of the SavedModel's warm-up records, or else of generated
+        inputs.
       load: Expected request mix: number of examples of a request → relative frequency of such
         requests. None means that all sizes up to the largest batch size are equally likely. The
         request mix affects only the recommended batch sizes.
@@ -84,14 +90,20 @@ def compile(
       SignatureNotFound: The metagraph lacks one of the signatures.
       LoweringError: The metagraph has an op that tpuserve cannot lower.
       InvalidInput: A topology is unknown, no signature runs anything on the TPU, the model does not
-        accept a batch size, or a number is out of range.
+        accept a batch size, the inputs do not fit, or a number is out of range.
     """
     _check_numbers(batch_sizes, unknown_dimension, load, most_batch_sizes)
     validation.check_number("latency_goal_ms", latency_goal_ms, above=0, optional=True)
     with nullcontext(compiler) if compiler else Compiler(processes, cache) as workers:
         targets = workers.describe_targets(list(dict.fromkeys(topologies)))
         progress(0, 0, "reading the graph")
-        plan = plan_compilations(Path(directory), signature_names, batch_sizes, unknown_dimension)
+        plan = plan_compilations(
+            Path(directory),
+            signature_names,
+            batch_sizes,
+            unknown_dimension,
+            None if inputs is None else Path(inputs),
+        )
         translator = StableHloTranslator(
             plan.graph, debug_info.load_line_lookup(directory), platform="TPU"
         )

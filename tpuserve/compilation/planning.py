@@ -4,7 +4,6 @@ An XLA cluster is a function of the graph that XLA compiles as a whole. Its argu
 on the signature and on the batch size.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,36 +12,26 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve import tags as tag_sets
+from tpuserve.compilation import run_sizes
+from tpuserve.compilation.compile_request import CompileRequest
+from tpuserve.compilation.host_run import HostRun
 from tpuserve.errors import InvalidInput, MetagraphNotFound, SignatureNotFound
 from tpuserve.lowering import lower
+from tpuserve.samples import cases
+from tpuserve.samples.cases import InputCase
 from tpuserve.saved_model import metagraph
 from tpuserve.saved_model.batch_functions import allowed_batch_sizes
+from tpuserve.saved_model.initialisation import insert_asset_paths
 from tpuserve.saved_model.inspection.conversion_advice import convert_command
 from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor
-from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
+from tpuserve.stablehlo.cluster_finder import ClusterFinder
+from tpuserve.tags import TagSet
 from tpuserve.tensorflow_internals import saved_model_loader
 
 DEFAULT_BATCH_SIZES = (1, 8, 64)
 
 _TAGS = tag_sets.format_tags(tag_sets.SERVE_TPU)
-
-
-@dataclass(frozen=True)
-class CompileRequest:
-    """One signature at one batch size, with the XLA clusters that it runs on the TPU.
-
-    Attributes:
-      signature: Name of the signature.
-      batch_size: Number of examples in a batch.
-      clusters: The XLA clusters. In a `CompilePlan`, their arguments have fully known shapes.
-      error: Why the clusters or their argument shapes are unknown; None if they are known.
-    """
-
-    signature: str
-    batch_size: int
-    clusters: tuple[XlaCluster, ...]
-    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,27 +56,34 @@ def plan_compilations(
     signature_names: Sequence[str] | None,
     batch_sizes: Sequence[int] | None,
     unknown_dimension: int,
+    inputs: Path | None = None,
 ) -> CompilePlan:
     """Plan the compilations of a SavedModel's TPU metagraph.
+
+    The shapes are those of the inputs on which `tpuserve verify` runs: those of the file, of the
+    warm-up records, or generated ones. Only the dimension of the batch gets other sizes.
 
     Args:
       directory: Directory with a saved_model.pb.
       signature_names: Signatures to compile; None for all.
       batch_sizes: Batch sizes, in examples; None for the allowed_batch_sizes of the model's
         BatchFunction ops, or `DEFAULT_BATCH_SIZES` if the model has no such ops.
-      unknown_dimension: Size to assume for unknown dimensions other than the batch dimension.
+      unknown_dimension: Size of the unknown dimensions of generated inputs, except the batch.
+      inputs: An .npz file of inputs; None for no file.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel.
       MetagraphNotFound: The SavedModel has no TPU metagraph.
       SignatureNotFound: The metagraph lacks one of `signature_names`.
       LoweringError: The metagraph has an op that tpuserve cannot lower.
-      InvalidInput: No signature runs anything on the TPU, or a signature does not accept a batch
-        size.
+      InvalidInput: No signature runs anything on the TPU, a signature does not accept a batch size,
+        or the inputs do not fit the signatures.
     """
-    signatures, graph = _read_lowered(directory)
+    tags, signatures, meta_graph = _read_lowered(directory)
+    graph = meta_graph.graph_def
     notes: dict[str, None] = {}
     requests: list[CompileRequest] = []
+    host_run: HostRun | None = None
     for name in signature_names or sorted(signatures):
         if name not in signatures:
             raise SignatureNotFound(
@@ -95,15 +91,29 @@ def plan_compilations(
                 f"{', '.join(sorted(signatures)) or 'none'}. Use one of those names."
             )
         signature = signatures[name]
-        sizes = _select_batch_sizes(name, signature, batch_sizes, graph)
-        signature_requests = [_find_clusters(graph, name, signature, size, notes) for size in sizes]
-        if not any(request.clusters or request.error for request in signature_requests):
+        input_cases = cases.collect_cases(
+            directory,
+            meta_graph,
+            {name: signature},
+            available=signatures,
+            inputs=inputs,
+            batch_sizes=_select_batch_sizes(name, signature, batch_sizes, graph),
+            allowed_batch_sizes=(),
+            open_dimension=unknown_dimension,
+        )
+        notes.update(dict.fromkeys(input_cases.notes))
+        found = [
+            (case, _find_clusters(graph, name, signature, case, notes))
+            for case in input_cases.by_signature[name]
+        ]
+        if not any(request.clusters or request.error for _, request in found):
             notes[f"signature {name!r} runs nothing on the TPU"] = None
             continue
-        requests += [
-            _replace_unknown_dimensions(request, unknown_dimension, notes)
-            for request in signature_requests
-        ]
+        for case, request in found:
+            if run_sizes.has_open_sizes(request):
+                host_run = host_run or HostRun(directory, tags, meta_graph)
+                request = run_sizes.take_sizes(request, signature, case, host_run, notes)
+            requests.append(_refuse_open_variables(request))
     if not requests:
         raise InvalidInput(
             f"metagraph {_TAGS} of {directory} runs nothing on the TPU: no signature calls a "
@@ -112,13 +122,13 @@ def plan_compilations(
     return CompilePlan(graph, tuple(requests), tuple(notes))
 
 
-def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
+def _read_lowered(directory: Path) -> tuple[TagSet, dict[str, Signature], Any]:
     """Read the TPU metagraph of a SavedModel, and replace its TPU ops by ops with CPU kernels.
 
     The replacement allows the XLA clusters of the graph to be translated to StableHLO.
 
     Returns:
-      A dict from signature name to signature; and the GraphDef without TPU ops.
+      The tags; a dict from signature name to signature; and the MetaGraphDef without TPU ops.
     """
     described = {
         description.tags: description for description in metagraph.read_metagraphs(directory)
@@ -139,8 +149,9 @@ def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
         for candidate in saved_model.meta_graphs
         if frozenset(candidate.meta_info_def.tags) == tags
     )
-    graph = _remove_colocation(lower(meta_graph_def.graph_def))
-    return dict(described[tags].signatures), graph
+    meta_graph_def.graph_def.CopyFrom(_remove_colocation(lower(meta_graph_def.graph_def)))
+    insert_asset_paths(meta_graph_def, directory)
+    return tags, dict(described[tags].signatures), meta_graph_def
 
 
 def _remove_colocation(graph: Any) -> Any:
@@ -184,16 +195,22 @@ def _select_batch_sizes(
 
 
 def _find_clusters(
-    graph: Any, name: str, signature: Signature, batch_size: int, notes: dict[str, None]
+    graph: Any, name: str, signature: Signature, case: InputCase, notes: dict[str, None]
 ) -> CompileRequest:
-    """Find the XLA clusters that a signature runs at a batch size.
+    """Find the XLA clusters that a signature runs on some inputs.
 
-    If a BatchFunction op pads the batch to an allowed batch size, a sentence about the padding is
-    added to `notes`, whose keys are the notes of the report.
+    Sentences about assumed sizes, and about a BatchFunction op that pads the batch, are added to
+    `notes`, whose keys are the notes of the report.
     """
+    batch_size = case.batch_size or 1
+    is_generated = case.source == "generated"
+    # Nothing says what rank an input of unknown rank has, unless there are real inputs.
     feeds = {
-        spec.name: AbstractTensor(tf.as_dtype(spec.dtype), spec.shape).with_rows(batch_size)
-        for spec in signature.inputs.values()
+        spec.name: AbstractTensor(
+            tf.as_dtype(spec.dtype),
+            None if spec.shape is None and is_generated else case.shapes[alias],
+        )
+        for alias, spec in signature.inputs.items()
     }
     finder = ClusterFinder(graph)
     try:
@@ -201,81 +218,27 @@ def _find_clusters(
     except InvalidInput as error:
         return CompileRequest(name, batch_size, (), str(error))
     notes.update({f"signature {name!r}: {padding}": None for padding in finder.paddings})
+    if is_generated and finder.clusters:
+        notes.update(
+            {
+                f"signature {name!r}: input {alias!r} is {spec}, and was compiled as "
+                f"{list(case.shapes[alias])}": None
+                for alias, spec in signature.inputs.items()
+                if spec.shape and None in spec.shape[1:]
+            }
+        )
     return CompileRequest(name, batch_size, tuple(finder.clusters))
 
 
-def _replace_unknown_dimensions(
-    request: CompileRequest, unknown_dimension: int, notes: dict[str, None]
-) -> CompileRequest:
-    """Replace unknown dimensions in the argument shapes of a signature's XLA clusters.
-
-    XLA compiles only for fully known shapes. An unknown first dimension becomes the batch size, and
-    any other unknown dimension becomes `unknown_dimension`. A sentence about each replacement is
-    added to `notes`, whose keys are the notes of the report.
-
-    Returns:
-      The request with known shapes. If the rank of an argument or the shape of a variable is
-      unknown, the returned request has an error and no clusters.
-    """
-    clusters = []
+def _refuse_open_variables(request: CompileRequest) -> CompileRequest:
+    """Return the request, with an error if the shape of a variable is unknown."""
     for cluster in request.clusters:
-        arguments = []
         for argument in cluster.arguments:
-            if _is_undetermined(argument):
-                return _failed_request(request, cluster, argument)
-            if argument.variable is None and argument.shape and None in argument.shape:
-                assumed = [request.batch_size] + (len(argument.shape) - 1) * [unknown_dimension]
-                known_shape = tuple(
-                    default if size is None else size
-                    for size, default in zip(argument.shape, assumed, strict=True)
+            variable = argument.variable
+            if variable is not None and (variable.shape is None or None in variable.shape):
+                error = (
+                    f"the shape of variable {variable.name!r} of {cluster.function} is unknown "
+                    f"until the model runs. Set the shape when you export the model."
                 )
-                notes[_describe_replacement(request, cluster, argument, known_shape)] = None
-                argument = dataclasses.replace(argument, shape=known_shape)
-            arguments.append(argument)
-        clusters.append(dataclasses.replace(cluster, arguments=tuple(arguments)))
-    return dataclasses.replace(request, clusters=tuple(clusters))
-
-
-def _is_undetermined(argument: AbstractTensor) -> bool:
-    """Return whether no shape can be assumed for an argument of an XLA cluster.
-
-    This is so for an argument of unknown rank, and for a variable with an unknown dimension.
-    """
-    if argument.variable is not None:
-        return argument.variable.shape is None or None in argument.variable.shape
-    return argument.shape is None
-
-
-def _failed_request(
-    request: CompileRequest, cluster: XlaCluster, argument: AbstractTensor
-) -> CompileRequest:
-    """Return a request with an error in place of the clusters.
-
-    The error says that the signature cannot be compiled, because the shape of the argument is
-    unknown.
-    """
-    subject = f"variable {argument.variable.name!r}" if argument.variable else "an input"
-    error = (
-        f"the shape of {subject} of {cluster.function} is unknown until the model runs. Set the "
-        f"shape when you export the model."
-    )
-    return CompileRequest(request.signature, request.batch_size, (), error)
-
-
-def _describe_replacement(
-    request: CompileRequest,
-    cluster: XlaCluster,
-    argument: AbstractTensor,
-    known_shape: tuple[int, ...],
-) -> str:
-    """Return a sentence about an argument whose unknown dimensions were replaced.
-
-    The sentence becomes a note of the report. `known_shape` is the shape of the argument after the
-    replacement.
-    """
-    sizes = ", ".join("?" if size is None else str(size) for size in argument.shape or ())
-    return (
-        f"signature {request.signature!r}: an input of {cluster.function} is "
-        f"{argument.dtype.name} [{sizes}] at batch size {request.batch_size}, and was compiled as "
-        f"{list(known_shape)}"
-    )
+                return CompileRequest(request.signature, request.batch_size, (), error)
+    return request

@@ -4,6 +4,11 @@ The values are random, but most models accept them. The same seed gives the same
 that parses tf.Examples gets tf.Examples with the features that the model parses.
 """
 
-from tpuserve.samples.input_generation import generate_inputs, has_open_batch_size
+from tpuserve.samples.input_generation import (
+    OPEN_DIMENSION,
+    generate_inputs,
+    has_open_batch_size,
+    input_shapes,
+)
 
-__all__ = ["generate_inputs", "has_open_batch_size"]
+__all__ = ["OPEN_DIMENSION", "generate_inputs", "has_open_batch_size", "input_shapes"]

@@ -1,7 +1,8 @@
 """Collects the inputs on which a tool runs each signature: given, recorded or generated ones."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from tpuserve import samples
 from tpuserve.errors import InvalidInput
+from tpuserve.graph import state_writes
 from tpuserve.samples import input_casting, npz_inputs, warm_up_inputs
 from tpuserve.saved_model.signature import Signature
 
@@ -25,14 +27,16 @@ class InputCase:
     """One set of inputs of a signature.
 
     Attributes:
-      inputs: Alias → array.
+      shapes: Alias → shape.
       batch_size: Number of examples in the inputs; None if they have no batch dimension.
       source: Where the inputs come from: "file", "warm-up record" or "generated".
+      make: Makes the inputs, alias → array. They are not kept, because they may be large.
     """
 
-    inputs: Mapping[str, Array]
+    shapes: Mapping[str, tuple[int, ...]]
     batch_size: int | None
     source: InputSource
+    make: Callable[[], Mapping[str, Array]] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ def collect_cases(
     inputs: Path | None,
     batch_sizes: Sequence[int],
     allowed_batch_sizes: Sequence[int],
-    seed: int,
+    seed: int = 0,
+    open_dimension: int = samples.OPEN_DIMENSION,
 ) -> InputCases:
     """Collect the sets of inputs on which each signature runs.
 
@@ -79,6 +84,7 @@ def collect_cases(
       allowed_batch_sizes: The allowed_batch_sizes of the BatchFunction ops of the SavedModel; empty
         if there are none.
       seed: Random seed for generated inputs.
+      open_dimension: Size of the unknown dimensions of generated inputs, except the batch.
 
     Raises:
       InvalidInput: The file cannot be read, or an array in it does not fit the signatures.
@@ -97,7 +103,9 @@ def collect_cases(
         input_sets = [from_file[name]] if name in from_file else from_records.get(name, [])
         if not input_sets:
             sizes = batch_sizes or allowed_batch_sizes or DEFAULT_BATCH_SIZES
-            by_signature[name] = _generate_cases(meta_graph_def, name, signature, sizes, seed)
+            by_signature[name] = _generate_cases(
+                meta_graph_def, name, signature, sizes, seed, open_dimension
+            )
             continue
         origin = str(inputs) if source == "file" else "warm-up record"
         cases = []
@@ -110,26 +118,36 @@ def collect_cases(
 
 
 def _generate_cases(
-    meta_graph_def: Any, name: str, signature: Signature, sizes: Sequence[int], seed: int
+    meta_graph_def: Any,
+    name: str,
+    signature: Signature,
+    sizes: Sequence[int],
+    seed: int,
+    open_dimension: int,
 ) -> list[InputCase]:
-    """Generate a set of inputs for each batch size.
-
-    If the signature has a fixed batch size, generate one set of this size.
-    """
+    """Generate inputs for each batch size, or for the size that the signature fixes."""
+    batch_sizes: Sequence[int | None] = sizes
     if not samples.has_open_batch_size(meta_graph_def, name):
-        shapes = [spec.shape for spec in signature.inputs.values()]
-        fixed_sizes = [shape[0] for shape in shapes if shape]
-        size = fixed_sizes[0] if fixed_sizes else None
-        arrays = samples.generate_inputs(meta_graph_def, name, size or 1, seed=seed)
-        return [InputCase(arrays, size, "generated")]
-    return [
-        InputCase(
-            samples.generate_inputs(meta_graph_def, name, size, seed=seed),
-            size,
-            "generated",
+        shapes_of_specs = (spec.shape for spec in signature.inputs.values())
+        batch_sizes = [next((shape[0] for shape in shapes_of_specs if shape), None)]
+    cases = []
+    for size in batch_sizes:
+        shapes = samples.input_shapes(meta_graph_def, name, size or 1, open_dimension)
+        make = partial(
+            samples.generate_inputs, meta_graph_def, name, size or 1, seed=seed, shapes=shapes
         )
-        for size in sizes
-    ]
+        cases.append(InputCase(shapes, size, "generated", make))
+    return cases
+
+
+def refuse_generated(signature: Signature, cases: Sequence[InputCase]) -> str | None:
+    """Return why a signature must not run on some inputs: generated ones never write a file."""
+    write = signature.write
+    if write is None or write.kind != state_writes.FILE:
+        return None
+    if not any(case.source == "generated" for case in cases):
+        return None
+    return f"it {write}, so it does not run on generated inputs. Give inputs"
 
 
 def _resize_cases(
@@ -151,19 +169,29 @@ def _resize_cases(
       origin: The path of the file, or "warm-up record", for the text of an error.
     """
     batched = [alias for alias in arrays if input_casting.has_rows(signature, alias)]
+    shapes = {alias: array.shape for alias, array in arrays.items()}
     if not batched:
-        return [InputCase(arrays, None, source)]
+        return [InputCase(shapes, None, source, lambda: arrays)]
     rows = arrays[batched[0]].shape[0]
     if rows == 0:
         raise InvalidInput(f"{origin}: the inputs have no rows. Give at least one row.")
-    cases = []
-    for size in sizes or [rows]:
-        indices = np.arange(size) % rows
-        resized = {
-            alias: array[indices] if alias in batched else array for alias, array in arrays.items()
-        }
-        cases.append(InputCase(resized, size, source))
-    return cases
+    return [
+        InputCase(
+            {**shapes, **{alias: (size, *shapes[alias][1:]) for alias in batched}},
+            size,
+            source,
+            partial(_take_rows, arrays, batched, size),
+        )
+        for size in sizes or [rows]
+    ]
+
+
+def _take_rows(arrays: Mapping[str, Array], batched: Sequence[str], size: int) -> dict[str, Array]:
+    """Return inputs of `size` rows: the rows of the inputs in `batched` repeat, or are cut."""
+    return {
+        alias: array[np.arange(size) % len(array)] if alias in batched else array
+        for alias, array in arrays.items()
+    }
 
 
 def _first_of_each_size(cases: Sequence[InputCase]) -> list[InputCase]:

@@ -50,24 +50,43 @@ def generate_inputs(
         not have.
     """
     signature = _find_signature_def(meta_graph_def, signature_name)
-    shapes = shapes or {}
-    for alias in shapes:
+    for alias in shapes or ():
         if alias not in signature.inputs:
             raise InvalidInput(
                 f"a shape is given for input {alias!r}; the signature has "
                 f"{', '.join(sorted(signature.inputs)) or 'no inputs'}. Name one of those."
             )
-    _check_rows(signature, signature_name, batch_size)
+    all_shapes = {**input_shapes(meta_graph_def, signature_name, batch_size), **(shapes or {})}
     random = np.random.default_rng(seed)
     return {
-        alias: _array(
-            meta_graph_def.graph_def,
-            info,
-            alias,
-            shapes[alias] if alias in shapes else _shape(info.tensor_shape, batch_size),
-            random,
-        )
+        alias: _array(meta_graph_def.graph_def, info, alias, all_shapes[alias], random)
         for alias, info in sorted(signature.inputs.items())
+    }
+
+
+def input_shapes(
+    meta_graph_def: Any,
+    signature_name: str,
+    batch_size: int,
+    open_dimension: int = OPEN_DIMENSION,
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of generated inputs: input alias → shape.
+
+    Args:
+      meta_graph_def: a MetaGraphDef message of TensorFlow.
+      signature_name: the name of one of its signatures.
+      batch_size: the number of examples, for inputs whose first dimension is unknown.
+      open_dimension: the size of all other unknown dimensions.
+
+    Raises:
+      SignatureNotFound: the metagraph has no such signature.
+      InvalidInput: the signature has a fixed batch size that is not `batch_size`.
+    """
+    signature = _find_signature_def(meta_graph_def, signature_name)
+    _check_rows(signature, signature_name, batch_size)
+    return {
+        alias: _shape(info.tensor_shape, batch_size, open_dimension)
+        for alias, info in signature.inputs.items()
     }
 
 
@@ -131,11 +150,11 @@ def _array(
     return values.random_words(shape, random, are_numbers=use.is_read_as_number)
 
 
-def _shape(proto: Any, batch_size: int) -> Sequence[int]:
+def _shape(proto: Any, batch_size: int, open_dimension: int) -> tuple[int, ...]:
     if proto.unknown_rank:
         return (batch_size,)
-    open_sizes = (batch_size, *[OPEN_DIMENSION] * len(proto.dim))
-    return [
+    open_sizes = (batch_size, *[open_dimension] * len(proto.dim))
+    return tuple(
         open_size if dimension.size < 0 else dimension.size
         for dimension, open_size in zip(proto.dim, open_sizes, strict=False)
-    ]
+    )

@@ -64,7 +64,7 @@ def run_cases(
                 continue
             report_start(f"{name}, batch size {case.batch_size or 'fixed'}")
             try:
-                outcomes.append(_run_timed(model, name, case.inputs, runs))
+                outcomes.append(_run_timed(model, name, case.make(), runs))
             except TpuserveError as error:
                 outcomes.append(error)
             if model.signatures[name].write is not None and number + 1 < len(cases):

@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -16,6 +17,7 @@ from tpuserve.errors import (
     MetagraphNotFound,
     SignatureNotFound,
 )
+from tpuserve.export import convert, on_tpu
 
 V5E = "v5e:1x1"
 
@@ -227,9 +229,80 @@ def test_an_unknown_dimension_gets_the_assumed_size_and_a_note(
         directory, compiler=compiler, topologies=[V5E], batch_sizes=[2], unknown_dimension=24
     )
     assert compile_report.passed
-    assert compile_report.notes[0].endswith(
-        "float32 [2, ?] at batch size 2, and was compiled as [2, 24]"
+    assert compile_report.notes == (
+        "signature 'serving_default': input 'x' is float32 [?, ?], and was compiled as [2, 24]",
     )
+
+
+class FixedInputs(tf.Module):
+    """Takes an input of fixed size beside rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = tf.Variable(tf.eye(4))
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, 4], tf.float32, "x"),
+            tf.TensorSpec([4], tf.float32, "scale"),
+        ]
+    )
+    def call(self, x: Any, scale: Any) -> Any:
+        return {"y": tf.matmul(x * scale, self.w)}
+
+
+def test_an_input_of_fixed_size_keeps_its_size(tmp_path: Path, compiler: Compiler) -> None:
+    module = FixedInputs()
+    tf.saved_model.save(module, str(tmp_path / "fixed"), {"serving_default": module.call})
+    convert(tmp_path / "fixed", tmp_path / "converted")
+    report = aot.compile(
+        tmp_path / "converted", compiler=compiler, topologies=[V5E], batch_sizes=[1, 8]
+    )
+    assert [(result.batch_size, result.error) for result in report.compilations] == [
+        (1, None),
+        (8, None),
+    ]
+    # The rows take 2 x 4 x 4 operations for the product, and 4 for the scale.
+    for result in report.compilations:
+        assert result.stats is not None
+        assert result.stats.flops <= 36 * result.batch_size
+
+
+def longest(x: Any) -> Any:
+    """Sum the products of rows with ones, of which the host makes as many as the largest value."""
+    ones = tf.ones([tf.cast(tf.reduce_max(x), tf.int32), 4])
+    sums = on_tpu(lambda inputs: [tf.reduce_sum(inputs[0] @ tf.transpose(inputs[1]), 1)], [x, ones])
+    return sums[0]
+
+
+def test_a_size_that_only_a_run_tells_is_that_of_a_run(tmp_path: Path, compiler: Compiler) -> None:
+    directory = exports.write_model(tmp_path / "model", longest, [None, 4])
+    np.savez(tmp_path / "x.npz", x=np.full([3, 4], 5, np.float32))
+    options: dict[str, Any] = {"compiler": compiler, "topologies": [V5E], "batch_sizes": [2, 8]}
+    report = aot.compile(directory, inputs=tmp_path / "x.npz", **options)
+    assert report.passed
+    assert [note.partition(" is ")[2] for note in report.notes] == [
+        f"float32 [?, 4] at batch size {size}, and was compiled as [5, 4], as in a run on the "
+        f"inputs of --inputs"
+        for size in (2, 8)
+    ]
+
+
+def test_a_size_that_no_run_tells_is_an_error(tmp_path: Path, compiler: Compiler) -> None:
+    def model(x: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.assert_greater(tf.reduce_max(x), 4.0)]):
+            return longest(tf.identity(x))
+
+    directory = exports.write_model(tmp_path / "model", model, [None, 4])
+    (result,) = aot.compile(
+        directory, compiler=compiler, topologies=[V5E], batch_sizes=[2]
+    ).compilations
+    assert result.stats is None
+    assert result.error is not None
+    assert result.error.startswith(
+        "sizes of what the host passes to the TPU are known only in a run"
+    )
+    assert result.error.endswith("Give inputs, with --inputs.")
 
 
 def test_a_dimension_of_size_0_is_no_unknown_dimension(tmp_path: Path, compiler: Compiler) -> None:
@@ -239,7 +312,7 @@ def test_a_dimension_of_size_0_is_no_unknown_dimension(tmp_path: Path, compiler:
     (note,) = aot.compile(
         directory, compiler=compiler, topologies=[V5E], batch_sizes=[2], unknown_dimension=24
     ).notes
-    assert note.endswith("float32 [2, ?, 0] at batch size 2, and was compiled as [2, 24, 0]")
+    assert note.endswith("float32 [?, ?, 0], and was compiled as [2, 24, 0]")
 
 
 def on_the_host(x: Any) -> Any:

@@ -77,7 +77,10 @@ def print_remarks(console: Console, compilations: Sequence[Any]) -> None:
     """
     all_stats = [compilation.stats for compilation in compilations if compilation.stats]
     if all_stats:
-        text = "Times and rows/s are the compiler's estimates, for the TPU alone. Nothing has run."
+        text = (
+            "Times and rows/s are the compiler's estimates, for the TPU alone. Nothing has run on "
+            "a TPU."
+        )
         console.print(text, soft_wrap=True)
     if any(stats.untimed_operations for stats in all_stats):
         text = ">: excludes operations for which the compiler has no time estimate."

@@ -32,7 +32,7 @@ def test_a_row_has_estimates_and_memory_and_fits_80_columns() -> None:
     # temporary memory and 400 kB for the program: 2.86 MB for the chip.
     memory = ["1M", "2.86M/32G", "<1%"]
     assert row.split() == ["v4:2x2x1", "8", "2ms", "8k", "memory", "1G", "10M", *memory]
-    assert "Nothing has run." in text
+    assert "Nothing has run on a TPU." in text
 
 
 def test_no_number_is_truncated_on_a_narrow_terminal() -> None:
@@ -58,7 +58,7 @@ def test_an_error_is_printed_once_for_all_topologies_and_sizes() -> None:
         )
     )
     assert "v4:2x2x1 at batch size 8, v5e:1x1 at batch size 8: no HBM left" in text
-    assert "Nothing has run." not in text
+    assert "Nothing has run on a TPU." not in text
 
 
 def print_advice(*compilations: Compilation) -> str:
