@@ -23,8 +23,8 @@ class RunSlots:
         Args:
           count: the largest number of requests that run at the same time.
         """
-        self._count = count
-        self._semaphore = threading.Semaphore(count)
+        self._count = self._free = count
+        self._condition = threading.Condition()
 
     @contextmanager
     def occupy(
@@ -44,25 +44,46 @@ class RunSlots:
           Cancelled: the request was cancelled while it waited.
           WouldBlock: no slot is free, and the calling thread must not wait.
         """
-        if not self._semaphore.acquire(blocking=False):
-            if not nonblocking.blocking_allowed():
-                raise nonblocking.WouldBlock
-            timeout_ms = self._wait(timeout_ms)
+        with self._condition:
+            if not self._free:
+                if not nonblocking.blocking_allowed():
+                    raise nonblocking.WouldBlock
+                timeout_ms = self._wait(timeout_ms, cancellation or Cancellation())
+            self._free -= 1
         try:
             if cancellation is not None:
                 cancellation.raise_if_cancelled()
             yield timeout_ms
         finally:
-            self._semaphore.release()
+            with self._condition:
+                self._free += 1
+                self._condition.notify()
 
-    def _wait(self, timeout_ms: float | None) -> float | None:
+    def _wait(self, timeout_ms: float | None, cancellation: Cancellation) -> float | None:
+        """Wait until a slot is free; the caller holds the condition."""
         started = time.monotonic()
         timeout_seconds = None if timeout_ms is None else max(0, timeout_ms / 1000)
-        if not self._semaphore.acquire(timeout=timeout_seconds):
-            raise DeadlineExceeded(
-                f"the request has waited for {timeout_ms:g} ms: {self._count} requests run, the "
-                f"limit of num_batch_threads. Allow more time, or raise num_batch_threads."
+        cancellation.add_callback(self._wake)
+        try:
+            self._condition.wait_for(
+                lambda: self._free or cancellation.is_cancelled, timeout_seconds
             )
+            cancellation.raise_if_cancelled()
+            if not self._free:
+                raise DeadlineExceeded(
+                    f"the request has waited for {timeout_ms:g} ms: {self._count} requests run, "
+                    f"the limit of num_batch_threads. Allow more time, or raise num_batch_threads."
+                )
+        except BaseException:
+            # Pass on the wake-up that this request may have got in the place of another.
+            self._condition.notify()
+            raise
+        finally:
+            cancellation.remove_callback(self._wake)
         if timeout_ms is None:
             return None
         return max(0, timeout_ms - (time.monotonic() - started) * 1000)
+
+    def _wake(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
