@@ -36,7 +36,15 @@ METRICS = "/metrics"
 _CORS_HEADERS = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET"),
-    (b"access-control-allow-headers", b"Content-Type"),
+    (
+        b"access-control-allow-headers",
+        b"Content-Type, Content-Encoding, Authorization, Inference-Header-Content-Length, "
+        b"traceparent, tracestate",
+    ),
+    (
+        b"access-control-expose-headers",
+        b"Inference-Header-Content-Length, Retry-After, WWW-Authenticate",
+    ),
 )
 
 

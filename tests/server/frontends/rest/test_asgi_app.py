@@ -60,7 +60,10 @@ def test_every_response_allows_all_origins_if_cors_is_enabled(
         reply, _ = ask(address, method, path, BODY)
         assert reply.getheader("access-control-allow-origin") == "*"
         assert reply.getheader("access-control-allow-methods") == "POST, GET"
-        assert reply.getheader("access-control-allow-headers") == "Content-Type"
+        allowed = reply.getheader("access-control-allow-headers", "").split(", ")
+        exposed = reply.getheader("access-control-expose-headers", "").split(", ")
+        assert {"Content-Type", "Authorization", "Inference-Header-Content-Length"} <= {*allowed}
+        assert {"Inference-Header-Content-Length", "Retry-After"} <= {*exposed}
 
 
 def test_all_paths_but_the_open_ones_require_a_key(
