@@ -94,15 +94,15 @@ class RootApp:
         self._metrics = metrics
         self._keys = keys
         self._admission = admission
-        self._metrics_paths = {METRICS, *filter(None, [monitoring_path])} if metrics else set()
+        self._metrics_paths = {METRICS, _strip(monitoring_path or METRICS)} if metrics else set()
         self._metrics_builds: SharedBuilds[bytes] = SharedBuilds()
         self._cors_headers = _CORS_HEADERS if config.allow_origins else ()
         self._open_console_paths = console_paths.OPEN_PATHS if console.is_enabled else ()
-        self._health_route = config.health_route
+        self._health_route = _strip(config.health_route)
         self._may_be_empty = config.may_be_empty
         self._open_paths = {
             *((HEALTH, READINESS, v2_paths.LIVE, v2_paths.READY) if config.open_health else ()),
-            *(filter(None, [config.health_route]) if config.open_health else ()),
+            *(filter(None, [_strip(config.health_route)]) if config.open_health else ()),
             *(self._metrics_paths if config.open_metrics else ()),
         }
 
@@ -145,9 +145,10 @@ class RootApp:
             path += "?" + query.decode("latin-1")
         response = self._authenticate(path, scope["method"], scope["headers"])
         if response is None:
-            if path in (v2_paths.LIVE, v2_paths.READY):
-                response = self._check_health(path)
-            elif path == self._health_route:
+            endpoint = _strip(path)
+            if endpoint in (v2_paths.LIVE, v2_paths.READY):
+                response = self._check_health(endpoint)
+            elif endpoint == self._health_route:
                 response = self._check_readiness()
                 # SageMaker requires an empty body in the response to its health check.
                 response = response._replace(body=b"") if response.status == 200 else response
@@ -207,7 +208,7 @@ class RootApp:
     def _find_authentication_error(
         self, path: str, method: str, headers: Headers
     ) -> Unauthenticated | None:
-        if self._keys is None or path in self._open_paths:
+        if self._keys is None or _strip(path) in self._open_paths:
             return None
         if method == "GET" and path in (*openapi_paths.OPEN_PATHS, *self._open_console_paths):
             return None
@@ -257,14 +258,13 @@ class RootApp:
         return (errors.CLOSE,) if is_draining else ()
 
     async def _answer_other_path(self, path: str, method: str) -> Response:
-        if path == HEALTH:
+        endpoint = _strip(path)
+        if endpoint == HEALTH:
             return Response(200, b"ok\n", TEXT)
-        if path == READINESS:
+        if endpoint == READINESS:
             return self._check_readiness()
-        if path.partition("?")[0] in self._metrics_paths:
-            if path not in self._metrics_paths:
-                return errors.error_response(400, f"Unexpected path: {path}")
-            if method != "GET":
+        if endpoint in self._metrics_paths:
+            if method not in ("GET", "HEAD"):
                 return errors.error_response(400, f"Malformed request: {method} {path}")
             assert self._metrics is not None
             text = await self._metrics_builds.get("", self._metrics.exposition)
@@ -284,3 +284,9 @@ class RootApp:
             return f"the server is starting: {activity}" if activity else "the server is starting"
         is_ready = self._may_be_empty or self._dataplane.is_available
         return "" if is_ready else "no model is available"
+
+
+def _strip(path: str) -> str:
+    """Return a path without its query string and a slash at its end, which some probes add."""
+    path = path.partition("?")[0]
+    return path[:-1] if path[1:] and path[-1] == "/" else path
