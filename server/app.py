@@ -52,7 +52,7 @@ class Server:
           TpuserveError: a file that the settings name cannot be used.
         """
         self._settings = settings
-        metrics = Metrics()
+        metrics = Metrics(tuple(filter(None, settings.metrics_drop_labels.split(","))))
         self._engine = Engine(settings, load, metrics, platform)
         self._frontends = FrontendGroup(settings, self._engine.dataplane, metrics, on_failure)
 

@@ -294,6 +294,11 @@ SECTIONS = (
                 "File with the path of the metrics (MonitoringConfig, text format).",
             ),
             _own_flag(
+                "metrics_drop_labels",
+                "Labels that /metrics leaves out, separated by commas, for example "
+                "version,signature: series that then agree are added up.",
+            ),
+            _own_flag(
                 "predict_route",
                 "Further path that predicts with --model_name. Vertex AI sets it with "
                 "AIP_PREDICT_ROUTE; on SageMaker it is /invocations.",

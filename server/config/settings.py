@@ -66,6 +66,7 @@ class Settings:
         path /models; the server can then start without a model.
       kserve_model_list: whether the response to GET /v1/models has only the names of the models, as
         in KServe.
+      metrics_drop_labels: the labels, separated by commas, that the text of the metrics leaves out.
       otlp_endpoint: the URL of an OTLP/gRPC receiver, to which the spans of traces are exported;
         empty for the receiver that OpenTelemetry's environment variables name, or for no traces if
         they name none.
@@ -142,6 +143,7 @@ class Settings:
     kserve_model_list: bool = False
     sagemaker_multi_model: bool = False
     monitoring_config_file: str = ""
+    metrics_drop_labels: str = ""
     otlp_endpoint: str = ""
     enable_signature_method_name_check: bool = False
     enable_serialization_as_tensor_content: bool = False

@@ -22,21 +22,9 @@ def help_line(name: str, text: str) -> str:
     return f"# HELP {exported_name(name)} {text}"
 
 
-def sample_line(
-    name: str, labels: Iterable[tuple[str, str]], value: float, suffix: str = ""
-) -> str:
-    """Format the line with one value of a metric.
-
-    Args:
-      name: the metric's name in the registry.
-      labels: pairs of a label and its value.
-      value: the value.
-      suffix: a text that is appended to the name, such as "_bucket".
-    """
-    label_text = ",".join(
-        f'{label}="{value_text.translate(_ESCAPES)}"' for label, value_text in labels
-    )
-    return f"{exported_name(name)}{suffix}{{{label_text}}} {format_number(value)}"
+def format_labels(labels: Iterable[tuple[str, str]]) -> str:
+    """Format pairs of a label and its value: 'model_name="half",status="OK"'."""
+    return ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in labels)
 
 
 def exported_name(name: str) -> str:

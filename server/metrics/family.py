@@ -1,7 +1,8 @@
 """The values of metrics at one time, as data that can be sent to another process and added up."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from operator import add
 from typing import TypeAlias
 
@@ -46,24 +47,29 @@ class Family:
         if self.help:
             yield exposition.help_line(self.name, self.help)
         yield exposition.type_line(self.name, self.metric_type)
+        name = exposition.exported_name(self.name)
+        bounds = [*map(exposition.format_bound, self.bounds), "+Inf"]
         for label_values, value in sorted(self.values.items()):
-            labels = tuple(zip(self.labels, label_values, strict=True))
-            if isinstance(value, tuple):
-                yield from self._histogram_lines(labels, value)
-            else:
-                yield exposition.sample_line(self.name, labels, value)
+            labels = exposition.format_labels(zip(self.labels, label_values, strict=True))
+            if not isinstance(value, tuple):
+                yield f"{name}{{{labels}}} {exposition.format_number(value)}"
+                continue
+            *counts, total = value
+            start = f'{name}_bucket{{{labels}{"," if labels else ""}le="'
+            for bound, count in zip(bounds, accumulate(counts), strict=True):
+                yield f'{start}{bound}"}} {int(count)}'
+            yield f"{name}_sum{{{labels}}} {exposition.format_number(total)}"
+            yield f"{name}_count{{{labels}}} {int(sum(counts))}"
 
-    def _histogram_lines(
-        self, labels: tuple[tuple[str, str], ...], value: tuple[float, ...]
-    ) -> Iterable[str]:
-        *counts, total = value
-        cumulative = 0.0
-        bounds = (*map(exposition.format_bound, self.bounds), "+Inf")
-        for bound, count in zip(bounds, counts, strict=True):
-            cumulative += count
-            yield exposition.sample_line(self.name, (*labels, ("le", bound)), cumulative, "_bucket")
-        yield exposition.sample_line(self.name, labels, total, "_sum")
-        yield exposition.sample_line(self.name, labels, cumulative, "_count")
+    def without_labels(self, dropped: Collection[str]) -> "Family":
+        """Return the metric without some labels: series that then agree are added up."""
+        kept = [index for index, label in enumerate(self.labels) if label not in dropped]
+        if len(kept) == len(self.labels):
+            return self
+        values: dict[Labels, float | tuple[float, ...]] = {}
+        for label_values, value in self.values.items():
+            _add_to(values, tuple(label_values[index] for index in kept), value)
+        return replace(self, labels=tuple(self.labels[index] for index in kept), values=values)
 
 
 Snapshot: TypeAlias = Sequence[Family]
@@ -83,21 +89,29 @@ def add_up(snapshots: Iterable[Snapshot]) -> list[Family]:
     return [families[name] for name in sorted(families)]
 
 
-def format_snapshot(snapshot: Snapshot) -> bytes:
-    """Return metrics in Prometheus's text format."""
+def format_snapshot(snapshot: Snapshot, dropped_labels: Collection[str] = ()) -> bytes:
+    """Return metrics in Prometheus's text format, without `dropped_labels`."""
     metrics = [family for family in snapshot if family.metric_type != EVENTS]
-    lines = [line for metric in metrics for line in metric.lines()]
+    lines = [line for metric in metrics for line in metric.without_labels(dropped_labels).lines()]
     return "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
 
 
 def _add(first: Family, other: Family) -> Family:
     values = dict(first.values)
     for labels, value in other.values.items():
-        known = values.get(labels)
-        if isinstance(value, tuple) and isinstance(known, tuple):
-            values[labels] = tuple(map(add, known, value))
-        elif known is None or isinstance(value, tuple) or isinstance(known, tuple):
-            values[labels] = value
-        else:
-            values[labels] = known + value
+        _add_to(values, labels, value)
     return replace(first, values=values)
+
+
+def _add_to(
+    values: dict[Labels, float | tuple[float, ...]],
+    labels: Labels,
+    value: float | tuple[float, ...],
+) -> None:
+    known = values.get(labels)
+    if isinstance(value, tuple) and isinstance(known, tuple):
+        values[labels] = tuple(map(add, known, value))
+    elif known is None or isinstance(value, tuple) or isinstance(known, tuple):
+        values[labels] = value
+    else:
+        values[labels] = known + value

@@ -1,6 +1,6 @@
 """Records the events of a server as metrics: one method per kind of event."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from server.metrics import family
@@ -10,6 +10,7 @@ from server.metrics.own_collectors import OWN, OwnCollectors
 from server.metrics.registry import Registry
 from server.metrics.tensorflow_serving_collectors import SERVING, TensorFlowServingCollectors
 from server.metrics.timeline import Timeline
+from tpuserve.errors import InvalidSetting
 
 QUEUE_SIZE = OWN + "queue_size"
 IN_FLIGHT = OWN + "requests_in_flight"
@@ -27,12 +28,27 @@ class Metrics:
     The data plane records the runs of models.
     """
 
-    def __init__(self) -> None:
-        """Register the metrics in a new registry."""
+    def __init__(self, dropped_labels: Collection[str] = ()) -> None:
+        """Register the metrics in a new registry.
+
+        Args:
+          dropped_labels: names of labels that the text of the metrics leaves out.
+
+        Raises:
+          InvalidSetting: no metric has a label of such a name.
+        """
+        self._dropped_labels = dropped_labels
         self._registry = Registry()
         self._is_configured: Callable[[str], bool] = lambda model: True
         self._serving = TensorFlowServingCollectors(self._registry, self._is_known)
         self._own = OwnCollectors(self._registry, self._is_known)
+        known = {label for family in self._registry.snapshot() for label in family.labels}
+        for label in dropped_labels:
+            if label not in known:
+                raise InvalidSetting(
+                    f"--metrics_drop_labels names {label!r}, which no metric has as a label. "
+                    f"Choose from {', '.join(sorted(known))}."
+                )
         self._queue_readers: list[Callable[[], Mapping[Labels, float]]] = []
         self._add_gauge(
             QUEUE_SIZE, ("model_name",), self._read_queue_sizes, "Requests that wait for a run."
@@ -289,7 +305,7 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Return the metrics of the server in Prometheus's text format."""
-        return family.format_snapshot(self.collect())
+        return family.format_snapshot(self.collect(), self._dropped_labels)
 
     def first_value(self, name: str) -> int | None:
         """Return the value of the first series of a counter; None if no counter has this name.

@@ -8,18 +8,15 @@ from collections.abc import Callable
 
 from server.metrics.collectors import Counter, Histogram, RecentErrors
 from server.metrics.registry import Registry
-from server.metrics.tensorflow_serving_collectors import exponential_bounds
 
 OWN = "tpuserve_"
 
 _MODEL_LABELS = ("model_name", "version", "signature", "metagraph")
 
-# The upper bounds of the buckets of all histograms of durations, in seconds. They range from the
-# run of a small model to the time limit of REST requests.
-_SECONDS = (
-    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
-)
+# The upper bounds of the buckets of all histograms of durations, in seconds, and of rows. Each
+# model has all of them, so that they are few.
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 10)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 256)
 
 RECENT_ERRORS = OWN + "recent_errors"
 """The name of the family that holds the messages of the latest errors."""
@@ -34,7 +31,6 @@ class OwnCollectors:
         `is_known` returns whether a model name is known to the server, and not made up by a client.
         """
         add = registry.add
-        sizes = exponential_bounds(1, 2, 14)
         self.errors = add(RecentErrors(RECENT_ERRORS))
         self.ended_requests = add(
             Counter(
@@ -56,7 +52,7 @@ class OwnCollectors:
             "Time from a successful request's arrival to its answer.",
         )
         self.batch_sizes = add(
-            Histogram(OWN + "batch_size", _MODEL_LABELS, sizes, "Rows of a run, without padding.")
+            Histogram(OWN + "batch_size", _MODEL_LABELS, _ROWS, "Rows of a run, without padding.")
         )
         self.shed = add(
             Counter(

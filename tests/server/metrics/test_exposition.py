@@ -86,6 +86,19 @@ def test_metrics_are_in_the_order_of_names() -> None:
     assert exposition(registry) == [f"# TYPE :{name} counter" for name in "abc"]
 
 
+def test_series_that_agree_without_a_dropped_label_are_added_up() -> None:
+    registry = Registry()
+    counter = registry.add(Counter("/c", ("model", "version")))
+    histogram = registry.add(Histogram("/h", ("version",), [1]))
+    for version, amount in (("1", 2), ("2", 3)):
+        counter.add(("half", version), amount)
+        histogram.add((version,), amount - 1)
+    page = format_snapshot(registry.snapshot(), ["version"]).decode().splitlines()
+    assert ':c{model="half"} 5' in page
+    assert page[-4:-2] == [':h_bucket{le="1"} 1', ':h_bucket{le="+Inf"} 2']
+    assert page[-2:] == [":h_sum{} 3", ":h_count{} 2"]
+
+
 def test_series_of_names_that_clients_make_up_are_bounded() -> None:
     registry = Registry()
     counter = registry.add(Counter("/c", ("model",)))

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from server.metrics import Metrics
 from server.metrics.collectors import MAX_SERIES
 from server.metrics.timeline import Timeline
+from tpuserve.errors import InvalidSetting
 
 MODEL = "model_name,version,signature,metagraph"
 
@@ -126,6 +127,11 @@ def test_buckets(metrics: Metrics, metric: str, count: int, first: str, last: st
     start = f":tensorflow:serving:{metric}_bucket{{"
     bounds = [re.findall('le="([^"]*)"', line)[0] for line in lines(metrics) if start in line]
     assert (len(bounds), bounds[0], bounds[-2], bounds[-1]) == (count + 1, first, last, "+Inf")
+
+
+def test_a_dropped_label_that_no_metric_has_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="'versoin', which no metric has.*version"):
+        Metrics(["versoin"])
 
 
 def test_latency_is_kept_of_what_went_well_alone(metrics: Metrics) -> None:
