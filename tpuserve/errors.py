@@ -284,6 +284,12 @@ class ModelControlDisabled(TpuserveError):
     code = Code.PERMISSION_DENIED
 
 
+class ForeignRequest(TpuserveError):
+    """A browser has sent a request for a page of another site, or to a name that is not allowed."""
+
+    code = Code.PERMISSION_DENIED
+
+
 class ModelTooLarge(TpuserveError):
     """A model needs more memory, or has more nodes or files, than the server accepts."""
 

@@ -335,6 +335,12 @@ SECTIONS = (
                 "Let clients of the Open Inference Protocol load and unload the configured models.",
             ),
             _own_flag(
+                "allowed_hosts",
+                "Host names of this server, separated by commas. If given, REST requests to other "
+                "names are refused, which stops DNS rebinding; IP addresses and localhost are "
+                "always allowed.",
+            ),
+            _own_flag(
                 "enable_console",
                 "Show a web page with the models, their load and a form to try them, at / of the "
                 "REST port.",

@@ -72,6 +72,8 @@ class Settings:
         they name none.
       enable_model_control: whether clients of the Open Inference Protocol may load and unload
         models.
+      allowed_hosts: the names, separated by commas, that the header Host of a REST request may
+        have, beside IP addresses and localhost; empty for any.
       enable_console: whether the REST port shows a web page for operators at its root path.
       show_warm_up_requests: whether the server shows users a version's warm-up requests as example
         requests, although they can be private. If False, it shows examples with generated values.
@@ -150,6 +152,7 @@ class Settings:
     enable_grpc_healthcheck_service: bool = False
     enable_profiler: bool = True
     enable_model_control: bool = False
+    allowed_hosts: str = ""
     enable_console: bool = True
     show_warm_up_requests: bool = False
 

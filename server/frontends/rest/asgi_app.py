@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlaneInterface
-from server.frontends.rest import errors
+from server.frontends.rest import errors, origins
 from server.frontends.rest.console import paths as console_paths
 from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
@@ -28,7 +28,7 @@ from server.frontends.rest.transport.responses import (
 from server.frontends.rest.transport.shared_builds import SharedBuilds
 from server.frontends.rest.v2 import paths as v2_paths
 from server.metrics import Metrics
-from tpuserve.errors import ServerStarting, Unauthenticated
+from tpuserve.errors import ForeignRequest, ServerStarting, Unauthenticated
 
 HEALTH, READINESS = "/healthz", "/readyz"
 METRICS = "/metrics"
@@ -100,6 +100,7 @@ class RootApp:
         self._open_console_paths = console_paths.OPEN_PATHS if console.is_enabled else ()
         self._health_route = _strip(config.health_route)
         self._may_be_empty = config.may_be_empty
+        self._allowed_hosts = config.allowed_hosts
         self._open_paths = {
             *((HEALTH, READINESS, v2_paths.LIVE, v2_paths.READY) if config.open_health else ()),
             *(filter(None, [_strip(config.health_route)]) if config.open_health else ()),
@@ -123,7 +124,7 @@ class RootApp:
         ):
             return None
         handler = self._dispatcher.find_fast_path(url)
-        if handler is None or self._find_authentication_error(url.decode(), "POST", headers):
+        if handler is None or self._find_refusal(url.decode(), "POST", headers):
             return None
         return partial(self._add_cors_headers_to, handler) if self._cors_headers else handler
 
@@ -194,8 +195,8 @@ class RootApp:
         return response._replace(headers=(*response.headers, *self._cors_headers))
 
     def _authenticate(self, path: str, method: str, headers: Headers) -> Response | None:
-        """Return the error response to a request without a valid API key; None to accept it."""
-        error = self._find_authentication_error(path, method, headers)
+        """Return the response to a request that `_find_refusal` refuses; None to accept it."""
+        error = self._find_refusal(path, method, headers)
         if error is None:
             return None
         if self._metrics is not None and self._dispatcher.is_routed(path):
@@ -205,9 +206,15 @@ class RootApp:
             self._metrics.request_failed("", "REST", error.code.name, str(error))
         return errors.response_to_error(error)
 
-    def _find_authentication_error(
+    def _find_refusal(
         self, path: str, method: str, headers: Headers
-    ) -> Unauthenticated | None:
+    ) -> ForeignRequest | Unauthenticated | None:
+        """Return why a request is refused: its Host is not allowed, or it has no valid API key."""
+        if self._allowed_hosts:
+            try:
+                origins.check_host(headers, self._allowed_hosts)
+            except ForeignRequest as error:
+                return error
         if self._keys is None or _strip(path) in self._open_paths:
             return None
         if method == "GET" and path in (*openapi_paths.OPEN_PATHS, *self._open_console_paths):

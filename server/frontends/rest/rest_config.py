@@ -28,6 +28,9 @@ class RestConfig:
         none.
       may_be_empty: Whether the server is ready even if it has no model, because clients load the
         models.
+      allowed_hosts: The names, in lower case, that the header Host may have; IP addresses and
+        localhost are always allowed. Empty for any, except for requests of browsers that load or
+        unload models.
       scheme: "http", or "https" with TLS.
       is_batched: Whether the server runs several requests as one batch, so that a request may wait
         for other requests.
@@ -43,6 +46,7 @@ class RestConfig:
     enable_console: bool = False
     health_route: str = ""
     may_be_empty: bool = False
+    allowed_hosts: frozenset[str] = frozenset()
     scheme: str = "http"
     is_batched: bool = False
 
@@ -66,6 +70,7 @@ class RestConfig:
             enable_console=settings.enable_console,
             health_route=settings.health_route,
             may_be_empty=settings.sagemaker_multi_model,
+            allowed_hosts=frozenset(settings.allowed_hosts.lower().replace(",", " ").split()),
             scheme="https" if settings.ssl_config_file else "http",
             is_batched=settings.enable_batching,
         )

@@ -20,7 +20,7 @@ from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import WouldBlock
 from server.admission.peers import network_of_host
 from server.admission.time_limit import remaining_ms
-from server.frontends.rest import errors
+from server.frontends.rest import errors, origins
 from server.frontends.rest.dispatch.adaptive_fast_path import AdaptiveFastPath
 from server.frontends.rest.dispatch.fair_deliveries import FairDeliveries
 from server.frontends.rest.dispatch.path_cache import MAX_STORED_PATH, MAX_STORED_PATHS
@@ -83,6 +83,7 @@ class Dispatcher:
         """
         self._tracing = tracing
         self._scheme = config.scheme
+        self._allowed_hosts = config.allowed_hosts
         self._on_close = on_close
         self._routers = tuple(routers)
         self._metrics = metrics
@@ -142,6 +143,8 @@ class Dispatcher:
                 response = _answer_preflight(headers)
             else:
                 route = router.parse_route(method, path)
+                if route.changes_models:
+                    origins.check_change(headers, self._allowed_hosts)
                 if route.runs_model or route.has_body:
                     response = await self._run_model(router, route, path, scope, receive, timeline)
                 else:

@@ -1,0 +1,64 @@
+"""Refuses what pages of other sites let a browser send to this server."""
+
+import ipaddress
+from collections.abc import Collection
+
+from server.frontends.rest.transport.headers import Headers, get_header
+from tpuserve.errors import ForeignRequest, InvalidInput
+
+_OWN_SITES = (None, b"same-origin", b"none")
+
+
+def check_host(headers: Headers, allowed_hosts: Collection[str]) -> None:
+    """Refuse a request whose Host is a name that is not allowed, as after DNS rebinding.
+
+    IP addresses and localhost are always allowed: no site can let its name be one of them.
+
+    Args:
+      headers: The headers of the request.
+      allowed_hosts: The allowed names, in lower case, without ports.
+
+    Raises:
+      ForeignRequest: The name is not allowed.
+    """
+    host = (get_header(headers, b"host") or b"").decode("latin-1")
+    name = host[1:].partition("]")[0] if host[:1] == "[" else host.partition(":")[0].lower()
+    if name in allowed_hosts or name in ("", "localhost"):
+        return
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        raise ForeignRequest(
+            f"the request's Host is {host[:128]!r}, which --allowed_hosts does not name. Send the "
+            f"request to the server's IP address, or start the server with "
+            f"--allowed_hosts={name[:128]}."
+        ) from None
+
+
+def check_change(headers: Headers, allowed_hosts: Collection[str]) -> None:
+    """Refuse a request that would change the server if a page of another site may have sent it.
+
+    Args:
+      headers: The headers of the request.
+      allowed_hosts: The names that the server has for browsers, as in `check_host`.
+
+    Raises:
+      ForeignRequest: A browser has sent the request for a page that is not of this server.
+      InvalidInput: The body is not sent as JSON.
+    """
+    origin, site = get_header(headers, b"origin"), get_header(headers, b"sec-fetch-site")
+    if site not in _OWN_SITES or (
+        origin is not None and origin.partition(b"://")[2] != get_header(headers, b"host")
+    ):
+        raise ForeignRequest(
+            f"a page of {(origin or b'another site').decode('latin-1')[:128]} has sent a request "
+            f"that would change this server. Send it from a page of the server itself, or from a "
+            f"program."
+        )
+    if origin is not None or site is not None:
+        check_host(headers, allowed_hosts)
+    kind = get_header(headers, b"content-type")
+    if kind and kind.partition(b";")[0].strip().lower() != b"application/json":
+        raise InvalidInput(
+            f"the Content-Type is {kind.decode('latin-1')[:128]!r}. Send application/json."
+        )
