@@ -25,7 +25,9 @@ _MAX_STRINGS, _STRING_BYTES = 1_000_000, 64
 # The largest number of dimensions that an array can have in NumPy 1. Shapes with more dimensions
 # are refused.
 _MAX_RANK = 32
-_MAX_ELEMENTS = 2**63 - 1
+# The largest number of elements of 8 bytes, such as the pointers of an array of strings, that NumPy
+# can address. NumPy leaves sizes of 0 out of this product.
+_MAX_ELEMENTS = 2**60 - 1
 
 
 def check_shape(name: str, shape: Sequence[int]) -> int:
@@ -40,13 +42,12 @@ def check_shape(name: str, shape: Sequence[int]) -> int:
         raise InvalidTensor(
             f"the shape of input {name!r} has {len(shape)} dimensions. Send at most {_MAX_RANK}."
         )
-    count = math.prod(shape)
-    if shape and (min(shape) < 0 or count > _MAX_ELEMENTS):
+    if shape and (min(shape) < 0 or math.prod(filter(None, shape)) > _MAX_ELEMENTS):
         raise InvalidTensor(
             f"input {name!r} has the shape {format_shape(shape)}. Send sizes of 0 or more, whose "
-            f"product is below 2^63."
+            f"product without zeros is below 2^60."
         )
-    return count
+    return math.prod(shape)
 
 
 def check_matches(name: str, datatype: Datatype, shape: Sequence[int], spec: TensorSpec) -> None:

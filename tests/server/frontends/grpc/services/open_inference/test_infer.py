@@ -186,7 +186,8 @@ X = tensor("x", "FP32", [2])
             "expects float32 [?]",
         ),
         ([tensor("x", "FP32", [-2])], {}, "INVALID_ARGUMENT", "0 or more"),
-        ([tensor("x", "FP32", [2**62] * 2)], {}, "INVALID_ARGUMENT", "below 2^63"),
+        ([tensor("x", "FP32", [2**62] * 2)], {}, "INVALID_ARGUMENT", "below 2^60"),
+        ([tensor("x", "FP32", [0, 2**62])], {}, "INVALID_ARGUMENT", "below 2^60"),
         ([tensor("z", "FP32", [1], fp32_contents=[1])], {}, "INVALID_ARGUMENT", "z"),
         (
             [tensor("x", "UINT8", [1], uint_contents=[256])],
