@@ -23,3 +23,12 @@ def get_header(headers: Headers, name: bytes) -> bytes | None:
         if header == name:
             return value
     return None
+
+
+def accepts_gzip(headers: Headers) -> bool:
+    """Return whether the client names gzip in Accept-Encoding, and not with the weight 0."""
+    for coding in (get_header(headers, b"accept-encoding") or b"").lower().split(b","):
+        name, _, weight = coding.replace(b" ", b"").partition(b";q=")
+        if name == b"gzip":
+            return not weight or bool(weight.strip(b"0."))
+    return False

@@ -1,5 +1,6 @@
 """API keys, health, metrics, CORS, the access log and unknown paths."""
 
+import gzip
 import json
 from datetime import datetime
 from pathlib import Path
@@ -153,6 +154,25 @@ def test_metrics_are_served_at_their_paths_only(serve: Serve, dataplane: DataPla
     sample = b':tensorflow:serving:request_count{model_name="half",status="%s"} 1'
     assert sample % b"INVALID_ARGUMENT" in body
     assert sample % b"OK" in body
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip, deflate", "gzip"),
+        ("br;q=1.0, gzip;q=0.5", "gzip"),
+        ("identity", None),
+        ("gzip;q=0", None),
+        ("gzip;q=0.0", None),
+    ],
+)
+def test_metrics_are_compressed_for_who_accepts_it(
+    serve: Serve, dataplane: DataPlane, accepted: str, encoding: str | None
+) -> None:
+    address = serve(build_rest_app(dataplane, metrics=Metrics()))
+    reply, body = ask(address, "GET", "/metrics", headers={"Accept-Encoding": accepted})
+    assert reply.getheader("content-encoding") == encoding
+    assert b"tpuserve_requests_total" in (gzip.decompress(body) if encoding else body)
 
 
 @pytest.mark.parametrize(
