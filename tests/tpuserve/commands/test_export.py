@@ -59,3 +59,18 @@ def test_inspect_of_a_keras_file_names_the_command_that_exports_it(tmp_path: Pat
     version = Path(result.output.strip())
     assert version.parent == tmp_path / "scores"
     assert CliRunner().invoke(cli.cli, ["inspect", str(version)]).exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_model_that_looks_up_words_is_exported_in_the_way_that_the_error_names(
+    tmp_path: Path,
+) -> None:
+    word = keras.Input((1,), dtype="string", name="word")
+    lookup = keras.layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")
+    model = keras.Model(word, keras.layers.Dense(1)(lookup(word)))
+    model.save(tmp_path / "words.keras")
+    result = run_export(str(tmp_path / "words.keras"), str(tmp_path / "words"))
+    assert "model.export(DIR) and then `tpuserve convert DIR NEW_DIR`" in str(result.exception)
+    model.export(tmp_path / "exported", verbose=False)
+    paths = [str(tmp_path / name) for name in ("exported", "converted")]
+    assert CliRunner().invoke(cli.cli, ["convert", *paths]).exit_code == 0

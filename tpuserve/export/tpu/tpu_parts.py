@@ -53,7 +53,8 @@ def check_no_strings_on_tpu(graph: Any, title: str) -> None:
                 f"{title} has strings on the TPU, in {operation.type} {operation.name!r}; a TPU "
                 f"computes with numbers only. Wrap the ops on strings in "
                 f"tf.compat.v1.tpu.outside_compilation, or place only the numeric part on the TPU "
-                f"if use_tpu is True."
+                f"if use_tpu is True. Of a Keras model, model.export(DIR) and then `tpuserve "
+                f"convert DIR NEW_DIR` leave the strings on the host."
             )
 
 
