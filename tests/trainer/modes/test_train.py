@@ -183,7 +183,7 @@ def test_a_nan_loss_stops_training(tmp_path: Path) -> None:
 def test_users_hooks_see_the_step_of_a_nan_loss_which_is_not_saved(tmp_path: Path) -> None:
     losses: list[float] = []
 
-    class Dump(v1.train.SessionRunHook):  # type: ignore[misc]
+    class Dump(tf.compat.v1.train.SessionRunHook):
         def before_run(self, run_context: Any) -> Any:
             return v1.train.SessionRunArgs("squared_error:0")
 
