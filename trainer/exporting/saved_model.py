@@ -16,6 +16,7 @@ from trainer.execution import run_graph
 from trainer.exporting import strategies
 from trainer.exporting.input_receivers import ServingInputReceiver, SupervisedInputReceiver
 from trainer.exporting.strategies import ExportTargets
+from trainer.inputs.nests import map_parts
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys
 from trainer.tensorflow_internals import model_utils
@@ -312,8 +313,6 @@ def _without_placeholders(features: Any) -> Any:
     Args:
       features: a nested structure of tensors and other values.
     """
-    return tf.nest.map_structure(
-        lambda part: tf.identity(part) if tf.is_tensor(part) else part,
-        features,
-        expand_composites=True,
+    return map_parts(
+        lambda part: tf.identity(part) if tf.is_tensor(part) else part, features, composites=True
     )

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from trainer.inputs.nests import flatten_parts
 
 _COLLECTION = "trainer_dataset_tensors"
 
@@ -51,7 +52,7 @@ def find_dataset(returned: Any) -> Any:
     """
     if isinstance(returned, tf.data.Dataset):
         return returned
-    tensors = [id(tensor) for tensor in tf.nest.flatten(returned)]
+    tensors = [id(tensor) for tensor in flatten_parts(returned)]
     for element, dataset in tf.compat.v1.get_collection(_COLLECTION):
         if tensors == [id(tensor) for tensor in element]:
             return dataset

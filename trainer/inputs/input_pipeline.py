@@ -9,6 +9,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.hooks.training_hooks import DatasetInitializerHook
 from trainer.inputs.dataset_tensors import make_iterator
+from trainer.inputs.nests import flatten_parts, map_parts
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ def build_inputs(returned: Any) -> Inputs:
         iterator = make_iterator(returned)
         features, labels = split_features_and_labels(iterator.get_next())
         return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),))
-    features, labels = tf.nest.map_structure(_to_tensor, split_features_and_labels(returned))
-    if not all(_is_value(part) for part in tf.nest.flatten((features, labels))) or features is None:
+    features, labels = map_parts(_to_tensor, split_features_and_labels(returned))
+    if not all(map(_is_value, flatten_parts((features, labels)))) or features is None:
         raise InvalidSetting(
             f"input_fn returned {returned!r}. Return a tf.data.Dataset, or tensors as "
             f"(features, labels)."

@@ -184,6 +184,23 @@ def test_the_saver_of_the_models_scaffold_decides_what_is_saved(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_keys_of_features_may_be_numbers_and_strings(tmp_path: Path) -> None:
+    def input_fn() -> Any:
+        return {"x": tf.ones([2, 1]), 43: tf.zeros([2, 1])}, tf.ones([2, 1])
+
+    def receiver() -> trainer.ServingInputReceiver:
+        x = v1.placeholder(tf.float32, [None, 1])
+        return trainer.ServingInputReceiver({"x": x, 43: x}, {"x": x})
+
+    estimator = programs.estimator(tmp_path, export_to_tpu=False)
+    estimator.train(input_fn, max_steps=1)
+    assert next(estimator.predict(input_fn)) == {"y": 0.5}
+    directory = estimator.export_saved_model(str(tmp_path / "export"), receiver).decode()
+    serve = tf.saved_model.load(directory).signatures["serving_default"]
+    assert serve(x=tf.constant([[3.0]]))["y"].numpy() == 1.5
+
+
+@pytest.mark.slow
 def test_a_checkpoint_object_as_saver_decides_what_is_saved(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         def scaffold_fn() -> Any:
