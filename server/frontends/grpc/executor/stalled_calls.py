@@ -16,6 +16,7 @@ from server.frontends.grpc.executor.received_bytes import (
     read_bytes_by_address,
     received_bytes_by_address,
 )
+from server.process.alarm import log_exceptions
 
 MESSAGE_TIMEOUT_SECONDS = 10.0
 """How long a call may wait for its message on a connection below `_MIN_BYTES_PER_SECOND`.
@@ -301,7 +302,9 @@ class StalledCallReaper:
 
         def run() -> None:
             while not self._is_closed.wait(_CHECK_INTERVAL_SECONDS):
-                (check or self.cancel_stalled)()
+                # No file may be left to read the counts from. The next check may succeed.
+                with log_exceptions():
+                    (check or self.cancel_stalled)()
 
         threading.Thread(target=run, name="grpc-watch", daemon=True).start()
 

@@ -1,11 +1,14 @@
 """The number and the waiting time of calls whose message has not arrived are bounded."""
 
+import errno
 import socket
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from server.frontends.grpc import peers
+from server.frontends.grpc.executor import stalled_calls
 from server.frontends.grpc.executor.received_bytes import received_bytes_by_address
 from server.frontends.grpc.executor.stalled_calls import StalledCallLimits, StalledCallReaper
 
@@ -137,6 +140,25 @@ def test_bytes_count_from_the_begin_of_a_call_although_they_come_before_the_firs
     # Since their calls began, the first connection has received 800,000 bytes and the second
     # 400,000: more than the limit together, so the first loses its call.
     assert (old.is_cancelled, new.is_cancelled) == (True, False)
+
+
+def test_the_watch_goes_on_after_a_check_that_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stalled_calls, "_CHECK_INTERVAL_SECONDS", 0.001)
+    checks: list[int] = []
+    reaper, has_gone_on = Machine().reaper(), threading.Event()
+
+    def check() -> None:
+        checks.append(1)
+        if len(checks) == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        has_gone_on.set()
+
+    reaper.start(check)
+    assert has_gone_on.wait(30)
+    reaper.close()
+    assert "Too many open files" in caplog.text
 
 
 @pytest.mark.parametrize(
