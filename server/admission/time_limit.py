@@ -2,6 +2,8 @@
 
 import time
 
+from tpuserve.errors import DeadlineExceeded
+
 UNREAD_RESPONSE_SECONDS = 20.0
 """How long a client may read nothing of a response, over REST and gRPC, until it is given up."""
 
@@ -14,8 +16,17 @@ def remaining_ms(timeout_ms: float | None, started: float) -> float | None:
       started: when the time limit began, in seconds of `time.monotonic`.
 
     Returns:
-      The milliseconds, at least 1; None for no limit.
+      The milliseconds, more than 0; None for no limit.
+
+    Raises:
+      DeadlineExceeded: the time is over, so that nothing must run for the request.
     """
     if timeout_ms is None:
         return None
-    return max(1, timeout_ms - (time.monotonic() - started) * 1000)
+    left_ms = timeout_ms - (time.monotonic() - started) * 1000
+    if left_ms <= 0:
+        raise DeadlineExceeded(
+            f"the time limit of {timeout_ms:g} ms has passed before the model could run. Allow "
+            f"more time, or send the request again later."
+        )
+    return left_ms

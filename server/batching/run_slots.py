@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from server.admission import nonblocking
 from server.admission.cancellation import Cancellation
+from server.admission.time_limit import remaining_ms
 from tpuserve.errors import DeadlineExceeded
 
 
@@ -37,7 +38,7 @@ class RunSlots:
           cancellation: cancels the request; None if the request cannot be cancelled.
 
         Yields:
-          The milliseconds that are left for the run; None for no limit.
+          The milliseconds that are left for the run, more than 0; None for no limit.
 
         Raises:
           DeadlineExceeded: no slot became free within the time limit.
@@ -74,15 +75,13 @@ class RunSlots:
                     f"the request has waited for {timeout_ms:g} ms: {self._count} requests run, "
                     f"the limit of num_batch_threads. Allow more time, or raise num_batch_threads."
                 )
+            return remaining_ms(timeout_ms, started)
         except BaseException:
             # Pass on the wake-up that this request may have got in the place of another.
             self._condition.notify()
             raise
         finally:
             cancellation.remove_callback(self._wake)
-        if timeout_ms is None:
-            return None
-        return max(0, timeout_ms - (time.monotonic() - started) * 1000)
 
     def _wake(self) -> None:
         with self._condition:
