@@ -1,5 +1,6 @@
 """Holds the queues of all models, and chooses the request that runs next."""
 
+import logging
 import math
 import sys
 import threading
@@ -13,7 +14,9 @@ from server.process.alarm import Alarm, log_exceptions
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
-from tpuserve.errors import DeadlineExceeded, QueueFull, WaitedTooLong
+from tpuserve.errors import DeadlineExceeded, QueueFull, Unavailable, WaitedTooLong
+
+logger = logging.getLogger(__name__)
 
 FindLimits = Callable[[str], RunLimits | None]
 
@@ -272,12 +275,35 @@ class RequestQueues:
           no such request.
         """
         own = None
-        for ticket in started:
-            if own is None and ticket.pool is pool:
-                own = ticket
-            else:
-                ticket.start()
+        while started:
+            failed = []
+            for ticket in started:
+                if own is None and ticket.pool is pool:
+                    own = ticket
+                elif not _start(ticket):
+                    failed.append(ticket)
+            if not failed:
+                break
+            now = self._clock()
+            with self._lock:
+                for ticket in failed:
+                    ticket.queue.end_run(ticket, now)
+                started = self._start_waiting(now)
         return own
+
+
+def _start(ticket: Ticket) -> bool:
+    """Start a request; refuse it and return False if its frontend cannot, as after a shutdown."""
+    try:
+        ticket.start()
+    except Exception as error:
+        logger.exception("a request cannot be run")
+        with log_exceptions():
+            ticket.refuse(
+                Unavailable(f"the request cannot be run: {error}. Send the request again later.")
+            )
+        return False
+    return True
 
 
 def _start_tag(ticket: Ticket) -> tuple[float, int]:

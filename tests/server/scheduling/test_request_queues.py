@@ -11,7 +11,14 @@ from server.metrics import Metrics
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
-from tpuserve.errors import Code, DeadlineExceeded, QueueFull, TpuserveError, WaitedTooLong
+from tpuserve.errors import (
+    Code,
+    DeadlineExceeded,
+    QueueFull,
+    TpuserveError,
+    Unavailable,
+    WaitedTooLong,
+)
 
 
 class Clock:
@@ -273,6 +280,22 @@ def test_request_that_cannot_be_refused_keeps_no_other_from_being_refused(
     assert isinstance(expiring.error, WaitedTooLong)
     assert late.error is None
     assert caplog.messages == ["a function that ends requests at their time limits has failed"]
+
+
+def test_request_that_cannot_be_started_is_refused_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    queues = Queues({"a": RunLimits(1), "b": RunLimits(1)})
+    other = RunPool(8)
+    running, broken, after = queues.send("a"), queues.send("a", other), queues.send("a", other)
+    monkeypatch.setattr(broken, "start", fail)
+    assert queues.finish(running) is None
+    assert isinstance(broken.error, Unavailable)
+    assert after.is_started
+    assert queues.queues.count_in_flight()["a",] == 1
 
 
 def test_refusal_names_the_time_since_the_request_came() -> None:
