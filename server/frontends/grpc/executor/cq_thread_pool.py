@@ -299,9 +299,11 @@ class CompletionQueueThreadPool(CallExecutor):
             self._running += 1
             if self._running >= len(self._threads):
                 self._try_to_add_thread()
-        self._queues.run(ticket)
-        with self._lock:
-            self._running -= 1
+        try:
+            self._queues.run(ticket)
+        finally:
+            with self._lock:
+                self._running -= 1
 
     def _dequeue_when_cancelled(self, ticket: "_CallTicket") -> None:
         """Let a queued call leave the queue as soon as its client cancels it.

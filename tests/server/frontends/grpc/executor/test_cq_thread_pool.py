@@ -16,6 +16,7 @@ from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
 from server.process.thread_pool import ThreadPool
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.run_limits import RunLimits
+from server.scheduling.ticket import RunnableTicket
 from tests.processes import LOOPBACK
 from tests.server.frontends.grpc import clients
 
@@ -153,6 +154,26 @@ def test_thread_survives_a_method_that_raises(echo: Echo) -> None:
     with serving(echo, CompletionQueueThreadPool(1)) as begin:
         assert begin([b"fail"]).exception().code() == grpc.StatusCode.UNKNOWN
         assert begin([b"a"]).result() == b"echo a"
+
+
+class FailingQueues(RequestQueues):
+    """Queues that fail after the run of each call."""
+
+    def run(self, ticket: RunnableTicket) -> None:
+        super().run(ticket)
+        raise RuntimeError("on purpose")
+
+
+def test_call_whose_end_fails_counts_as_running_no_longer(echo: Echo) -> None:
+    executor = CompletionQueueThreadPool(8, queues=FailingQueues())
+    with serving(echo, executor) as begin:
+        for _ in range(3):
+            begin([b"x"]).exception()
+        deadline = time.monotonic() + 30
+        while executor._running:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        assert len(echo.messages) == 3
 
 
 def test_stalled_call_takes_no_thread_and_is_cancelled(echo: Echo) -> None:
