@@ -131,14 +131,24 @@ class BatchExecutor:
         inputs = [task_slice.inputs for task_slice in slices]
         merged = merge.concat_and_pad(inputs, size, context.parameters)
         run_size = context.parameters.padded_size(size)
-        context.metrics.batch_run(run_size, run_size - size)
-        context.metrics.model_run(self._labels, size)
-        waits = [now - task_slice.task.enqueued for task_slice in slices]
-        context.statistics.batch_ran(size, run_size - size, waits, reason, now)
         running_ns = time.perf_counter_ns()
         for task_slice in slices:
             task_slice.task.timeline.begin_run(running_ns, size)
-        outputs = self._run_model(merged, _time_limit_ms(slices, now), _cancel_when_done(slices))
+        runs_again = False
+        try:
+            outputs = self._run_model(
+                merged, _time_limit_ms(slices, now), _cancel_when_done(slices)
+            )
+        except InvalidInput:
+            # The requests of a refused batch run again one by one, and are counted then.
+            runs_again = len(slices) > 1
+            raise
+        finally:
+            if not runs_again:
+                context.metrics.batch_run(run_size, run_size - size)
+                context.metrics.model_run(self._labels, size)
+                waits = [now - task_slice.task.enqueued for task_slice in slices]
+                context.statistics.batch_ran(size, run_size - size, waits, reason, now)
         context.statistics.run_succeeded(size, time.perf_counter_ns() - running_ns)
         parts = list(merge.split_outputs(outputs, sizes, run_size))
         for task_slice, part in zip(slices, parts, strict=True):

@@ -202,6 +202,17 @@ def test_request_that_the_model_refuses_harms_no_neighbour(model: CountingModel)
     clients.close()
 
 
+def test_requests_of_a_refused_batch_are_counted_once(model: CountingModel) -> None:
+    clients = Clients(FOUR, model)
+    refused = [clients.send({"x": np.ones((2, 1, 1), np.float32)}) for _ in range(2)]
+    assert [error_of(future)[0] for future in refused] == ["INVALID_ARGUMENT"] * 2
+    assert [size for _, size in model.runs] == [4, 2, 2]
+    assert isinstance(clients.runner, BatchingRunner)
+    statistics = clients.runner.statistics
+    assert (statistics["requests"], statistics["batches"], statistics["rows"]) == (2, 2, 4)
+    clients.close()
+
+
 def test_requests_of_other_shapes_run_in_groups_of_equal_shapes(model: CountingModel) -> None:
     clients = Clients(FOUR, model)
     futures = [clients.send({"x": np.ones((1, width), np.float32)}) for width in (1, 2, 1, 1)]
