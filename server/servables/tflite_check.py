@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tpuserve.errors import ModelTooLarge, UnsafeModel
+from tpuserve.graph import state_writes
+from tpuserve.graph.state_writes import Write
 
 LAST_REVIEWED_OP = 209
 """The highest number of a built-in op that was reviewed. Ops of later releases are refused."""
@@ -69,6 +71,27 @@ def check_tensor_sizes(content: bytes, path: Path, max_bytes: int) -> None:
             f"Convert the model for smaller inputs, or raise --max_constant_bytes if you trust the "
             f"model."
         )
+
+
+def find_write(content: bytes) -> Write | None:
+    """Return how a run of a TensorFlow Lite model changes a state; None if it only reads.
+
+    The state is that of a variable, or of a tensor that an interpreter keeps from run to run, as
+    for the state of an LSTM.
+    """
+    from tensorflow.lite.python import schema_py_generated as schema
+
+    model = schema.Model.GetRootAsModel(content, 0)
+    assign = schema.BuiltinOperator.ASSIGN_VARIABLE
+    for position in range(model.OperatorCodesLength()):
+        if model.OperatorCodes(position).BuiltinCode() == assign:
+            return Write(state_writes.VARIABLE, "ASSIGN_VARIABLE", "of TensorFlow Lite")
+    for graph in map(model.Subgraphs, range(model.SubgraphsLength())):
+        for tensor in map(graph.Tensors, range(graph.TensorsLength())):
+            if tensor.IsVariable():
+                name = (tensor.Name() or b"").decode("utf-8", "replace")
+                return Write(state_writes.VARIABLE, "variable tensor", name)
+    return None
 
 
 def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:

@@ -4,6 +4,7 @@ import re
 import struct
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -19,6 +20,7 @@ from tpuserve.errors import (
     ModelExecutionError,
     UnsupportedModel,
 )
+from tpuserve.graph.state_writes import Write
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model import signature as signatures
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature
@@ -53,16 +55,24 @@ class TfLiteModel:
       signature_defs: signature name → SignatureDef message.
     """
 
-    def __init__(self, interpreters: Sequence[Any], signature_defs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        interpreters: Sequence[Any],
+        signature_defs: Mapping[str, Any],
+        write: Write | None = None,
+    ) -> None:
         """Create a model from interpreters of one .tflite file.
 
-        The tensors of the interpreters must be allocated. `signature_defs` is signature name →
-        SignatureDef message.
+        Args:
+          interpreters: the interpreters, whose tensors must be allocated.
+          signature_defs: signature name → SignatureDef message.
+          write: how a run changes a state that the interpreter keeps; None if it only reads.
         """
         self.choice = f"TensorFlow Lite on CPU ({len(interpreters)} interpreters)"
         self.signature_defs = signature_defs
         self.signatures = {
-            name: signature_from_proto(definition) for name, definition in signature_defs.items()
+            name: replace(signature_from_proto(definition), write=write)
+            for name, definition in signature_defs.items()
         }
         self._inputs = _by_name(interpreters[0].get_input_details())
         self._outputs = _by_name(interpreters[0].get_output_details())
@@ -192,7 +202,7 @@ def load_tflite_model(
         signature_defs = _signatures_from_metadata(content) or {
             DEFAULT_SIGNATURE: _signature_from_tensors(interpreters[0])
         }
-        return TfLiteModel(interpreters, signature_defs)
+        return TfLiteModel(interpreters, signature_defs, tflite_check.find_write(content))
     except _DAMAGE_ERRORS as error:
         text = " ".join(str(error).split())
         if _SELECT_OPS in text:

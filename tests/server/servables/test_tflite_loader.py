@@ -76,6 +76,35 @@ def model(path: Path) -> TfLiteModel:
 X = np.array([[1], [2], [5]], np.float32)
 
 
+class Counter(tf.Module):
+    """Adds the number of runs so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = tf.Variable(0.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, name="x")])
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        self.n.assign_add(1.0)
+        return x + self.n
+
+
+@pytest.mark.slow
+def test_model_that_updates_a_variable_is_known_to_write(
+    tmp_path: Path, model: TfLiteModel
+) -> None:
+    assert all(signature.write is None for signature in model.signatures.values())
+    module = Counter()
+    function = module.call.get_concrete_function()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
+    converter.experimental_enable_resource_variables = True
+    path = tmp_path / "counter.tflite"
+    path.write_bytes(converter.convert())
+    (signature,) = tflite_loader.load_tflite_model(path, 1).signatures.values()
+    assert signature.write is not None
+    assert signature.write.kind == "updates a variable"
+
+
 def test_model_without_signatures_has_tensors_for_aliases(model: TfLiteModel) -> None:
     (signature,) = model.signatures.values()
     assert [str(spec) for spec in signature.inputs.values()] == ["float32 [?, 1]"]
