@@ -127,17 +127,19 @@ def reach_nodes(
       feeds: the names of the fed tensors, such as "x:0".
     """
     pending = [fetch for fetch in fetches if fetch]
+    fed_nodes = set(map(node_name, feeds))
     reached: dict[str, None] = {}
     while pending:
         reference = pending.pop()
+        name = node_name(reference)
+        if name in reached or name not in nodes:
+            continue
         # Do not follow a fed tensor: its value replaces the output of the node. A control input
         # ("^node") is followed even if the output of the node is fed.
-        if not reference.startswith("^") and tensor_name(reference) in feeds:
+        if name in fed_nodes and not reference.startswith("^") and tensor_name(reference) in feeds:
             continue
-        name = node_name(reference)
-        if name not in reached and name in nodes:
-            reached[name] = None
-            pending.extend(nodes[name].input)
+        reached[name] = None
+        pending.extend(nodes[name].input)
     return reached
 
 

@@ -114,9 +114,11 @@ class WriteFinder:
         All nodes of a called function count, because stateful ones run even without a consumer.
         """
         nodes = list(nodes)
+        write = _first_write(nodes)
+        if write is not None or not self._functions:
+            return write
         called = find_reachable(possible_calls(nodes), self._enter)
-        writes = (_first_write(nodes), *(self._writes[name] for name in sorted(called)))
-        return next(filter(None, writes), None)
+        return next(filter(None, (self._writes[name] for name in sorted(called))), None)
 
     def _enter(self, name: str) -> set[str] | None:
         if name not in self._functions:
