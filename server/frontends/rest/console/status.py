@@ -95,6 +95,9 @@ class StatusReporter:
             version["runs"] = statistics.inferences.num_successes
             version["rows"] = statistics.inferences.num_rows
             version["batching"] = statistics.batching
+            unbatched = (statistics.batching or {}).get("unbatched_signatures", {})
+            notes = (f"{name} is not batched: {reason}" for name, reason in unbatched.items())
+            version["reason"] = ". ".join(filter(None, (status.note, *notes)))
         return version
 
 

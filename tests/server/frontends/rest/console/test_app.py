@@ -1,6 +1,7 @@
 """The console's page, its files, its status, and the index for other clients."""
 
 import asyncio
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ import pytest
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
+from server.batching.factory import BatchingRunnerFactory
+from server.config.batching_parameters import BatchingParameters
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest import console
@@ -22,10 +25,11 @@ from server.frontends.rest.transport.responses import Response
 from server.metrics import Metrics
 from server.models.manager import Manager
 from tests.server.aspired_versions import aspire
-from tests.server.fakes import FakeLoader
+from tests.server.fakes import FakeLoader, FakeModel
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask
 from tpuserve.errors import DamagedSavedModel
+from tpuserve.graph.state_writes import Write
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
@@ -130,6 +134,22 @@ def test_status_tells_states_and_why(serve: Serve) -> None:
     assert (available["version"], available["state"]) == ("3", "AVAILABLE")
     assert available["selection"] == "{serve} on CPU (a fake)"
     assert (available["is_failed"], failed["selection"]) == (False, "")
+
+
+def test_status_tells_why_a_signature_is_not_batched(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Write("updates a variable", "AssignAddVariableOp", "n/add")
+    signature = dataclasses.replace(FakeModel.signatures["serving_default"], write=write)
+    monkeypatch.setattr(FakeModel, "signatures", {"serving_default": signature})
+    runners = BatchingRunnerFactory(BatchingParameters())
+    manager = Manager(FakeLoader(), make_runner=runners.wrap)
+    aspire(manager, "half", {3: Path("/models/half/3")})
+    (model,) = status(start(DataPlane(manager), serve))["models"]
+    assert model["versions"][0]["reason"] == (
+        "serving_default is not batched: it updates a variable (AssignAddVariableOp, node n/add)"
+    )
+    runners.close()
 
 
 def test_status_counts_requests_rows_and_errors(dataplane: DataPlane, serve: Serve) -> None:
