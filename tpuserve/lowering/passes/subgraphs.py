@@ -21,6 +21,7 @@ class Subgraph:
       inputs: Node output from outside → index of the argument by which the function receives it.
       entered: Names of the Enter nodes (of a TensorFlow 1 loop) whose outputs the nodes use.
       stopped: Names of the other nodes outside of the subgraph whose outputs the nodes use.
+      awaited: Names of the nodes that must run even if no result depends on them.
     """
 
     nodes: Mapping[str, Node]
@@ -28,6 +29,7 @@ class Subgraph:
     inputs: Mapping[Value, int]
     entered: tuple[str, ...]
     stopped: tuple[str, ...]
+    awaited: tuple[str, ...] = ()
 
     @property
     def is_closed(self) -> bool:
@@ -89,6 +91,7 @@ class Subgraph:
                 *(replaced.get(value, value) for value in self.results),
                 *(Value(names[index]) for index in passed),
             ],
+            control_outputs=[name for name in self.awaited if name in self.nodes],
         )
 
 
@@ -98,6 +101,7 @@ def extract_subgraph(
     inputs: Mapping[Value, int],
     stop: Container[str],
     stop_ops: Container[str] = (),
+    awaited: Iterable[str] = (),
 ) -> Subgraph:
     """Extract the nodes that some node outputs depend on.
 
@@ -108,11 +112,13 @@ def extract_subgraph(
       stop: Names of nodes that do not become part of the subgraph. The search does not continue to
         their inputs. Enter nodes are treated in the same way.
       stop_ops: Types of further ops whose nodes are treated like those in `stop`.
+      awaited: Names of nodes that must run even if no result depends on them.
     """
     subgraph: dict[str, Node] = {}
     entered: dict[str, None] = {}
     stopped: dict[str, None] = {}
-    pending = [value.producer for value in results]
+    awaited = tuple(dict.fromkeys(awaited))
+    pending = [*(value.producer for value in results), *awaited]
     while pending:
         name = pending.pop()
         if name in subgraph or name not in nodes:
@@ -125,4 +131,4 @@ def extract_subgraph(
         else:
             subgraph[name] = node
             pending.extend(graph_ir.predecessors(node))
-    return Subgraph(subgraph, tuple(results), inputs, tuple(entered), tuple(stopped))
+    return Subgraph(subgraph, tuple(results), inputs, tuple(entered), tuple(stopped), awaited)

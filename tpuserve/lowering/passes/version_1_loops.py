@@ -26,6 +26,7 @@ class LoopVariable:
       switch: Name of the Switch node, which passes the value to the body of the loop, or after the
         last iteration to the Exit node. None if only the loop condition uses the variable.
       next_value: The node output that is the value for the next iteration.
+      awaited: Names of the nodes that must run before the next iteration.
     """
 
     merge: str
@@ -33,6 +34,7 @@ class LoopVariable:
     initial: Value
     switch: str | None
     next_value: Value
+    awaited: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,11 @@ def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
     body_inputs |= {value: index for value, index in condition_inputs.items()}
     condition = extract_subgraph(nodes, [predicate], condition_inputs, stop)
     body = extract_subgraph(
-        nodes, [variable.next_value for variable in loop_variables], body_inputs, stop
+        nodes,
+        [variable.next_value for variable in loop_variables],
+        body_inputs,
+        stop,
+        awaited=(name for variable in loop_variables for name in variable.awaited),
     )
     inner = [*condition.nodes.values(), *body.nodes.values()]
     if any(node.op in ("LoopCond", "NextIteration", "Exit") for node in inner):
@@ -119,8 +125,9 @@ def _find_variable(
     turning = [node for node in inputs if node is not None and node.op == "NextIteration"]
     if len(entering) != 1 or len(turning) != 1:
         return None
+    (enter,), (turn,) = entering, turning
     return LoopVariable(
-        merge, entering[0].name, entering[0].inputs[0], switch, turning[0].inputs[0]
+        merge, enter.name, enter.inputs[0], switch, turn.inputs[0], tuple(turn.controls)
     )
 
 

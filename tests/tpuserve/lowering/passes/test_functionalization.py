@@ -110,6 +110,12 @@ def recurrent_network(x: Any) -> Any:
     return tf.while_loop(lambda time, *_: time < 3, step, (0, state, outputs))[2].stack()
 
 
+def gradient_of_a_loop(x: Any) -> Any:
+    """Differentiate three squares; the loop pushes their inputs on a stack."""
+    y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y * y / 4.0), (0, x))[1]
+    return v1.gradients(y, x)[0]
+
+
 ALL = [
     loop,
     loop_that_reads_a_value_from_outside,
@@ -125,6 +131,7 @@ ALL = [
     branch_in_a_loop,
     loop_in_a_branch,
     recurrent_network,
+    gradient_of_a_loop,
 ]
 
 
@@ -190,6 +197,9 @@ def functional_graph(graph_def: Any) -> Any:
     graph = functionalize(graph_ir.from_node_defs(graph_def.node), library).graph
     result = type(graph_def)(versions=graph_def.versions)
     graph_ir.append_node_defs(graph.nodes.values(), result.node)
+    for node in result.node:
+        # This would keep the original loop: a stack is placed with a node of the loop.
+        node.attr.pop("_class", None)
     result = v1.graph_util.extract_sub_graph(result, ["x", "y"])
     result.library.function.extend(library.values())
     return result
