@@ -7,9 +7,11 @@ import tensorflow as tf
 
 from tpuserve import tensorflow_internals
 
-# Types of the ops that create a new resource in each run of a session. TensorFlow 1 uses them for
-# control flow and its gradients. They hold no persistent state.
-_CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
+CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
+"""Types of the ops that create a new resource in each run of a session.
+
+TensorFlow 1 uses them for control flow and its gradients. They hold no persistent state.
+"""
 
 
 def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
@@ -57,4 +59,4 @@ def is_persistent(operation: Any) -> bool:
     creates_resource = any(tensor.dtype == tf.resource for tensor in operation.outputs) and not any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )
-    return creates_resource and operation.type not in _CREATED_IN_EACH_RUN
+    return creates_resource and operation.type not in CREATED_IN_EACH_RUN

@@ -175,8 +175,9 @@ def _convert_signature(rewriting: _RewriteState, name: str, signature: Any) -> C
     free = host_ops.find_free(graph, list(nodes))
     names = needed - free
     inferred = shapes.infer_all(nodes, feeds, rewriting.function_library)
-    reasons = host_ops.find_host_ops(graph, names, feeds, rewriting.library, inferred.first)
-    reasons |= {name: reason for name, reason in rewriting.refused_nodes.items() if name in names}
+    reasons = host_ops.find_host_ops(
+        graph, names, feeds, rewriting.library, inferred.first, rewriting.refused_nodes
+    )
     groups = _choose_groups(rewriting, name, names, reasons)
     on_tpu = set[str]().union(*groups)
     parts = [

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tpuserve.export.conversion.analysis import flattening
+from tpuserve.export.conversion.analysis import flattening, handles
 from tpuserve.export.conversion.analysis.shapes import Inference
 from tpuserve.graph import state_writes
 from tpuserve.graph.traversal import find_reachable
@@ -22,6 +22,7 @@ STRINGS = "strings"
 NO_KERNEL = "XLA cannot compile it"
 TABLE = "a table or another resource of the host"
 VARIABLE_UPDATE = state_writes.VARIABLE
+GROWING = "its TensorArray can grow in a run"
 LOOP = "control flow of TensorFlow 1"
 SHAPE_OF_VALUES = "its output shape depends on values"
 OPEN_SHAPE = "the shape of its input is known only in a run"
@@ -34,10 +35,9 @@ _OPENING = ("Switch", "RefSwitch", "Enter", "RefEnter", "_SwitchN")
 _CLOSING = ("Merge", "RefMerge", "Exit", "RefExit")
 _COMPILED_PREFIXES = ("Xla", "_")
 _FORWARDING = ("Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient")
-
-# Ops that return resource handles unchanged: a loop takes and returns the handle of each variable
-# that its body reads. A handle is followed back through these ops to its VarHandleOp.
-_PASSING = ("Identity", "While", "StatelessWhile")
+# Attributes of the ops of an array that gets longer if a loop writes behind its end. In XLA, arrays
+# keep their size: it refuses such a TensorArray, and would truncate such a TensorList.
+_GROWING = ("dynamic_size", "resize_if_index_out_of_bounds")
 
 # Types of the ops of which both the host and the TPU get a copy. So no result of these ops is
 # transferred between host and TPU.
@@ -76,6 +76,7 @@ def find_host_ops(
     fed: Collection[Value],
     library: "Library",
     inference: Inference,
+    refused: Mapping[str, str],
 ) -> dict[str, str]:
     """Find the nodes that the host must run, because XLA cannot compile them for a TPU.
 
@@ -85,43 +86,59 @@ def find_host_ops(
       fed: The inputs of the signature, as node outputs.
       library: Function name → FunctionDef.
       inference: The inferred shapes of the node outputs.
+      refused: Name of a node that XLA refused in a trial compilation → why.
 
     Returns:
       Node name → the reason, for the report to the user.
     """
     types = graph_ir.value_types(graph, library)
     in_control_flow = _find_control_flow(graph, names)
-    reasons: dict[str, str] = {}
-    open_shapes = {value for value in fed if inference.shape(value) is None}
-    for name, node in graph.nodes.items():
-        if name not in names:
-            continue
-        outputs = _outputs(node, library)
-        if name in in_control_flow:
-            reasons[name] = LOOP
-        else:
-            reason = _find_reason(node, outputs, graph, types, library)
-            if reason is None and any(value in open_shapes for value in node.inputs):
-                reason = OPEN_SHAPE
-            if reason is not None:
-                reasons[name] = reason
-        if name in reasons:
-            strict = reasons[name] == SHAPE_OF_VALUES
-            open_shapes |= {value for value in outputs if _is_open(inference, value, strict=strict)}
-    return reasons
+    nodes = {name: node for name, node in graph.nodes.items() if name in names}
+    outputs = {name: _outputs(node, library) for name, node in nodes.items()}
+    reasons = {
+        name: LOOP
+        if name in in_control_flow
+        else _find_reason(node, outputs[name], graph, types, library)
+        for name, node in nodes.items()
+    }
+    ties: dict[str, list[str]] = {}
+    for one, other in handles.find_ties(graph, names, types):
+        ties.setdefault(one, []).append(other)
+        ties.setdefault(other, []).append(one)
+    is_new = True
+    while is_new:
+        is_new = False
+        certain = [name for name, reason in reasons.items() if reason or name in refused]
+        on_host = find_reachable(certain, lambda name: ties.get(name, ()))
+        open_shapes = {value for value in fed if inference.shape(value) is None}
+        for name, node in nodes.items():
+            if name not in on_host and any(value in open_shapes for value in node.inputs):
+                reasons[name] = OPEN_SHAPE
+                is_new = True
+            if name in on_host or reasons[name]:
+                open_shapes |= {
+                    value for value in outputs[name] if _is_open(inference, value, reasons[name])
+                }
+    found = {name: reason for name, reason in reasons.items() if reason}
+    return found | {name: reason for name, reason in refused.items() if name in names}
 
 
-def _is_open(inference: Inference, value: Value, *, strict: bool) -> bool:
+def _is_open(inference: Inference, value: Value, reason: str | None) -> bool:
     """Return whether a node output has an unknown rank or dimension, so that XLA cannot take it.
+
+    An unknown first dimension is taken as the batch, whose size XLA gets with each request, unless
+    it depends on values.
 
     Args:
       inference: The inferred shapes.
       value: The node output.
-      strict: Whether an unknown first dimension counts. If False, it is taken as the batch, whose
-        size XLA gets with each request.
+      reason: Why the host must run the node; None if that follows from another node, or from a
+        trial compilation. Then only an unknown rank counts: XLA compiled with a size assumed.
     """
     shape = inference.shape(value)
-    return shape is None or None in (shape if strict else shape[1:])
+    if shape is None or reason is None:
+        return shape is None
+    return None in (shape if reason == SHAPE_OF_VALUES else shape[1:])
 
 
 def _find_reason(
@@ -131,15 +148,21 @@ def _find_reason(
     types: Mapping[Value, int],
     library: "Library",
 ) -> str | None:
-    values = (*node.inputs, *outputs)
-    if any(types[value] == dtypes.STRING for value in values):
+    attributes = node.definition.attr.values()
+    if any(types[value] == dtypes.STRING for value in (*node.inputs, *outputs)) or any(
+        attribute.type == dtypes.STRING for attribute in attributes
+    ):
         return STRINGS
-    # The node stays on the host if it uses a resource other than a variable, such as a table. Check
-    # the resource handles among its inputs, or if there are none, those among its outputs.
+    # The node stays on the host if it uses a resource that XLA does not know, such as a table.
+    # Check the resource handles among its inputs, or if there are none, those among its outputs.
     taken = [value for value in node.inputs if types[value] == dtypes.RESOURCE]
     resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
-    if not all(_is_variable(value, graph) for value in resources):
+    if not all(
+        handles.is_variable(value, graph) or handles.is_array(value, graph) for value in resources
+    ):
         return TABLE
+    if any(_grows(inner) for inner in _walk(node, library)):
+        return GROWING
     unknown = next((inner for inner in _walk(node, library) if not _compiles(inner, library)), None)
     if unknown is not None:
         return NO_KERNEL if unknown.op == node.op else f"XLA cannot compile {unknown.op} in it"
@@ -165,12 +188,8 @@ def _walk(node: Node, library: "Library") -> "Iterator[NodeDef]":
     yield from op_defs.walk_calls([node.definition], library)
 
 
-def _is_variable(value: Value, graph: GraphIR) -> bool:
-    node = graph.nodes.get(value.producer)
-    while node is not None and node.op in _PASSING:
-        value = node.inputs[value.output_index]
-        node = graph.nodes.get(value.producer)
-    return node is not None and node.op == "VarHandleOp"
+def _grows(node: "NodeDef") -> bool:
+    return any(name in node.attr and node.attr[name].b for name in _GROWING)
 
 
 def _outputs(node: Node, library: "Library") -> list[Value]:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from tpuserve.export.conversion.analysis import handles
 from tpuserve.export.conversion.analysis.closure import find_largest_closure
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import GraphIR
-from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
@@ -51,15 +51,7 @@ def find_tpu_nodes(
         for producer in graph_ir.predecessors(graph.nodes[name])
         if producer in names
     ]
-    # A value of dtype variant, such as a TensorList, cannot be copied between host and TPU. The
-    # node that produces it and the nodes that use it must all run on the same side.
-    types = graph_ir.value_types(graph, library)
-    tied = [
-        (name, value.producer)
-        for name in names
-        for value in graph.nodes[name].inputs
-        if value.producer in names and types[value] == dtypes.VARIANT
-    ]
+    tied = handles.find_ties(graph, names, graph_ir.value_types(graph, library))
     before = _reach(host_only, [(head, tail) for tail, head in [*edges, *tied]])
     after = _reach(host_only, [*edges, *tied])
     weights: dict[tuple[str, bool], int] = {}
