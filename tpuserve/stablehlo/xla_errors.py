@@ -24,6 +24,14 @@ _CONSTANT = re.compile(
     r"Input (?P<input>\d+) to node [`'](?P<node>[^`']+)[`'] with op (?P<op>\w+) must be a "
     r"compile-time constant"
 )
+# Matches any other error about an op, such as "Failed getting HLO text: 'lengths must be equal: 2
+# vs. 4", and some lines later " [[{{node split}}]]".
+_FAILURE = re.compile(
+    r"(?:Failed getting HLO text: ')?(?P<why>[^\n]+?)\s*(?:\n.*?)?"
+    r"\[\[(?:\{\{function_node [^{}]+\}\})?\{\{node (?P<node>[^{}]+)\}\}",
+    re.DOTALL,
+)
+_SENTENCE_END = re.compile(r"\.(?: (?=[A-Z])|$)")
 
 
 @dataclass(frozen=True)
@@ -101,3 +109,13 @@ def find_nonconstant_inputs(message: str) -> tuple[UnsupportedOp, ...]:
         UnsupportedOp(match["op"], match["node"], int(match["input"]))
         for match in _CONSTANT.finditer(message)
     )
+
+
+def find_failure(message: str) -> dict[str, str]:
+    """Return the node that an error of TensorFlow's XLA bridge names first → its first sentence.
+
+    Args:
+      message: the error message. If it names no node, the result is empty.
+    """
+    match = _FAILURE.match(message)
+    return {match["node"]: _SENTENCE_END.split(match["why"].strip())[0]} if match else {}

@@ -1,5 +1,7 @@
 """XLA's messages about ops that it cannot compile are parsed."""
 
+import pytest
+
 from tpuserve.stablehlo import xla_errors
 from tpuserve.stablehlo.xla_errors import UnsupportedOp
 
@@ -34,3 +36,25 @@ def test_message_about_another_error_contains_no_ops() -> None:
     message = "Incompatible shapes: [2] vs. [3] [[{{node add}}]]"
     assert xla_errors.find_unsupported_ops(message) == ()
     assert xla_errors.find_nonconstant_inputs(message) == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        (
+            "Failed getting HLO text: 'lengths must be equal: 2 vs. 4\nStack trace:\nfile:10\n"
+            "\t [[{{node array/split}}]]\n\ttf2xla conversion failed [[{{node call}}]]'",
+            {"array/split": "lengths must be equal: 2 vs. 4"},
+        ),
+        (
+            "It needs a fixed size. If you can, set one.\n\t [[{{function_node f}}{{node stack}}]]",
+            {"stack": "It needs a fixed size"},
+        ),
+        ("Bad shapes: [2] vs. [3] [[{{node add}}]]", {"add": "Bad shapes: [2] vs. [3]"}),
+        ("Incompatible shapes: [2] vs. [3]", {}),
+    ],
+)
+def test_any_other_error_tells_its_first_node_and_sentence(
+    message: str, found: dict[str, str]
+) -> None:
+    assert xla_errors.find_failure(message) == found

@@ -89,6 +89,13 @@ def grown(x: Any) -> Any:
     return tf.transpose(array.stack(), [1, 0, 2]) @ weight()
 
 
+def split(x: Any) -> Any:
+    """Return twice the sums of the first step, and of the second and third of three steps."""
+    array = tf.TensorArray(tf.float32, 2, infer_shape=False)
+    array = array.split(tf.transpose(x @ weight(), [1, 0, 2]), [1, 2])
+    return tf.stack([tf.reduce_sum(array.read(index), 0) for index in range(2)], 1)
+
+
 def parsed(text: Any) -> Any:
     """Parse "1 2" to [[1], [2]], row by row, and double the numbers."""
     numbers = v1.map_fn(
@@ -147,3 +154,15 @@ def test_arrays_of_strings_stay_in_front_with_their_loop(control_flow: str, tmp_
     assert {op.place for op in signature.host_ops} == {"in front"}
     outputs = answers.both(str(tmp_path / "out"), x=answers.strings("1 2", "-3 0.5"))
     np.testing.assert_allclose(outputs["y"][..., 0], [[2, 4], [-6, 1]])
+
+
+@pytest.mark.slow
+def test_an_op_that_xla_refuses_in_a_trial_stays_on_the_host_with_its_array(tmp_path: Path) -> None:
+    signature = convert_model(split, tf.float32, tmp_path)
+    assert signature.num_tpu_ops > 0
+    (reason,) = (op.reason for op in signature.host_ops if "Split" in op.op)
+    assert reason.startswith("XLA cannot compile it: ")
+    assert "lengths" in reason
+    three_steps = np.concatenate([X, X[:, :1]], 1)
+    outputs = answers.both(str(tmp_path / "out"), x=three_steps)
+    np.testing.assert_allclose(outputs["y"][..., 0], [[2, 6], [-6, -5]])

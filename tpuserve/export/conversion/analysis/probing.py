@@ -49,6 +49,9 @@ def find_refused(meta_graph: Any, signatures: Sequence[str], batch_size: int) ->
             op.node: NOT_CONSTANT.format(op.input_number)
             for op in xla_errors.find_nonconstant_inputs(text)
         }
+        causes = causes or {
+            node: f"{REFUSED}: {why}" for node, why in xla_errors.find_failure(text).items()
+        }
         if not causes:
             raise ExportError(
                 f"XLA refuses the TPU part of signature {name!r}: {failure}. Leave a part of the "
