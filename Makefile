@@ -123,7 +123,7 @@ bench-convert: .venv/dev.stamp  ## Measure the conversion of SavedModels by size
 	$(BIN)/python -m benchmarks.export.convert $(ARGS)
 
 # The packages bring old pins of TensorFlow, so only their files are installed.
-zoo: .venv/dev.stamp  ## Convert, verify, compile and serve 25 models of others; writes docs/zoo.md.
+zoo: .venv/dev.stamp  ## Convert, verify, compile and serve 29 models of others; writes docs/zoo.md.
 	$(BIN)/pip install $(PIP_FLAGS) --no-deps "basic-pitch==0.4.0" "guesslang==2.2.1"
 	TPUSERVE_ZOO=$(or $(ARGS),all) $(BIN)/pytest -m nightly tests/zoo
 

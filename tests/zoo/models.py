@@ -7,6 +7,7 @@ from tests.zoo import (
     published_models,
     sequence_models,
     text_models,
+    version_1_models,
 )
 
 ALL = (
@@ -15,6 +16,7 @@ ALL = (
     *image_models.ALL,
     *text_models.ALL,
     *other_models.ALL,
+    *version_1_models.ALL,
     *published_models.ALL,
 )
 
@@ -25,4 +27,5 @@ IN_CI = (
     image_models.DETECTOR,
     text_models.TEXT_CLASSIFIER,
     other_models.FROZEN,
+    version_1_models.SEQ2SEQ,
 )

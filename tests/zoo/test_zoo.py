@@ -1,6 +1,6 @@
 """Models of other authors are converted and examined; docs/zoo.md has a table of the results.
 
-`make zoo` examines all models, `make zoo ARGS=GRU,BERT` some of them, and pytest alone five models.
+`make zoo` examines all models, `make zoo ARGS=GRU,BERT` some of them, and pytest alone six models.
 `make zoo` replaces the rows of the examined models in the table.
 """
 
