@@ -1,9 +1,12 @@
 """Refuses symbolic links to files outside of a model's base path."""
 
+import logging
 import os
 from pathlib import Path
 
 from tpuserve.errors import UnsafePath
+
+logger = logging.getLogger(__name__)
 
 
 def check_no_escaping_symlinks(directory: Path, base_path: Path | None = None) -> None:
@@ -18,17 +21,20 @@ def check_no_escaping_symlinks(directory: Path, base_path: Path | None = None) -
       UnsafePath: the directory, or something below it, is a link to a path outside of the base
         path.
     """
-    base = os.path.realpath(directory.parent if base_path is None else base_path)
-    _check_path(str(directory), base)
+    base = str(directory.parent if base_path is None else base_path)
+    real_base = os.path.realpath(base)
+    _check_path(str(directory), base, real_base)
     for parent, directories, names in os.walk(directory):
         for name in (*directories, *names):
-            _check_path(os.path.join(parent, name), base)
+            _check_path(os.path.join(parent, name), base, real_base)
 
 
-def _check_path(path: str, base: str) -> None:
+def _check_path(path: str, base: str, real_base: str) -> None:
     real = os.path.realpath(path)
-    if os.path.commonpath([real, base]) != base:
+    if os.path.commonpath([real, real_base]) != real_base:
+        # Tell the target only in the log: clients read the error in the status of the model.
+        logger.warning("%s leads to %s", path, real)
         raise UnsafePath(
-            f"{path} leads to {real}, which is outside of the base path {base}. Put the files "
-            f"inside the base path, or serve with --allow_links if you trust the link."
+            f"{path} leads out of the base path {base}. Put the files inside the base path, or "
+            f"serve with --allow_links if you trust the link."
         )

@@ -39,6 +39,7 @@ _MAX_NAME = 256
 # The HTTP status for a model that does not fit into the memory. SageMaker then unloads other models
 # and sends the request again.
 _OUT_OF_RESOURCES = 507
+_SERVER_FAULT = 500
 
 
 class SageMakerRouter:
@@ -149,8 +150,6 @@ class SageMakerRouter:
         try:
             self._dataplane.add_model(name, url)
         except VersionNotFound as error:
-            # Do not send the text of the caught error, which would show the client the names of
-            # files in the directory.
             raise ModelNotFound(
                 f"there is no model in {url[:_MAX_NAME]!r}. Send the path of a directory that is a "
                 f"SavedModel, or holds its numbered versions."
@@ -159,5 +158,9 @@ class SageMakerRouter:
             cause = error.__cause__ if isinstance(error.__cause__, TpuserveError) else error
             if cause.code is Code.RESOURCE_EXHAUSTED:
                 return errors.error_response(_OUT_OF_RESOURCES, str(cause), cause.code)
+            if errors.HTTP_STATUS[cause.code] == _SERVER_FAULT:
+                # The client has chosen the model, so a model that cannot be loaded is no fault of
+                # the server.
+                return errors.error_response(400, str(error), Code.FAILED_PRECONDITION)
             raise
         return Response(200, b"", JSON, model=name)

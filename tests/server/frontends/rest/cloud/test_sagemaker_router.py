@@ -17,6 +17,7 @@ from server.parsing.request_parser import RequestParser
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import ask
 from tpuserve.errors import (
+    DamagedSavedModel,
     InvalidInput,
     MemoryBudgetExceeded,
     ModelNotFound,
@@ -39,6 +40,24 @@ def test_lack_of_memory_is_507(dataplane: DataPlane, monkeypatch: pytest.MonkeyP
     response = router.handle(route, (), BODY, timeout_ms=None)
     assert isinstance(response, Response)
     assert (response.status, json.loads(response.body)) == (507, {"error": "out of memory"})
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [TpuserveError("broken"), DamagedSavedModel("broken"), None],
+    ids=["unknown", "data", "two"],
+)
+def test_broken_model_is_no_fault_of_the_server(
+    dataplane: DataPlane, monkeypatch: pytest.MonkeyPatch, cause: TpuserveError | None
+) -> None:
+    def add_model(model: str, base_path: str) -> None:
+        raise ModelsNotAvailable("large does not load") from cause
+
+    monkeypatch.setattr(dataplane, "add_model", add_model)
+    router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
+    response = router.handle(router.parse_route("POST", "/models"), (), BODY, timeout_ms=None)
+    assert isinstance(response, Response)
+    assert (response.status, response.code) == (400, "FAILED_PRECONDITION")
 
 
 @pytest.mark.parametrize(
