@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         click.echo(f"{error.format_message()}\n{format_usage()}")
         status = EXIT_FAILED
     except TpuserveError as error:
-        click.echo(f"Failed to start server. Error: {error.code.name}: {error}")
+        click.echo(f"Failed to start server. Error: {error.code.name}: {error.text_for_operators}")
         if isinstance(error, MalformedConfig):
             # Print the error also to standard error, where tensorflow_model_server prints such
             # errors, and scripts look for them.

@@ -34,6 +34,14 @@ class TpuserveError(Exception):
 
     code: Code = Code.UNKNOWN
 
+    @property
+    def text_for_operators(self) -> str:
+        """The text with its notes, for logs and terminals. Clients get the text without notes.
+
+        Notes, added with `add_note`, tell what clients must not know, such as names of files.
+        """
+        return " ".join([str(self), *getattr(self, "__notes__", ())])
+
 
 # Errors about invalid requests, arguments and settings.
 

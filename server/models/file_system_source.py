@@ -208,7 +208,9 @@ class FileSystemSource:
         if isinstance(error, VersionNotFound):
             self._manager.set_aspired_versions(model.name, {})
             self._manager.set_unavailable_reason(model.name, error)
-            self._log_warning(model.name, f"No versions of servable {model.name}: {error}")
+            self._log_warning(
+                model.name, f"No versions of servable {model.name}: {error.text_for_operators}"
+            )
         elif error is not None:
             self._manager.set_unavailable_reason(model.name, error)
             self._log_warning(

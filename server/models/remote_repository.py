@@ -53,11 +53,13 @@ class RemoteRepository:
         if not names and set(files) & set(SAVED_MODEL_FILES):
             names = {number_of_only_version(base_path.rstrip("/").rpartition("/")[2]): ""}
         if not names:
-            entries = ", ".join([*directories, *files][:_LISTED_NAMES]) or "nothing"
-            raise VersionNotFound(
-                f"no version directory in {base_path}; found {entries}. Upload the model to a "
-                f"directory named a number, as {base_path.rstrip('/')}/1."
+            entries = ", ".join([*directories, *files][:_LISTED_NAMES]) or "no entries"
+            error = VersionNotFound(
+                f"no version directory in {base_path}. Upload the model to a directory named a "
+                f"number, as {base_path.rstrip('/')}/1."
             )
+            error.add_note(f"The base path has {entries}.")
+            raise error
         selected = select_versions(names, self._model.policy, base_path)
         return self._models.find_directories(remote, selected)
 

@@ -77,7 +77,7 @@ class Repository:
         """
         versions = self.versions()
         if not versions:
-            raise VersionNotFound(self._no_version_message())
+            raise self._no_version_error()
         selected = select_versions(versions, self._policy, str(self._base_path))
         if isinstance(self._policy, SpecificPolicy):
             return {number: self._directory(number, path) for number, path in selected.items()}
@@ -122,19 +122,19 @@ class Repository:
             return {}
         return {number_of_only_version(path.name): path}
 
-    def _no_version_message(self) -> str:
+    def _no_version_error(self) -> VersionNotFound:
         path = self._base_path
+        error = VersionNotFound(
+            f"no version directory in {path}. Export the model to a directory named a number, as "
+            f"{path / '1'}."
+        )
         names = sorted(os.listdir(path))[:5]
         for name in names:
             if _has_versions(path / name):
-                return (
-                    f"no version directory in {path}; {path / name} has version directories. "
-                    f"Give that base path."
-                )
-        return (
-            f"no version directory in {path}; found {', '.join(names) or 'nothing'}. Export the "
-            f"model to a directory named a number, as {path / '1'}."
-        )
+                error.add_note(f"{path / name} has version directories. Give that base path.")
+                return error
+        error.add_note(f"The directory has {', '.join(names) or 'no entries'}.")
+        return error
 
 
 def _has_versions(path: Path) -> bool:

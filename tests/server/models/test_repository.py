@@ -65,8 +65,10 @@ def test_file_as_base_path_is_refused(tmp_path: Path) -> None:
 
 
 def test_base_path_without_a_version_says_what_is_there(tmp_path: Path) -> None:
-    with pytest.raises(VersionNotFound, match="found best. Export the model to a directory named"):
+    with pytest.raises(VersionNotFound, match="Export the model to a directory named") as caught:
         make_repository(tmp_path, "best").aspired_versions()
+    assert caught.value.text_for_operators.endswith(" The directory has best.")
+    assert "best" not in str(caught.value).replace(str(tmp_path), "")
 
 
 def test_directory_above_a_base_path_leads_to_it(tmp_path: Path) -> None:
@@ -74,9 +76,9 @@ def test_directory_above_a_base_path_leads_to_it(tmp_path: Path) -> None:
     make_repository(tmp_path, "checkpoints", "export", "export/1")
     with pytest.raises(VersionNotFound) as caught:
         Repository(tmp_path).aspired_versions()
-    assert str(caught.value) == (
-        f"no version directory in {tmp_path}; {tmp_path}/export has version directories. Give that "
-        f"base path."
+    assert caught.value.text_for_operators == (
+        f"no version directory in {tmp_path}. Export the model to a directory named a number, as "
+        f"{tmp_path}/1. {tmp_path}/export has version directories. Give that base path."
     )
 
 

@@ -147,7 +147,7 @@ def test_download_ends_when_its_version_is_no_longer_needed(
     ("path", "error", "text"),
     [
         ("absent", BasePathNotFound, "/absent does not exist, or has no files. Give a base path"),
-        ("empty", VersionNotFound, "no version directory in .*/empty; found best. Upload the"),
+        ("empty", VersionNotFound, "no version directory in .*/empty. Upload the model"),
         ("refused", StorageAccessDenied, "cannot be read with the credentials of this .*403"),
         ("escaping", UnsafePath, "has the path '1/../../x', which leads out of the model"),
         ("wrong", InvalidConfig, "/SHA256SUMS has the line 'no', and each line must be a SHA-256"),
