@@ -110,7 +110,8 @@ class RemoteDirectory:
         Raises:
           VersionNotFound: the version has no files.
           UnsafePath: the path of a file points outside of the version's directory.
-          ModelTooLarge: a web server lists too many files, or directories that are nested too deep.
+          ModelTooLarge: a web server or the file SHA256SUMS lists too many files, or directories
+            that are nested too deep.
           InvalidConfig: a line of the file SHA256SUMS in the base path is not valid.
           TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
@@ -122,6 +123,11 @@ class RemoteDirectory:
                 for file in index
                 if (path := _path_below(file.path, name))
             ]
+            if len(files) > _MAX_ENTRIES:
+                raise ModelTooLarge(
+                    f"{INDEX_FILE} lists {len(files)} files of {uri}, and a version may have "
+                    f"{_MAX_ENTRIES}. Remove what is no file of the model."
+                )
         elif self._is_web:
             files = list(self._walk(uri))
         else:
@@ -151,7 +157,7 @@ class RemoteDirectory:
                 if num_entries > _MAX_ENTRIES or path.count("/") > _MAX_DEPTH:
                     raise ModelTooLarge(
                         f"{uri} lists more than {_MAX_ENTRIES} files, or directories deeper than "
-                        f"{_MAX_DEPTH}. Write the file {INDEX_FILE} into the base path."
+                        f"{_MAX_DEPTH}. Remove what is no file of the model."
                     )
                 if is_directory:
                     directories.append((address.rstrip("/"), path + "/"))

@@ -21,6 +21,7 @@ from tpuserve.errors import (
     DamagedDownload,
     ExtraNotInstalled,
     InvalidConfig,
+    ModelTooLarge,
     StorageAccessDenied,
     StorageUnavailable,
     UnsafePath,
@@ -141,6 +142,16 @@ def test_download_ends_when_its_version_is_no_longer_needed(
     write_version(site / "half" / "1")
     (directory,) = versions(f"{web_server.uri}/half", remote_models).values()
     check_cancelled_download(web_server, remote_models, directory)
+
+
+def test_index_with_too_many_files_of_a_version_is_refused(
+    site: Path, web_server: WebServer, remote_models: RemoteModels
+) -> None:
+    (site / "half").mkdir()
+    lines = "".join(f"{'0' * 64}  1/{number}\n" for number in range(10_001))
+    (site / "half" / "SHA256SUMS").write_text(lines)
+    with pytest.raises(ModelTooLarge, match="lists 10001 files of .*/half/1, and a version may"):
+        versions(f"{web_server.uri}/half", remote_models)
 
 
 @pytest.mark.parametrize(
