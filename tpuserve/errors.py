@@ -400,6 +400,12 @@ class ModelsNotAvailable(TpuserveError):
     code = Code.UNKNOWN
 
 
+class ReloadSuperseded(ModelsNotAvailable):
+    """Another reload has replaced a configuration before its models were available."""
+
+    code = Code.ABORTED
+
+
 # Errors about authentication, limits and deadlines.
 
 

@@ -15,8 +15,8 @@ from tpuserve.errors import (
     ModelAlreadyLoaded,
     ModelNotFound,
     ModelsNotAvailable,
+    ReloadSuperseded,
     TpuserveError,
-    Unavailable,
     VersionNotFound,
 )
 
@@ -164,6 +164,7 @@ class ModelConfigManager:
           LabelNotAvailable: a version label is refused; no version is loaded or unloaded.
           VersionNotFound: the base path of a model has no version or cannot be read, and
             `versions_required` applies.
+          ReloadSuperseded: another reload has left new models out before they were available.
           ModelsNotAvailable: new models have failed to load; all other models are served.
           TpuserveError: `on_config` has refused the configuration.
         """
@@ -470,10 +471,10 @@ class ModelConfigManager:
         if not causes:
             # No load has failed, and yet the models are not available: a later reload must have
             # cancelled the loads.
-            superseded = Unavailable(
-                "another reload has replaced this configuration. Ask for the model's status."
+            return ReloadSuperseded(
+                f"another reload has replaced this configuration before {_format_names(names)} "
+                f"became available. Send it again if it must stay, with all models that must stay."
             )
-            causes = [(f"name: {name}", superseded) for name in names]
         return models_not_available(len(names), kind, causes)
 
 

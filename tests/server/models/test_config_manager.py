@@ -16,11 +16,13 @@ from server.servables.servable import State
 from tests.server.fakes import FakeLoader, FakeModel
 from tpuserve.errors import (
     BasePathNotFound,
+    Code,
     DamagedSavedModel,
     LabelNotAvailable,
     LoweringError,
     ModelNotFound,
     ModelsNotAvailable,
+    ReloadSuperseded,
     VersionNotFound,
 )
 
@@ -243,8 +245,9 @@ def test_reload_whose_model_another_one_leaves_out_meanwhile_says_so(tmp_path: P
         assert begun.wait(10)
         config_manager.reload(models.config(), wait=False)
         gate.set()
-        with pytest.raises(ModelsNotAvailable, match="{name: a} due to error: UNAVAILABLE: anoth"):
+        with pytest.raises(ReloadSuperseded, match="before a became available. Send it again"):
             first.result(10)
+    assert ReloadSuperseded.code is Code.ABORTED
 
 
 def test_load_keeps_a_model_that_another_client_loads_meanwhile(
