@@ -353,6 +353,12 @@ SECTIONS = (
             _own_flag("open_health", "Serve health checks without an API key."),
             _own_flag("max_request_bytes", "Largest request body after decompression, in bytes."),
             _own_flag(
+                "max_connections",
+                "Number of connections to the gRPC port, and as many to the REST port; further "
+                "ones are closed. 0 means no limit. One client address may have a quarter of the "
+                "REST connections, unless --max_requests_in_flight_per_peer is 0.",
+            ),
+            _own_flag(
                 "max_requests_in_flight",
                 "Number of requests that are handled or queued at the same time; 0 means no limit.",
             ),

@@ -52,6 +52,7 @@ class Settings:
       max_request_bytes: the largest request body after decompression, in bytes.
       max_request_memory_bytes: the memory that all requests may use together, in bytes; 0 for half
         of the memory of the machine or of its container.
+      max_connections: the largest number of connections to each port; 0 for no limit.
       max_requests_in_flight: the largest number of requests in flight; 0 for no limit.
       max_requests_in_flight_per_peer: the largest number of requests in flight from one client
         address; 0 for no limit, -1 for a quarter of max_requests_in_flight.
@@ -167,6 +168,7 @@ class Settings:
     access_log: bool = False
     max_request_bytes: int = 256 << 20
     max_request_memory_bytes: int = 0
+    max_connections: int = 10_000
     max_requests_in_flight: int = 1000
     max_requests_in_flight_per_peer: int = -1
     max_concurrent_runs: int = 0
@@ -314,6 +316,7 @@ _NON_NEGATIVE = (
     "max_constant_bytes",
     "max_request_bytes",
     "max_request_memory_bytes",
+    "max_connections",
     "max_requests_in_flight",
     "max_concurrent_runs",
     "max_queue",

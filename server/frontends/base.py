@@ -172,6 +172,7 @@ def start_rest(context: FrontendContext, reserved: socket.socket) -> Frontend:
       PortInUse: the frontend cannot listen on the port.
     """
     from server.frontends.rest.app import build_rest_app
+    from server.frontends.rest.transport.connection_limit import ConnectionLimit
     from server.frontends.rest.transport.server import RestServer
 
     settings = context.settings
@@ -187,7 +188,15 @@ def start_rest(context: FrontendContext, reserved: socket.socket) -> Frontend:
         tracing=context.tracing,
     )
     grace_seconds = math.ceil(settings.shutdown_grace_seconds)
-    frontend = RestServer(app, reserved, grace_seconds, context.on_failure, tls=context.tls)
+    peer_share = -(-settings.max_connections // 4) if settings.peer_limit else 0
+    frontend = RestServer(
+        app,
+        reserved,
+        grace_seconds,
+        context.on_failure,
+        tls=context.tls,
+        connection_limit=ConnectionLimit(settings.max_connections, peer_share),
+    )
     _start(frontend, settings, settings.rest_api_port, "--rest_api_port")
     return frontend
 

@@ -126,7 +126,10 @@ class GrpcServer:
             self._executor,
             interceptors=self._interceptors(keys, settings),
             options=server_config.channel_arguments(
-                settings.max_request_bytes, settings.peer_limit, settings.grpc_channel_arguments
+                settings.max_request_bytes,
+                settings.peer_limit,
+                settings.grpc_channel_arguments,
+                settings.max_connections,
             ),
             # Let grpcio limit the calls in flight only if no admission controller limits them.
             maximum_concurrent_rpcs=None if admission else settings.max_requests_in_flight or None,

@@ -35,6 +35,7 @@ def channel_arguments(
     max_request_bytes: int | None = None,
     max_requests_per_peer: int = 0,
     user_arguments: Iterable[tuple[str, int | str]] = (),
+    max_connections: int = 0,
 ) -> list[tuple[str, int | str]]:
     """Return the channel arguments of a server.
 
@@ -46,12 +47,15 @@ def channel_arguments(
         for health checks. Further calls of the connection wait in the client, so that they take no
         memory of the server.
       user_arguments: channel arguments from the command line, which override the server's own.
+      max_connections: the largest number of connections to an address; 0 for no limit.
     """
     arguments = dict(_CHANNEL_ARGUMENTS)
     if max_request_bytes is not None:
         arguments["grpc.max_receive_message_length"] = min(max_request_bytes, _MAX_MESSAGE_BYTES)
     if max_requests_per_peer:
         arguments["grpc.max_concurrent_streams"] = max_requests_per_peer + _EXTRA_STREAMS
+    if max_connections:
+        arguments["grpc.max_allowed_incoming_connections"] = max_connections
     arguments.update(user_arguments)
     return list(arguments.items())
 

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from server.config.tls import TlsConfig
+from server.frontends.rest.transport.connection_limit import ConnectionLimit
 from server.frontends.rest.transport.protocol_factory import build_protocol_class
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.tls import create_ssl_context
@@ -47,6 +48,7 @@ class RestServer:
         tls: TlsConfig | None = None,
         timeouts: ConnectionTimeouts | None = None,
         use_fast_path: bool = True,
+        connection_limit: ConnectionLimit | None = None,
     ) -> None:
         """Create a server that does not accept connections yet.
 
@@ -58,6 +60,7 @@ class RestServer:
           on_failure: Called with the reason if the server ends before `stop`.
           tls: The key and certificates. None means plain HTTP.
           timeouts: The time limits for slow clients. None means the defaults.
+          connection_limit: Bounds the number of connections. None means no bound.
           use_fast_path: Whether small and quick requests may bypass uvicorn. Benchmarks pass False.
 
         Raises:
@@ -66,7 +69,9 @@ class RestServer:
         find_fast_path = getattr(app, "find_fast_path", None) if use_fast_path else None
         config = uvicorn.Config(
             app,
-            http=build_protocol_class(timeouts or ConnectionTimeouts(), find_fast_path),
+            http=build_protocol_class(
+                timeouts or ConnectionTimeouts(), find_fast_path, connection_limit
+            ),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
+from server.admission.peers import network_of_host
+from server.frontends.rest.transport.connection_limit import ConnectionLimit
 from server.frontends.rest.transport.flow_control import BackpressureFlowControl
 from server.frontends.rest.transport.headers import Header, Headers, get_header
 from server.frontends.rest.transport.tcp_state import ClientState, read_client_state
@@ -18,6 +20,10 @@ _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
 # The text with which an invalid request is answered, the same as uvicorn's.
 _INVALID_REQUEST = "Invalid HTTP request received."
 _INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_TOO_MANY_CONNECTIONS = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n"
+    b"connection: close\r\n\r\n"
+)
 # The parser gets at most this number of bytes at once, unless all belong to a body of known length.
 _SLICE_BYTES = 8 << 10
 # After this number of parts of bodies in a turn of the event loop, other connections are served.
@@ -65,6 +71,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     """
 
     timeouts = ConnectionTimeouts()
+    connection_limit = ConnectionLimit()
     flow: BackpressureFlowControl
     logger: Any
     headers: list[Header]
@@ -95,10 +102,15 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_replaying_head = False
         self._framing_headers: list[Header] = []
         self._timer = self.loop.call_later(self._check_interval, self._check_timeouts)
+        self._peer = network_of_host(self.client[0]) if self.client else ""
+        if not self.connection_limit.add(self._peer):
+            transport.write(_TOO_MANY_CONNECTIONS)
+            transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop checking the timeouts of the connection."""
         self._timer.cancel()
+        self.connection_limit.remove(self._peer)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -115,6 +115,18 @@ def test_channel_arguments_of_the_user_are_applied(dataplane: DataPlane) -> None
         values(client)
 
 
+def test_connections_beyond_the_limit_are_closed(dataplane: DataPlane) -> None:
+    with (
+        clients.serving(dataplane, max_connections=1) as server,
+        clients.connect(server.address) as client,
+    ):
+        assert values(client) == Y
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as second:
+            assert second.recv(100) == b""
+        assert values(client) == Y
+
+
 def test_compressed_request_is_decompressed(dataplane: DataPlane) -> None:
     with clients.serving(dataplane) as server, clients.connect(server.address) as client:
         for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from starlette.types import ASGIApp
@@ -27,11 +27,13 @@ def serve(stopped_servers: ExitStack) -> Iterator[Serve]:
     """Return a function that serves an application and returns its address."""
     with ExitStack() as stack:
 
-        def start(app: ASGIApp, timeouts: ConnectionTimeouts | None = None) -> Address:
+        def start(
+            app: ASGIApp, timeouts: ConnectionTimeouts | None = None, **options: Any
+        ) -> Address:
             listener = stopped_servers.enter_context(
                 ports.bind_port("127.0.0.1", 0, "--rest_api_port")
             )
-            server = RestServer(app, listener, 5, pytest.fail, timeouts=timeouts)
+            server = RestServer(app, listener, 5, pytest.fail, timeouts=timeouts, **options)
             server.start()
             stopped_servers.callback(server.join)
             stack.callback(server.stop)

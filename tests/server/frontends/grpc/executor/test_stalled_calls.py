@@ -4,6 +4,7 @@ import errno
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ class Machine:
         self.seconds = 0.0
         self.received_bytes = self.other_received_bytes = 0
 
-    def reaper(self, **limits: int) -> StalledCallReaper:
+    def reaper(self, **limits: Any) -> StalledCallReaper:
         def received_bytes() -> dict[tuple[str, int], int]:
             return {
                 ("10.0.0.1", 7): self.received_bytes,
