@@ -1,10 +1,14 @@
 """The memory budget: the bound on the memory of all requests together."""
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from tpuserve import validation
 from tpuserve.errors import MemoryBudgetExceeded, RequestTooLarge
+
+# A request that gives back at least this number of bytes at its end is large.
+_LARGE_BYTES = 1 << 20
 
 
 class MemoryBudget:
@@ -18,17 +22,21 @@ class MemoryBudget:
       max_bytes: The largest number of bytes that all requests may reserve together.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(
+        self, max_bytes: int, on_large_release: Callable[[], object] = lambda: None
+    ) -> None:
         """Create a budget without reservations.
 
         Args:
           max_bytes: The largest number of bytes that all requests may reserve together.
+          on_large_release: Called when a large request has given its memory back.
 
         Raises:
           InvalidSetting: The number is not positive.
         """
         validation.check_integer("--max_request_memory_bytes", max_bytes, least=1)
         self.max_bytes = max_bytes
+        self._on_large_release = on_large_release
         self._reserved_bytes = 0
         self._lock = threading.Lock()
 
@@ -118,8 +126,11 @@ class MemoryReservation:
 
     def release(self) -> None:
         """Give back all reserved bytes. Further calls have no effect."""
-        if self.num_bytes:
-            self.shrink(self.num_bytes)
+        num_bytes = self.num_bytes
+        if num_bytes:
+            self.shrink(num_bytes)
+            if num_bytes >= _LARGE_BYTES:
+                self._budget._on_large_release()
 
     def __enter__(self) -> "MemoryReservation":
         """Return the reservation itself."""

@@ -17,6 +17,7 @@ from server.frontends import base
 from server.frontends.base import Frontend
 from server.metrics import Metrics
 from server.process import memory_limit, resident_memory
+from server.process.heap_trimmer import HeapTrimmer
 from server.scheduling.request_queues import RequestQueues
 from server.telemetry.factory import start_tracing
 
@@ -54,6 +55,7 @@ class FrontendGroup:
         self._admission = AdmissionController(settings.max_requests_in_flight, settings.peer_limit)
         metrics.watch_in_flight(lambda: self._admission.in_flight)
         metrics.watch_memory(resident_memory.resident_bytes)
+        self._heap_trimmer = HeapTrimmer()
         self._rest_socket: socket.socket | None = None
         self._grpc_socket: socket.socket | None = None
         files = read_files(settings)
@@ -68,7 +70,8 @@ class FrontendGroup:
             memory_budget=MemoryBudget(
                 # By default, let requests take half of the memory, and leave the other half to
                 # TensorFlow and the models.
-                settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2
+                settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2,
+                self._heap_trimmer.note_large_request,
             ),
             queues=queues,
             keys=files.keys,
@@ -141,6 +144,7 @@ class FrontendGroup:
     def mark_ready(self) -> None:
         """Answer requests from now on, and report in readiness checks that the server is ready."""
         self._context.queues.start()
+        self._heap_trimmer.start()
         self._admission.mark_ready()
         for frontend in self._frontends:
             frontend.report_health(True)
@@ -189,6 +193,7 @@ class FrontendGroup:
             [base.join_with_deadline(frontend, self._deadline) for frontend in self._frontends]
         )
         self._context.queues.close()
+        self._heap_trimmer.close()
         if self._context.tracing is not None:
             self._context.tracing.close()
         return is_idle

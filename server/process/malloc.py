@@ -72,6 +72,11 @@ def trim_heap() -> None:
     cycles. glibc keeps freed memory in its heap until malloc_trim is called.
     """
     gc.collect()
+    trim_free_memory()
+
+
+def trim_free_memory() -> None:
+    """Return the free memory of the heap to the operating system, without a garbage collection."""
     trim = _malloc_trim()
     if trim is not None:
         trim(0)
