@@ -1,4 +1,4 @@
-"""Runs SavedModels in pipelines of Apache Beam. It needs `pip install "tpuserve[beam]"`.
+"""Runs SavedModels in pipelines of Apache Beam. It needs `pip install ".[beam]"`.
 
 The classes and functions have the same names as those of tfx_bsl.public.beam.run_inference. To move
 a pipeline from tfx_bsl to this module, change only its imports. Each of the last two lines of the
@@ -25,7 +25,7 @@ try:
 except ImportError as error:
     raise ExtraNotInstalled(
         f"tpuserve.beam needs the package apache-beam, which cannot be imported ({error}). Run: "
-        'pip install "tpuserve[beam]"'
+        'pip install ".[beam]"'
     ) from error
 
 __all__ = ["CreateModelHandler", "InferenceSpecType", "RunInference", "SavedModelSpec"]

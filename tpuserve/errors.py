@@ -206,7 +206,7 @@ class CheckpointMismatch(TpuserveError):
 
 
 class ExtraNotInstalled(TpuserveError):
-    """A package of an extra, such as tpuserve[plot], is missing or has an unsupported version."""
+    """A package of an extra, such as plot, is missing or has an unsupported version."""
 
     code = Code.FAILED_PRECONDITION
 

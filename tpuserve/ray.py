@@ -1,4 +1,4 @@
-"""Serves, predicts and trains on clusters of Ray. It needs `pip install "tpuserve[ray]"`.
+"""Serves, predicts and trains on clusters of Ray. It needs `pip install ".[ray]"`.
 
     serve.start(grpc_options=tpuserve.ray.grpc_options())
     digits = tpuserve.ray.deployment(
@@ -35,7 +35,7 @@ try:
 except ImportError as error:
     raise ExtraNotInstalled(
         f"tpuserve.ray needs packages of Ray, one of which cannot be imported ({error}). Run: "
-        'pip install "tpuserve[ray]"'
+        'pip install ".[ray]"'
     ) from error
 
 __all__ = ["Predict", "build", "deployment", "grpc_options", "run_program"]  # noqa: F822

@@ -79,7 +79,7 @@ SECTIONS = (
                 "Path of the model's directory; tpuserve-model-server requires an absolute path. "
                 "It holds one numbered directory per version, for example /models/half/1; the "
                 "highest number is served. A SavedModel itself is served as version 1. Or a URI of "
-                "gs, s3, az, hf, http or https, which needs tpuserve[remote].",
+                "gs, s3, az, hf, http or https, which needs the extra remote.",
             ),
             _flag(
                 "model_config_file",
@@ -116,7 +116,7 @@ SECTIONS = (
             _own_flag(
                 "model_signature_policy",
                 "off, or require to load only versions whose model.sig (OpenSSF Model Signing) "
-                "verifies with --model_signing_key; needs tpuserve[signing].",
+                "verifies with --model_signing_key; needs the extra signing.",
             ),
             _own_flag(
                 "model_signing_key",
@@ -261,7 +261,7 @@ SECTIONS = (
             _own_flag(
                 "engine",
                 "Engine of {serve} metagraphs: tensorflow, or xla, which compiles each model as a "
-                "whole where it can and needs tpuserve[pjrt]. A model's engine in the model config "
+                "whole where it can and needs the extra pjrt. A model's engine in the model config "
                 "file replaces it.",
             ),
             _own_flag(
@@ -321,7 +321,7 @@ SECTIONS = (
                 "otlp_endpoint",
                 "URL of a collector that receives OpenTelemetry's traces over gRPC, for example "
                 "http://localhost:4317; empty for the URL in OTEL_EXPORTER_OTLP_ENDPOINT, if any. "
-                "Needs tpuserve[tracing].",
+                "Needs the extra tracing.",
             ),
             _own_flag("access_log", "Log one line of JSON per request."),
             _own_flag(

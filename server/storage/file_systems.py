@@ -68,7 +68,7 @@ def check_installed(uri: str) -> None:
     if missing:
         raise ExtraNotInstalled(
             f"model base path {uri} needs the package {missing[0]}, which is not installed. "
-            f'Install it: pip install "tpuserve[remote]".'
+            f'Install it: pip install ".[remote]".'
         )
 
 

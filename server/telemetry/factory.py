@@ -49,6 +49,6 @@ def _create_tracing(receiver: OtlpReceiver) -> "Tracing":
     except ImportError as error:
         raise ExtraNotInstalled(
             f"{receiver.source} needs OpenTelemetry, which cannot be imported ({error}). Install "
-            f'it with: pip install "tpuserve[tracing]"'
+            f'it with: pip install ".[tracing]"'
         ) from error
     return Tracing(receiver)

@@ -200,6 +200,17 @@ def test_installation_document_lists_every_extra() -> None:
     assert set(re.findall(r"^\| `([a-z]+)` \|", text("docs/install.md"), re.MULTILINE)) == extras
 
 
+def test_no_text_installs_tpuserve_from_an_index_of_packages() -> None:
+    # There is no release: pip finds no package of this name.
+    wrong = re.compile(r"(?<![/\w])tpuserve\[[{a-z]|pip install ['\"]?tpuserve\b")
+    for folder in ("docs", "tpuserve", "trainer", "server", "examples", "deploy"):
+        for path in (ROOT / folder).rglob("*.*"):
+            assert path.suffix not in (".md", ".py", ".yaml") or not wrong.search(
+                path.read_text()
+            ), path
+    assert not any(wrong.search(text(document)) for document in DOCUMENTS)
+
+
 def layers(package: str) -> list[set[str]]:
     """Return the layers of a package or room in the contract of pyproject.toml, highest first."""
     pattern = rf'^containers = \["{re.escape(package)}"\]\nlayers = (\[.*?\])$'

@@ -31,7 +31,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def block_outputs(directory: Path) -> dict[str, str]:
-    pytest.importorskip("libtpu", reason="the extra tpuserve[compile] is not installed")
+    pytest.importorskip("libtpu", reason="the extra compile is not installed")
     return code_blocks.run_blocks(DOCUMENT, directory)
 
 

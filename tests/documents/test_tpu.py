@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.first,
     pytest.mark.slow,
     pytest.mark.skipif(
-        not importlib.util.find_spec("libtpu"), reason="tpuserve[compile] is not installed"
+        not importlib.util.find_spec("libtpu"), reason="the extra compile is not installed"
     ),
 ]
 

@@ -181,7 +181,7 @@ def compile(
 
     The exit status is 0 if everything compiles, else 1.
 
-    This command needs the extra: pip install 'tpuserve[compile]'
+    This command needs the extra: pip install '.[compile]'
     """
     from tpuserve.compilation.compiler import require_extra
 

@@ -115,7 +115,7 @@ Examples:
     type=TopologyType(),
     multiple=True,
     help="Compile for these TPUs after the conversion, like `tpuserve compile`. Needs the extra "
-    "tpuserve[compile].",
+    "compile.",
 )
 @signing_key_option
 @json_option

@@ -70,7 +70,7 @@ Examples:
     type=click.Choice(_OUTPUT_FORMATS),
     default="prediction_logs",
     show_default=True,
-    help='Format of the output files. parquet needs "tpuserve[parquet]".',
+    help="Format of the output files. parquet needs the extra parquet.",
 )
 @click.option(
     "--batch-size",

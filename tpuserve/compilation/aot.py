@@ -83,7 +83,7 @@ def compile(
         are not in the cache (0 until it is known), and a description of the current step.
 
     Raises:
-      ExtraNotInstalled: A package of the extra tpuserve[compile], such as jax or libtpu, is
+      ExtraNotInstalled: A package of the extra compile, such as jax or libtpu, is
         missing, or the version of jax is not supported.
       SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel.
       MetagraphNotFound: The SavedModel has no TPU metagraph.

@@ -23,7 +23,7 @@ WORKER_DIED = (
 
 
 def require_extra() -> None:
-    """Check that the packages of the extra tpuserve[compile], such as jax, are installed.
+    """Check that the packages of the extra compile, such as jax, are installed.
 
     Raises:
       ExtraNotInstalled: A package is missing.
@@ -31,7 +31,7 @@ def require_extra() -> None:
     missing = [name for name in _REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ExtraNotInstalled(
-            f"compiling for a TPU needs {', '.join(missing)}. Run: pip install 'tpuserve[compile]'"
+            f"compiling for a TPU needs {', '.join(missing)}. Run: pip install '.[compile]'"
         )
 
 
@@ -50,7 +50,7 @@ class Compiler:
           cache: Cache of compilation results; None for no cache.
 
         Raises:
-          ExtraNotInstalled: A package of the extra tpuserve[compile] is missing.
+          ExtraNotInstalled: A package of the extra compile is missing.
         """
         require_extra()
         self._processes = processes or os.cpu_count() or 1
@@ -94,7 +94,7 @@ class Compiler:
         if missing:
             raise ExtraNotInstalled(
                 f"{jax_internals.describe_versions()} lack {', '.join(missing)}, which compiling "
-                f"for a TPU uses. Install the supported versions: pip install 'tpuserve[compile]'"
+                f"for a TPU uses. Install the supported versions: pip install '.[compile]'"
             )
 
     def _describe_target(self, topology: str) -> CompileTarget | str:

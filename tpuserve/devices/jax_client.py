@@ -239,6 +239,6 @@ def _import_jax() -> Any:
 
 def _missing_error() -> ExtraNotInstalled:
     return ExtraNotInstalled(
-        "running on PJRT devices needs jax, which is not installed. Install tpuserve[pjrt] for the "
-        "CPU, or tpuserve[tpu] for a TPU."
+        "running on PJRT devices needs jax, which is not installed. Run: pip install "
+        "'.[pjrt]' for the CPU, or '.[tpu]' for a TPU."
     )

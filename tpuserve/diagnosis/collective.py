@@ -62,4 +62,4 @@ def _advise(result: AllReduce) -> str:
         )
     if result.platform == "tpu":
         return _HINT
-    return "Install tpuserve[pjrt], and unset XLA_FLAGS and JAX_PLATFORMS"
+    return "Run: pip install '.[pjrt]', and unset XLA_FLAGS and JAX_PLATFORMS"

@@ -143,7 +143,7 @@ def _check_jax(versions: Mapping[str, str], request: RuntimeRequest) -> Iterable
         return
     missing = "libtpu" if "jax" in versions else "jax"
     extra = "tpu" if request.needs_libtpu else "pjrt"
-    advice = f"Run: pip install 'tpuserve[{extra}]'"
+    advice = f"Run: pip install '.[{extra}]'"
     if request.needs_jax:
         yield problem(CHECK, f"{missing} is not installed; TPU graphs need it", advice)
     else:

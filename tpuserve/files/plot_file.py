@@ -29,8 +29,7 @@ def check_plot_path(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ExtraNotInstalled(
-            "a plot needs matplotlib, which is not installed. Install it: "
-            'pip install "tpuserve[plot]"'
+            'a plot needs matplotlib, which is not installed. Install it: pip install ".[plot]"'
         ) from error
 
 

@@ -55,7 +55,7 @@ class OutputFormat(Enum):
         if self is OutputFormat.PARQUET and importlib.util.find_spec("pyarrow") is None:
             raise ExtraNotInstalled(
                 "--output-format=parquet needs the package pyarrow, which is not installed. Run: "
-                'pip install "tpuserve[parquet]"'
+                'pip install ".[parquet]"'
             )
 
 

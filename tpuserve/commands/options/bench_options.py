@@ -99,7 +99,7 @@ _OPTIONS = (
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="Write a figure of p50 and p99 over requests per second (.png, .svg or .pdf). "
-        "Needs the extra tpuserve[plot].",
+        "Needs the extra plot.",
     ),
 )
 

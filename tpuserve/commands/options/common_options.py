@@ -18,7 +18,7 @@ signing_key_option = click.option(
     type=click.Path(path_type=Path),
     metavar="PRIVATE.pem",
     help="Sign the files with this private key: write model.sig (OpenSSF Model Signing). Needs the "
-    "extra tpuserve[signing].",
+    "extra signing.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
