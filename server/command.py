@@ -1,6 +1,7 @@
 """The commands `tpuserve serve` and `tpuserve-model-server`.
 
-Both take the same flags. `tpuserve serve` refuses unknown flags and reports an error in one line.
+Both take the same flags. `tpuserve serve` refuses unknown flags and base paths that do not exist,
+and reports an error in one line.
 `tpuserve-model-server` replaces tensorflow_model_server in scripts: REST is off by default, unknown
 flags are reported and ignored, and output and exit status are those of tensorflow_model_server.
 """
@@ -9,6 +10,7 @@ import faulthandler
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version as version_of
 from typing import Any, NoReturn
 
@@ -107,6 +109,8 @@ def _run_server(
     values: Mapping[str, Any],
     variables: Sequence[str],
     on_ready: Callable[[], None] = lambda: None,
+    *,
+    base_paths_required: bool = False,
 ) -> None:
     # If a kernel ends the process, say in which line each thread was.
     if sys.__stderr__ is not None:
@@ -121,6 +125,7 @@ def _run_server(
 
         ignored = flags.ignored_flags(_flags_on_command_line(click.get_current_context()))
         settings = flags.settings_from_flags(values)
+        settings = replace(settings, base_paths_required=base_paths_required)
         app.run(settings, ignored=ignored, variables=variables, signals=signals, on_ready=on_ready)
     finally:
         signals.uninstall()
@@ -173,7 +178,7 @@ def _serve(sample: bool, **values: Any) -> None:
             click.echo(digits.curl_command(values["rest_api_port"]) + "\n")
 
     try:
-        _run_server(values, variables, on_ready)
+        _run_server(values, variables, on_ready, base_paths_required=True)
     except ModelsNotAvailable as error:
         # If only one model has failed to load, report the error of its load instead of the summary
         # of all models, which is longer and says no more.

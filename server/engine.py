@@ -116,6 +116,7 @@ class Engine:
             self._source,
             allow_labels_for_unavailable=settings.allow_version_labels_for_unavailable_models,
             versions_required=settings.fail_if_no_model_versions_found,
+            base_paths_required=settings.base_paths_required,
             on_config=self._configure,
         )
         self.dataplane = DataPlane(

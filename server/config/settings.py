@@ -115,6 +115,7 @@ class Settings:
     model_cache_dir: str = ""
     model_cache_max_bytes: int = 0
     fail_if_no_model_versions_found: bool = False
+    base_paths_required: bool = False
     load_timeout_seconds: float = 600
     max_num_load_retries: int = 5
     load_retry_interval_micros: int = 60_000_000

@@ -11,6 +11,7 @@ from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
 from server.servables.servable import VersionStatus
 from tpuserve.errors import (
+    BasePathNotFound,
     LabelNotAvailable,
     ModelAlreadyLoaded,
     ModelNotFound,
@@ -39,6 +40,7 @@ class ModelConfigManager:
         *,
         allow_labels_for_unavailable: bool = False,
         versions_required: bool = False,
+        base_paths_required: bool = False,
         on_config: Callable[[ModelServerConfig], None] = lambda config: None,
     ) -> None:
         """Create a manager whose configuration has no models.
@@ -50,6 +52,8 @@ class ModelConfigManager:
             not available.
           versions_required: whether to refuse a configuration with a model that has no version in
             its base path. `ModelConfig.versions_required` of a model takes precedence.
+          base_paths_required: whether `start` fails if it would wait only for local base paths that
+            do not exist or are no directories.
           on_config: called with each configuration before it takes effect; raises an error to
             refuse the configuration.
         """
@@ -57,6 +61,7 @@ class ModelConfigManager:
         self._source = source
         self._allow_labels = allow_labels_for_unavailable
         self._versions_required = versions_required
+        self._base_paths_required = base_paths_required
         self._on_config = on_config
         self._config = ModelServerConfig()
         # Model name → configuration, of the models that were unloaded on request. They can be
@@ -427,11 +432,18 @@ class ModelConfigManager:
 
         Models in a file system that the server cannot read are not included.
         """
-        return [
-            model.name
+        waiting = [
+            (model, reason)
             for model in self._config.models
-            if (model.is_local or model.is_remote) and self._manager.unavailable_reason(model.name)
+            if (model.is_local or model.is_remote)
+            and (reason := self._manager.unavailable_reason(model.name))
         ]
+        # A base path in an object store exists only once it has a version.
+        if self._base_paths_required and all(
+            model.is_local and isinstance(reason, BasePathNotFound) for model, reason in waiting
+        ):
+            return []
+        return [model.name for model, _ in waiting]
 
     def _has_failed(self, name: str) -> bool:
         return any(status.error is not None for status in self._statuses(name))

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from server.config.model_config import AllPolicy, LatestPolicy, SpecificPolicy, VersionPolicy
 from tpuserve.errors import BasePathNotFound, VersionNotFound
+from tpuserve.saved_model import nearby
 
 _NUMBER = re.compile(r"[0-9]+")
 # The largest number of digits of a version number. Longer names are not converted, because int()
@@ -100,6 +101,8 @@ class Repository:
                     and self._is_directory(entry)
                 )
         except OSError as error:
+            if self._base_path.suffix in nearby.KERAS_SUFFIXES and self._base_path.is_file():
+                raise BasePathNotFound(nearby.describe_keras_file(self._base_path)) from error
             raise BasePathNotFound(
                 f"model base path {self._base_path} cannot be read: {error.strerror}. Give the "
                 f"directory that holds the version directories."

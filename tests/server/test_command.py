@@ -135,14 +135,14 @@ def test_relative_base_path_is_resolved_by_serve_and_refused_by_the_stand_in(
     runs: Runs, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert CliRunner().invoke(serve, arguments).exit_code == 0
-    assert runs.settings == [Settings(Path.cwd() / "models" / "half")]
+    assert runs.settings == [Settings(Path.cwd() / "models" / "half", base_paths_required=True)]
     assert run_model_server(*arguments) == 255
     assert "must be an absolute path" in capsys.readouterr().out
 
 
 def test_base_path_that_is_a_uri_is_not_resolved(runs: Runs) -> None:
     assert CliRunner().invoke(serve, ["--model_base_path=file:///models/half"]).exit_code == 0
-    assert runs.settings == [Settings(Path("/models/half"))]
+    assert runs.settings == [Settings(Path("/models/half"), base_paths_required=True)]
 
 
 VERTEX = {
@@ -186,6 +186,12 @@ def test_model_config_file_replaces_the_model_of_the_environment(
     CliRunner().invoke(serve, ["--model_config_file=/models.config"])
     (settings,) = runs.settings
     assert (settings.model_base_path, settings.predict_route) == (None, "/invocations")
+
+
+def test_only_serve_requires_that_a_base_path_exists(runs: Runs) -> None:
+    assert CliRunner().invoke(serve, [BASE]).exit_code == 0
+    assert run_model_server(BASE) == 0
+    assert [settings.base_paths_required for settings in runs.settings] == [True, False]
 
 
 def test_serve_without_a_base_path_is_refused() -> None:

@@ -65,7 +65,7 @@ def why_not_found(directory: Path, names: Sequence[str]) -> str:
         return f"no {binary} in {shown}; found the SavedModels {numbers}. Name one of them."
     saved_by_keras = [path for path in _entries(directory) if path.suffix in KERAS_SUFFIXES]
     if saved_by_keras:
-        return f"no {binary} in {shown}; found {_advise_export(saved_by_keras[0])}"
+        return f"no {binary} in {shown}; {describe_keras_file(saved_by_keras[0])}"
     return (
         f"no {binary} in {shown}. Name a directory that holds one, as "
         f"export_saved_model returns it."
@@ -82,14 +82,15 @@ def newest_version(directory: Path, names: Sequence[str]) -> Path | None:
 
 def _describe_file(path: Path, names: Sequence[str]) -> str:
     if path.suffix in KERAS_SUFFIXES:
-        return _advise_export(path)
+        return describe_keras_file(path)
     parent = _parent(path, names) or path.parent
     return f"{path} is a file. Name the directory that holds a {names[0]}, such as {parent}."
 
 
-def _advise_export(path: Path) -> str:
+def describe_keras_file(path: Path) -> str:
+    """Return a sentence that names the command with which a file of Keras becomes a SavedModel."""
     return (
-        f"{path}, which is a file of Keras and no SavedModel. Make a SavedModel for CPU and TPU of "
+        f"{path} is a file of Keras and no SavedModel. Make a SavedModel for CPU and TPU of "
         f"it: tpuserve export {path} {path.with_suffix('')}"
     )
 

@@ -31,7 +31,12 @@ class Models:
     """A ModelConfigManager whose models have base paths in one directory."""
 
     def __init__(
-        self, directory: Path, *, allow_labels: bool = False, versions_required: bool = False
+        self,
+        directory: Path,
+        *,
+        allow_labels: bool = False,
+        versions_required: bool = False,
+        base_paths_required: bool = False,
     ) -> None:
         self.directory = directory
         self.loader = FakeLoader()
@@ -42,6 +47,7 @@ class Models:
             self.source,
             allow_labels_for_unavailable=allow_labels,
             versions_required=versions_required,
+            base_paths_required=base_paths_required,
         )
 
     def config(self, *names: str, **labels: dict[str, int]) -> ModelServerConfig:
@@ -110,6 +116,29 @@ def test_start_without_polls_does_not_wait_for_what_cannot_appear(models: Models
     ):
         with pytest.raises((BasePathNotFound, VersionNotFound), match=text):
             models.config_manager.start(models.config(name), is_polled=False)
+
+
+@pytest.mark.parametrize("others", [[], ["a"], ["empty"]], ids=str)
+def test_start_ends_if_all_base_paths_are_missing_and_are_required(
+    tmp_path: Path, others: list[str]
+) -> None:
+    models = Models(tmp_path, base_paths_required=True)
+    models.add("a", 1)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "m.keras").touch()
+    with ThreadPoolExecutor() as pool:
+        started = pool.submit(models.config_manager.start, models.config("m.keras", *others))
+        if not others:
+            export = rf"m\.keras is a file of Keras .*: tpuserve export {tmp_path}/m\.keras "
+            with pytest.raises(BasePathNotFound, match=export):
+                started.result(30)
+            return
+        # A directory without a version is awaited, as by TensorFlow Serving.
+        if others == ["empty"]:
+            models.add("empty", 1)
+            models.source.poll_once()
+        started.result(30)
+    assert models.states(others[0]) == {1: State.AVAILABLE}
 
 
 def test_start_does_not_wait_for_another_file_system(models: Models) -> None:
