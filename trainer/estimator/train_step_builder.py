@@ -6,7 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.compilation import chips
 from tpuserve.compilation.stats import CompileTarget
+from tpuserve.compilation.topology_names import list_topologies
 from tpuserve.compilation.train_step.step import SerializedStep
 from tpuserve.compilation.train_step.train_step_report import count_devices
 from tpuserve.errors import InvalidSetting
@@ -58,8 +60,8 @@ class TrainStepBuilder:
           batch_size: the global batch size, in examples.
 
         Raises:
-          InvalidSetting: the program uses several cores for a replica, or the replicas cannot share
-            the batch equally.
+          InvalidSetting: the program uses several cores for a replica, num_shards is not the number
+            of devices, or the replicas cannot share the batch equally.
           UnsupportedOnTpu: the step has an op that cannot run on PJRT devices.
         """
         cores_per_replica = self._program.config.tpu_config.num_cores_per_replica or 1
@@ -68,7 +70,21 @@ class TrainStepBuilder:
                 f"num_cores_per_replica is {cores_per_replica}: a step that is split over several "
                 f"cores cannot be compiled ahead of time. Leave num_cores_per_replica out."
             )
-        key = (count_devices(target), batch_size)
+        devices = count_devices(target)
+        shards = self._program.config.tpu_config.num_shards
+        if shards not in (None, devices):
+            fitting = [
+                f"give --topology {named.name}, or "
+                for named in list_topologies()
+                if named.generation == chips.find_generation(target.name)
+                and named.num_chips * target.devices_per_chip == shards
+            ]
+            raise InvalidSetting(
+                f"TPUConfig num_shards is {shards}, and {target.name} has {devices} "
+                f"{'device' if devices == 1 else 'devices'}. To compile for such a TPU, "
+                f"{''.join(fitting[:1])}set num_shards to {devices}, or leave it out."
+            )
+        key = (devices, batch_size)
         if key not in self._steps:
             self._steps[key] = self._build(*key)
         return self._steps[key]

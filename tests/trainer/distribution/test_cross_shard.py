@@ -65,7 +65,7 @@ def test_the_mean_is_over_the_replicas_of_a_group() -> None:
     [
         ([[0], [1, 2, 3]], r"\[\[0\], \[1, 2, 3\]\], whose groups have different sizes"),
         ([0, 1, 2, 3], "Give a list of lists of replica numbers"),
-        ([[0, 1], [1, 2]], "there are 4 replicas. Name each of the replicas 0 to 3 once"),
+        ([[0, 1], [1, 2]], "the number of replicas is 4. Name each of the replicas 0 to 3 once"),
         ([[0, 1]], "Name each of the replicas 0 to 3 once"),
     ],
 )

@@ -88,6 +88,24 @@ def test_step_of_four_replicas_has_one_all_reduce_of_gradient_and_loss(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("topology", "advice"),
+    [
+        ("v5e:1x1", "has 1 device. To compile for such a TPU, give --topology v5e:2x4, or set"),
+        ("v6e:2x2", "has 4 devices. To compile for such a TPU, give --topology v6e:2x4, or set"),
+    ],
+)
+def test_a_topology_of_other_size_than_num_shards_names_one_that_fits(
+    compiler: Compiler, tmp_path: Path, topology: str, advice: str
+) -> None:
+    config = trainer.RunConfig(trainer.TPUConfig(num_shards=8))
+    model = trainer.TPUEstimator(
+        matrix_model_fn, str(tmp_path), config, use_tpu=False, train_batch_size=64
+    )
+    (compilation,) = answer(compiler, model, topology)
+    assert compilation.error.startswith(f"TPUConfig num_shards is 8, and {topology} {advice}")
+
+
 def test_each_chip_has_memory_for_its_rows_of_a_divided_table(
     compiler: Compiler, tmp_path: Path
 ) -> None:
