@@ -53,7 +53,22 @@ Examples:
 """
 
 
-@click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
+class _CompileCommand(MultiValueCommand):
+    """A command that says how the options of a program are passed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if any(word.partition("=")[0] == "--train" for word in args):
+                error.message += (
+                    f" Give the options of the program after --, at the end of the line: "
+                    f"-- {error.option_name}."
+                )
+            raise
+
+
+@click.command(cls=_CompileCommand, epilog=_EXAMPLES)
 @click.argument("arguments", metavar="DIRECTORY", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--train",

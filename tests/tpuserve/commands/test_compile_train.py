@@ -55,6 +55,13 @@ def test_missing_program_is_a_one_line_error(tmp_path: Path) -> None:
     assert str(result.exception) == f"there is no program {tmp_path}/none.py. Name a Python file."
 
 
+def test_an_option_of_the_program_before_the_dashes_is_told_where_it_goes() -> None:
+    result = CliRunner().invoke(cli, ["compile", "--train", str(EXAMPLE), "--data_dir=x"])
+    assert result.exit_code == 2
+    assert "No such option '--data_dir'. Give the options of the program after --" in result.output
+    assert "after --" not in CliRunner().invoke(cli, ["compile", "model", "--data_dir=x"]).output
+
+
 @pytest.mark.parametrize("arguments", [[], ["a", "b"]])
 def test_other_than_one_directory_is_a_usage_error(arguments: list[str]) -> None:
     result = CliRunner().invoke(cli, ["compile", *arguments])
