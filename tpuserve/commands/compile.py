@@ -60,12 +60,15 @@ class _CompileCommand(MultiValueCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if any(word.partition("=")[0] == "--train" for word in args):
-                error.message += (
-                    f" Give the options of the program after --, at the end of the line: "
-                    f"-- {error.option_name}."
-                )
-            raise
+            if not any(word.partition("=")[0] == "--train" for word in args):
+                raise
+            raise click.NoSuchOption(
+                error.option_name,
+                f"{error.message} Give the options of the program after --, at the end of the "
+                f"line: -- {error.option_name}.",
+                error.possibilities,
+                ctx,
+            ) from None
 
 
 @click.command(cls=_CompileCommand, epilog=_EXAMPLES)

@@ -151,8 +151,8 @@ def _parse_groups(groups: Sequence[Sequence[int]] | None) -> list[list[int]] | N
 def _check_replicas(groups: list[list[int]], replicas: int) -> None:
     if sorted(replica for group in groups for replica in group) != list(range(replicas)):
         raise InvalidSetting(
-            f"CrossShardOptimizer group_assignment is {groups}, and the number of replicas is {replicas}. "
-            f"Name each of the replicas 0 to {replicas - 1} once."
+            f"CrossShardOptimizer group_assignment is {groups}, and the number of replicas is "
+            f"{replicas}. Name each of the replicas 0 to {replicas - 1} once."
         )
 
 

@@ -372,7 +372,8 @@ class BatchTopology:
             raise InvalidSetting(
                 f"TPUConfig.num_shards is not set correctly: it is {shards}, and {self.system} "
                 f"with {self.cores_per_replica} to a replica make {self.replicas} "
-                f"{'replica' if self.replicas == 1 else 'replicas'}. Set it to {self.replicas}, or leave it out."
+                f"{'replica' if self.replicas == 1 else 'replicas'}. Set it to {self.replicas}, "
+                f"or leave it out."
             )
 
     def _check_batch_size(self) -> None:
