@@ -4,6 +4,7 @@ The format is
 {"version": 1, "runs": true, "programs": [PROGRAM, ...]}, where each PROGRAM is
 {"script": "mnist.py", "files": ["mnist.py"], "runs": true,
  "tf1": "mnist.py:5 names tf.flags" or null, "command": "tpuserve run mnist.py" or null,
+ "cpu_command": "tpuserve run mnist.py" or null,
  "counts": {"works": 40, "supplied": 9, "gone": 0, "unknown": 0, "missing": 0},
  "findings": [{"file": "mnist.py", "lines": [7, 30], "written": "tf.layers.dense",
                "name": "tensorflow.layers.dense", "kind": "works", "says": "",
@@ -47,6 +48,7 @@ def _program_to_dict(report: ProgramReport) -> dict[str, Any]:
         "runs": report.runs,
         "tf1": report.tf1,
         "command": report.command,
+        "cpu_command": report.cpu_command,
         "counts": {kind.value: len(report.findings_of_kind(kind)) for kind in NameStatus},
         "findings": [asdict(finding) for finding in report.findings],
         "packages": [asdict(package) for package in report.packages],

@@ -2,7 +2,6 @@
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from trainer.migration.findings import NameFinding
 from trainer.migration.installed_packages import InstalledPackage
 from trainer.migration.names.classification import NameStatus
 from trainer.migration.program import launch_command, package_script, reachability, sources
-from trainer.migration.program.sources import Problem, SourceFile
+from trainer.migration.program.sources import Problem
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,8 @@ class ProgramReport:
       tf1: why the program gets TensorFlow 1's names and behaviour; None if the program gets the
         names and behaviour of TensorFlow 2.
       command: the shell command that runs the program; None if the script cannot be read.
+      cpu_command: the command that runs the program on the CPU alone; None if `command` does, or if
+        no flag of the program turns its TPU off.
       packages: the installed packages that the program imports, and that get the names of
         TensorFlow 1 or use names that no longer exist.
     """
@@ -38,6 +39,7 @@ class ProgramReport:
     problems: tuple[Problem, ...]
     tf1: str | None
     command: str | None
+    cpu_command: str | None = None
     packages: tuple[InstalledPackage, ...] = ()
 
     @property
@@ -94,6 +96,8 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
     unreached = reachability.find_unreached_lines(
         source_files, launch_command.find_unset_flags(source_files)
     )
+    says_tf1 = evidence is not None and not is_found_by_name
+    is_read = not source_files[0].problem
     return ProgramReport(
         script=str(script),
         files=tuple(source.file for source in source_files),
@@ -109,12 +113,9 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
         ),
         problems=tuple(source.problem for source in source_files if source.problem is not None),
         tf1=None if evidence is None else str(evidence),
-        command=_command(source_files, says_tf1=evidence is not None and not is_found_by_name),
+        command=launch_command.build_command(source_files, says_tf1=says_tf1) if is_read else None,
+        cpu_command=(
+            launch_command.build_cpu_command(source_files, says_tf1=says_tf1) if is_read else None
+        ),
         packages=installed_packages.find_packages(source_files, unreached, directories),
     )
-
-
-def _command(source_files: Sequence[SourceFile], *, says_tf1: bool) -> str | None:
-    if source_files[0].problem:
-        return None
-    return launch_command.build_command(source_files, says_tf1=says_tf1)

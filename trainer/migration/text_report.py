@@ -100,3 +100,6 @@ def _format_summary(report: ProgramReport) -> Iterator[Text]:
     else:
         yield Text("Run it with")
     yield Text(f"  {report.command}", style="bold")
+    if report.cpu_command is not None:
+        yield Text("or on the CPU alone with")
+        yield Text(f"  {report.cpu_command}", style="bold")

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from trainer.migration.program.sources import SourceFile
 
 _CORES = 8
 _TPU_FLAG = "use_tpu"
+# A program mostly fails without the path of its data or checkpoints, although few programs say so.
+_PATH = re.compile(r"(.*[_-])?(dir|file|path)")
 
 # Methods that datasets have only if TensorFlow 1's behaviour is enabled. The command for a program
 # that calls one of them has the option --tf1.
@@ -38,23 +41,26 @@ class V1MethodCall:
         return f"{self.file}:{self.line} calls {self.name}"
 
 
-def build_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str:
+def build_command(
+    sources: Sequence[SourceFile], *, says_tf1: bool, emulates_tpu: bool = True
+) -> str:
     """Build the shell command that runs a program.
 
-    The command sets the flags that the program requires. Their values are words in capitals, which
-    the user must replace. The command emulates a TPU if the program uses TPUEstimator, unless the
-    program always passes use_tpu=False.
+    The command sets the flags that the program requires, and its paths that have no default. Their
+    values are words in capitals, which the user must replace. The command emulates a TPU if the
+    program uses TPUEstimator, unless the program always passes use_tpu=False.
 
     Args:
       sources: the script first, and then the program's own modules.
       says_tf1: whether to add the option --tf1, which enables TensorFlow 1's behaviour.
+      emulates_tpu: whether to emulate a TPU if the program uses one.
     """
     trees = [source.tree for source in sources]
     flags = [flag for tree in trees for flag in program_flags.find_flags(tree)]
     words = ["tpuserve", "run"]
     if says_tf1:
         words.append("--tf1")
-    on_tpu = _uses_tpu(trees)
+    on_tpu = emulates_tpu and _uses_tpu(trees)
     if on_tpu:
         words += ["--emulate-tpu", str(_CORES)]
     package = package_script.find_package(sources[0])
@@ -69,13 +75,26 @@ def build_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str:
     arguments = {
         flag.name: flag.format_argument(flag.name.upper().replace("-", "_"))
         for flag in flags
-        if flag.is_required and not _is_tpu_flag(flag)
+        if _needs_value(flag) and not _is_tpu_flag(flag)
     }
-    if on_tpu:
-        arguments |= {
-            flag.name: flag.format_true() for flag in flags if _is_tpu_flag(flag) and not flag.is_on
-        }
+    for flag in filter(_is_tpu_flag, flags):
+        if on_tpu and not flag.is_on:
+            arguments[flag.name] = flag.format_true()
+        elif not emulates_tpu and flag.is_on:
+            arguments[flag.name] = f"--{flag.name}=False"
     return " ".join([*words, *arguments.values()])
+
+
+def build_cpu_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str | None:
+    """Build the command that runs a program without its TPU; None if no flag turns it off.
+
+    The arguments are those of `build_command`.
+    """
+    trees = [source.tree for source in sources]
+    flags = [flag for tree in trees for flag in program_flags.find_flags(tree)]
+    if not any(_is_tpu_flag(flag) for flag in flags) or not _uses_tpu(trees):
+        return None
+    return build_command(sources, says_tf1=says_tf1, emulates_tpu=False)
 
 
 def find_unset_flags(sources: Sequence[SourceFile]) -> list[ProgramFlag]:
@@ -85,7 +104,12 @@ def find_unset_flags(sources: Sequence[SourceFile]) -> list[ProgramFlag]:
       sources: the script and the program's own modules.
     """
     flags = [flag for source in sources for flag in program_flags.find_flags(source.tree)]
-    return [flag for flag in flags if not flag.is_required and not _is_tpu_flag(flag)]
+    return [flag for flag in flags if not _needs_value(flag) and not _is_tpu_flag(flag)]
+
+
+def _needs_value(flag: ProgramFlag) -> bool:
+    is_empty_path = flag.has_default and not flag.default and not flag.is_switch
+    return flag.is_required or (is_empty_path and _PATH.fullmatch(flag.name) is not None)
 
 
 def _is_tpu_flag(flag: ProgramFlag) -> bool:

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.migration.samples import report_of
+from trainer.migration import text_report
 
 ESTIMATOR = "import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f{})\n"
 
@@ -39,6 +40,9 @@ def command(directory: Path, source: str) -> str:
             "tpuserve run --emulate-tpu 8 --use_tpu=yes",
         ),
         ("p.add_argument('--data-dir', required=True)", "tpuserve run --data-dir=DATA_DIR"),
+        ("flags.DEFINE_string('data_dir', None, 'x')", "tpuserve run --data_dir=DATA_DIR"),
+        ("flags.DEFINE_string('data_dir', '/data', 'x')", "tpuserve run"),
+        ("p.add_argument('--profile')", "tpuserve run"),
         (
             "import tensorflow as tf\ntf.data.Dataset.range(3).make_one_shot_iterator()",
             "tpuserve run --tf1",
@@ -51,3 +55,25 @@ def command(directory: Path, source: str) -> str:
 )
 def test_the_command_has_what_the_program_needs(tmp_path: Path, source: str, expected: str) -> None:
     assert command(tmp_path, source) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (ESTIMATOR.format(""), None),
+        ("flags.DEFINE_bool('use_tpu', False, 'x')", None),
+        ("flags.DEFINE_bool('use_tpu', False, 'x')\n" + ESTIMATOR.format(""), "tpuserve run"),
+        (
+            "flags.DEFINE_bool('use_tpu', True, 'x')\n" + ESTIMATOR.format(""),
+            "tpuserve run --use_tpu=False",
+        ),
+    ],
+)
+def test_a_program_with_a_flag_for_the_tpu_gets_a_command_for_the_cpu(
+    tmp_path: Path, source: str, expected: str | None
+) -> None:
+    program = report_of(tmp_path, source)
+    found = program.cpu_command
+    assert (found and found.replace(f" {tmp_path / 'program.py'}", "")) == expected
+    lines = [str(line) for line in text_report._format_summary(program)]
+    assert ("or on the CPU alone with" in lines) == (expected is not None)
