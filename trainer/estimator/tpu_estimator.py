@@ -1,5 +1,7 @@
 """TPUEstimator: a subclass of `trainer.Estimator` that can run on a TPU."""
 
+import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -10,6 +12,7 @@ from tpuserve import validation
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.train_step import request as train_step_request
 from tpuserve.compilation.train_step.train_step_report import TrainStepReport
+from tpuserve.devices import find_emulated_tpu_system
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.graph.row_sharding import MOD
 from trainer.backends import registry
@@ -26,6 +29,8 @@ from trainer.hosts import cluster, program
 from trainer.hosts.group import HostGroup, current_group
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
+
+logger = logging.getLogger("tensorflow.trainer")
 
 
 class TPUEstimator(Estimator):
@@ -300,6 +305,12 @@ class TPUEstimator(Estimator):
                 )
             return registry.create_backend(
                 registry.TPU, self._program, mode, batch_axis=self._batch_axis
+            )
+        if not self._use_tpu and find_emulated_tpu_system(os.environ):
+            logger.warning(
+                "%s runs on the CPU: a TPU is emulated, and TPUEstimator has use_tpu=False. To run "
+                "on it, set use_tpu=True, or the program's flag for it.",
+                mode,
             )
         self._check_not_sliced(mode)
         return super()._select_backend(mode, input_fn)

@@ -57,6 +57,17 @@ def test_only_training_on_a_tpu_needs_a_train_batch_size(tmp_path: Path) -> None
         estimator.predict(programs.ones())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("cores", "warnings"), [("", 0), ("0", 0), ("8", 1)])
+def test_a_run_on_the_cpu_beside_an_emulated_tpu_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, cores: str, warnings: int
+) -> None:
+    monkeypatch.setenv("TPUSERVE_EMULATED_TPU", cores)
+    programs.estimator(tmp_path).train(programs.ones(), max_steps=1)
+    expected = "train runs on the CPU: a TPU is emulated, and TPUEstimator has use_tpu=False. To"
+    assert len([text for text in caplog.messages if text.startswith(expected)]) == warnings
+
+
 def test_an_estimator_for_a_tpu_can_evaluate_off_it(tmp_path: Path) -> None:
     programs.estimator(tmp_path).train(programs.ones(), max_steps=1)
     estimator = programs.estimator(tmp_path, use_tpu=True, eval_on_tpu=False)
