@@ -280,6 +280,21 @@ def test_evaluation_off_the_tpu_takes_an_estimator_spec(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("has_scaffold", [True, False])
+def test_only_a_scaffold_of_model_fn_is_warned_of(
+    has_scaffold: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def more(**_: Any) -> dict[str, Any]:
+        scaffold = v1.train.Scaffold(init_fn=lambda _, session: None)
+        return {"scaffold": scaffold} if has_scaffold else {}
+
+    with slope.tpu():
+        estimator = slope.estimator(tmp_path, more, kind=trainer.EstimatorSpec)
+        estimator.train(slope.ones(), steps=1)
+    assert ("scaffold of an EstimatorSpec is ignored" in caplog.text) is has_scaffold
+
+
+@pytest.mark.slow
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_a_scaffold_fn_is_called_on_the_host(tmp_path: Path) -> None:
