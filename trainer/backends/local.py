@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -33,14 +33,12 @@ class _ModelGraph:
     """The ops that model_fn and input_fn have built in the default graph.
 
     Attributes:
-      features: the features that model_fn received.
+      inputs: the features and labels that model_fn received.
       spec: model_fn's spec; a TPUEstimatorSpec is converted to an EstimatorSpec.
-      hooks: SessionRunHooks that the input needs.
     """
 
-    features: Any
+    inputs: input_pipeline.Inputs
     spec: EstimatorSpec
-    hooks: tuple[Any, ...]
 
 
 def _build_model(
@@ -61,7 +59,7 @@ def _build_model(
     inputs = input_pipeline.build_inputs(program.call_input_fn(input_fn, mode))
     spec = program.call_model_fn(inputs.features, inputs.labels, mode).as_estimator_spec()
     warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
-    return _ModelGraph(inputs.features, spec, inputs.hooks)
+    return _ModelGraph(inputs, spec)
 
 
 class LocalBackend:
@@ -117,7 +115,7 @@ class LocalBackend:
             self._check_compile_step(compile_step),
             locations.line_of,
         )
-        return TrainGraph(loop, model.spec, (*model.hooks, self._interrupt_hook))
+        return TrainGraph(loop, model.spec, (*model.inputs.hooks, self._interrupt_hook))
 
     def _check_compile_step(self, compile_step: bool | str) -> bool | str:
         """Return compile_step; replace "auto" by False unless the step runs on this process's CPU.
@@ -155,9 +153,11 @@ class LocalBackend:
         The arguments are those of `ExecutionBackend.build_eval_graph`.
         """
         model = _build_model(program, input_fn, ModeKeys.EVAL, checkpoint)
-        metrics = eval_metrics.build_spec_metrics(model.spec, model.features)
+        metrics = eval_metrics.build_spec_metrics(model.spec, model.inputs.features)
+        if model.inputs.read is not None:
+            metrics = replace(metrics, update=tf.group(metrics.update, model.inputs.read))
         stop = StopAfterRunsHook(steps)
-        return EvalGraph(metrics, model.spec, (stop,), model.hooks, lambda: stop.done)
+        return EvalGraph(metrics, model.spec, (stop,), model.inputs.hooks, lambda: stop.done)
 
     def build_predict_graph(
         self,
@@ -171,17 +171,17 @@ class LocalBackend:
         The arguments are those of `ExecutionBackend.build_predict_graph`.
         """
         model = _build_model(program, input_fn, ModeKeys.PREDICT, checkpoint)
-        fetches = select(model.spec.predictions)
+        fetches = select(model.spec.predictions), model.inputs.read or tf.no_op()
 
         def read_batches(session: Any) -> Iterator[Any]:
             while not session.should_stop():
                 try:
-                    batch = session.run(fetches)
+                    batch, _ = session.run(fetches)
                 except tf.errors.OutOfRangeError:
                     return
                 yield batch
 
-        return PredictGraph(read_batches, model.spec, input_hooks=model.hooks)
+        return PredictGraph(read_batches, model.spec, input_hooks=model.inputs.hooks)
 
     def create_session(
         self, config: RunConfig, scaffold: Any, hooks: Sequence[Any], **options: Any

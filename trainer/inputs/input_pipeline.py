@@ -20,11 +20,14 @@ class Inputs:
       features: a nested structure of tensors.
       labels: a nested structure of tensors; None if the input has no labels.
       hooks: SessionRunHooks that initialize the input.
+      read: an op that takes the batch from the Dataset; without it, a run whose fetches need only
+        static shapes would read no batch, and the input would not end. None without a Dataset.
     """
 
     features: Any
     labels: Any
     hooks: tuple[Any, ...] = ()
+    read: Any = None
 
 
 def build_inputs(returned: Any) -> Inputs:
@@ -40,8 +43,10 @@ def build_inputs(returned: Any) -> Inputs:
     """
     if isinstance(returned, tf.data.Dataset):
         iterator = make_iterator(returned)
-        features, labels = split_features_and_labels(iterator.get_next())
-        return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),))
+        element = iterator.get_next()
+        features, labels = split_features_and_labels(element)
+        read = tf.group(*flatten_parts(element))
+        return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),), read)
     features, labels = map_parts(_to_tensor, split_features_and_labels(returned))
     if not all(map(_is_value, flatten_parts((features, labels)))) or features is None:
         raise InvalidSetting(

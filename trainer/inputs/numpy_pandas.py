@@ -32,7 +32,7 @@ def numpy_input_fn(
       x: the features: name → array [rows, ...], or one array [rows, ...].
       y: the labels, in the same forms; None for features alone.
       batch_size: the number of rows per batch.
-      num_epochs: how many times all rows are returned; None and 0 repeat them without end.
+      num_epochs: how many times all rows are returned; None repeats them without end.
       shuffle: whether to return the rows in a new random order in each epoch; required.
       queue_capacity: ignored, and accepted for compatibility: all rows are shuffled together.
       num_threads: ignored, and accepted for compatibility: reading needs no threads.
@@ -79,7 +79,7 @@ def pandas_input_fn(
       y: the labels: a Series, or a DataFrame for a dict of labels by column name; None for
         features alone.
       batch_size: the number of rows per batch.
-      num_epochs: how many times all rows are returned; None and 0 repeat them without end.
+      num_epochs: how many times all rows are returned; None repeats them without end.
       shuffle: whether to return the rows in a new random order in each epoch; required.
       queue_capacity: ignored, and accepted for compatibility: all rows are shuffled together.
       num_threads: ignored, and accepted for compatibility: reading needs no threads.
@@ -135,13 +135,12 @@ def _make_input_fn(
       features: an array [rows, ...], or name → array [rows, ...].
       labels: an array [rows, ...], or name → array [rows, ...]; None for features alone.
       batch_size: the number of rows per batch.
-      num_epochs: how many times all rows are returned; None and 0 repeat them without end.
+      num_epochs: how many times all rows are returned; None repeats them without end.
       shuffle: whether to shuffle the rows in each epoch.
     """
     columns = features if labels is None else (features, labels)
     arrays = tf.nest.flatten(columns)
     rows = len(arrays[0])
-    num_epochs = num_epochs or None  # Treat num_epochs=0 like None, as tf.estimator does.
     is_whole = num_epochs is None or rows * num_epochs % batch_size == 0
     dtypes = [tf.as_dtype(array.dtype) for array in arrays]
 

@@ -1,4 +1,5 @@
 import collections
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 import tpuserve
+import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidType
+from trainer.hooks import training_hooks
 from trainer.inputs import numpy_input_fn, pandas_input_fn
 
 pandas = pytest.importorskip("pandas")
@@ -93,9 +96,25 @@ def test_a_program_of_tensorflow_1_gets_tensors_that_a_session_runs() -> None:
         assert _run_times(features["a"][0] + tf.cast(labels[1], tf.float32), 1) == [11.0]
 
 
-def test_no_epochs_at_all_is_without_end_as_in_tensorflow_1() -> None:
-    results = batches(numpy_input_fn(X, batch_size=5, num_epochs=0, shuffle=False), most=7)
-    assert len(results) == 7
+def test_no_epochs_are_no_rows() -> None:
+    assert not batches(numpy_input_fn(X, batch_size=5, num_epochs=0, shuffle=False))
+    table = pandas.DataFrame({"a": X})
+    assert not batches(pandas_input_fn(table, batch_size=5, num_epochs=0, shuffle=False))
+
+
+def test_a_baseline_that_uses_only_the_number_of_rows_ends_with_the_input(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        y = tf.ones([tf.shape(features["x"])[0]])
+        return trainer.EstimatorSpec(mode, predictions={"y": y}, loss=tf.reduce_mean(y))
+
+    estimator = trainer.Estimator(model_fn, str(tmp_path))
+    rows = numpy_input_fn({"x": np.zeros([4, 1])}, batch_size=2, shuffle=False)
+    # The limits let the test end where the input does not.
+    predictions = itertools.islice(estimator.predict(rows), 5)
+    assert [row["y"] for row in predictions] == [1.0] * 4
+    hook = training_hooks.StopAfterRunsHook(3)
+    estimator.evaluate(rows, hooks=[hook])
+    assert hook.done == 2
 
 
 @pytest.mark.slow
