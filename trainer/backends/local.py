@@ -153,7 +153,9 @@ class LocalBackend:
         The arguments are those of `ExecutionBackend.build_eval_graph`.
         """
         model = _build_model(program, input_fn, ModeKeys.EVAL, checkpoint)
-        metrics = eval_metrics.build_spec_metrics(model.spec, model.inputs.features)
+        metrics = eval_metrics.build_spec_metrics(
+            model.spec, model.inputs.features, model.inputs.labels
+        )
         if model.inputs.read is not None:
             metrics = replace(metrics, update=tf.group(metrics.update, model.inputs.read))
         stop = StopAfterRunsHook(steps)

@@ -27,30 +27,39 @@ class EvalMetrics:
     update: Any
 
 
-def build_spec_metrics(spec: EstimatorSpec, features: Any) -> EvalMetrics:
-    """Build the metrics of an EstimatorSpec, and the mean of its loss over all examples.
+def build_spec_metrics(spec: EstimatorSpec, features: Any, labels: Any) -> EvalMetrics:
+    """Build the metrics of an EstimatorSpec, and the mean of its loss.
+
+    If in each batch all tensors of features and labels have the same first dimension, this is the
+    number of the batch's rows, and each row counts once. Otherwise each batch counts once.
 
     Args:
       spec: the EstimatorSpec of an evaluation.
-      features: the features that model_fn received. The first feature determines the number of
-        examples of a batch.
+      features: the features that model_fn received.
+      labels: the labels that model_fn received; None if there are none.
 
     Raises:
       InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.
     """
-    return build_eval_metrics(spec.eval_metric_ops or {}, spec.loss, _rows(features))
+    parts = tf.nest.flatten((features, labels))
+    # A scalar has no first dimension, and belongs to all rows.
+    sizes = tf.concat([[], *(_shape(part)[:1] for part in parts if tf.is_tensor(part))], 0)
+    rows = tf.reduce_prod(sizes[:1])
+    by_row, update_by_row = tf.compat.v1.metrics.mean(spec.loss, weights=rows)
+    by_batch, update_by_batch = tf.compat.v1.metrics.mean(spec.loss)
+    agreeing, update_agreeing = tf.compat.v1.metrics.mean(tf.reduce_all(tf.equal(sizes, rows)))
+    value = tf.where(tf.equal(agreeing, 1.0), by_row, by_batch)
+    update = tf.group(update_by_row, update_by_batch, update_agreeing)
+    return build_eval_metrics(spec.eval_metric_ops or {}, (value, update))
 
 
-def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> EvalMetrics:
-    """Build the metrics of an evaluation, and the weighted mean of its losses.
+def build_eval_metrics(metrics: Mapping[str, Any], loss: tuple[Any, Any]) -> EvalMetrics:
+    """Build the metrics of an evaluation, and its loss.
 
     Args:
       metrics: name → metric. A metric is a pair (value, update op), or a tf_keras Metric on which
         model_fn has called update_state.
-      loss: float tensor of any shape. Each element is a loss: the mean over some examples.
-      rows: the weights of the losses, which are numbers of examples. A tensor of the shape of
-        `loss` has one number for each loss; a scalar tensor has one number for all losses. None
-        for equal weights.
+      loss: the pair (value, update op) of the loss.
 
     Raises:
       InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.
@@ -61,20 +70,15 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
             f"the model has a metric named {reserved[0]!r}, which evaluate() adds itself: metric "
             f"names {' and '.join(map(repr, RESERVED_NAMES))} are reserved. Name yours otherwise."
         )
-    named = {**value_update_pairs(metrics), "loss": tf.compat.v1.metrics.mean(loss, weights=rows)}
+    named = {**value_update_pairs(metrics), "loss": loss}
     values = {name: value for name, (value, _) in named.items()}
     return EvalMetrics(values, tf.group(*tf.nest.flatten([update for _, update in named.values()])))
 
 
-def _rows(features: Any) -> Any:
-    """Return the number of examples in the first feature, float32 []; None without features."""
-    tensors = [feature for feature in tf.nest.flatten(features) if tf.is_tensor(feature)]
-    if not tensors:
-        return None
-    first = tensors[0]
-    shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
-    if isinstance(first, tf.RaggedTensor):
-        shape = [first.nrows()]
-    # Use reduce_prod and not shape[0], because a scalar has no first dimension. The product of no
-    # numbers is 1, so a scalar counts as one example.
-    return tf.cast(tf.reduce_prod(shape[:1]), tf.float32)
+def _shape(tensor: Any) -> Any:
+    """Return the dense shape of a tensor, a SparseTensor or a RaggedTensor, float32."""
+    if isinstance(tensor, tf.RaggedTensor):
+        shape = tensor.nrows()[tf.newaxis]
+    else:
+        shape = tensor.dense_shape if isinstance(tensor, tf.SparseTensor) else tf.shape(tensor)
+    return tf.cast(shape, tf.float32)

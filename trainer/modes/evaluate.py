@@ -30,9 +30,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate a checkpoint; return its metrics, including the loss and the global step.
 
-    The loss is the mean over batches, each weighted by its number of examples. The results are also
-    written as summaries to model_dir/eval, or to model_dir/eval_NAME. On several hosts, host 0
-    writes them.
+    The loss is the mean over batches, each weighted by its rows if all tensors of features and
+    labels have the same first dimension in each batch. The results are also written as summaries to
+    model_dir/eval, or to model_dir/eval_NAME. On several hosts, host 0 writes them.
 
     Args:
       program: the user's model_fn and its settings.

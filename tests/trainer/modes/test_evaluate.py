@@ -55,6 +55,31 @@ def test_a_metric_weights_a_partial_batch_by_its_rows(
     assert trained_estimator.evaluate(input_fn)["mean_y"] == pytest.approx(0.75 * 6 / 3)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "loss"),
+    # The losses of the two batches are 1 and 5, and the first has 2 rows.
+    [((2, 6), (1 * 2 + 5 * 6) / 8), ((3, 6), (1 + 5) / 2), ((2, 9), (1 + 5) / 2)],
+)
+@pytest.mark.numeric
+def test_the_loss_weights_batches_by_rows_only_where_all_tensors_agree_on_the_rows(
+    sizes: tuple[int, int], loss: float, tmp_path: Path
+) -> None:
+    def input_fn() -> Any:
+        def batches() -> Any:
+            for x, rows, size in ((1.0, 2, sizes[0]), (5.0, 6, sizes[1])):
+                yield {"edges": [0] * size, "x": [x] * rows, "scale": 1.0}, [x] * rows
+
+        shapes = {"edges": [None], "x": [None], "scale": []}, [None]
+        types = {"edges": tf.int32, "x": tf.float32, "scale": tf.float32}, tf.float32
+        return tf.data.Dataset.from_generator(batches, types, shapes)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        return trainer.EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]))
+
+    result = trainer.Estimator(model_fn, str(tmp_path)).evaluate(input_fn)
+    assert result["loss"] == pytest.approx(loss)
+
+
 def test_an_older_checkpoint_can_be_evaluated(trained_estimator: trainer.TPUEstimator) -> None:
     older = f"{trained_estimator.model_dir}/model.ckpt-0"
     assert (

@@ -109,7 +109,8 @@ class EvalMetricsPart(StepPart):
         metric_ops = {}
         if self._metric_fn is not None:
             metric_ops = call_on_host((self._metric_fn, tensors["tensors"]))
-        metrics = eval_metrics.build_eval_metrics(metric_ops, tensors["loss"], tensors["num_rows"])
+        loss = tf.compat.v1.metrics.mean(tensors["loss"], weights=tensors["num_rows"])
+        metrics = eval_metrics.build_eval_metrics(metric_ops, loss)
         self.metrics = self.metrics or metrics
         return metrics.update
 
