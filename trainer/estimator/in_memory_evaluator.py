@@ -163,7 +163,18 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
             )
 
     def begin(self) -> None:
-        """Build the ops that assign the values from training."""
+        """Build the ops that assign the values from training.
+
+        Raises:
+          InvalidSetting: checkpoints of the model hold other objects than variables.
+        """
+        others = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
+        if others:
+            raise InvalidSetting(
+                f"InMemoryEvaluatorHook does not support saveables other than global variables, "
+                f"and the model has {others[0].name!r}: the hook copies only variables from "
+                f"training. Use train_and_evaluate."
+            )
         for variable in tf.compat.v1.global_variables():
             if variable.op.name in self._values:
                 # Feed a placeholder, and not the initial value of the variable: variables that

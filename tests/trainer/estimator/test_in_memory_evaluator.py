@@ -70,6 +70,21 @@ def test_what_is_no_estimator_is_refused() -> None:
         InMemoryEvaluatorHook(object(), programs.ones())
 
 
+def test_a_table_whose_entries_training_adds_is_refused(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0)
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        if mode == trainer.ModeKeys.TRAIN:
+            insert = table.insert(tf.constant([1], tf.int64), [1.0])
+            return spec._replace(train_op=tf.group(spec.train_op, insert))
+        return spec
+
+    estimator = programs.estimator(tmp_path, model_fn=model_fn)
+    hook = InMemoryEvaluatorHook(estimator, programs.ones(), steps=1)
+    with pytest.raises(InvalidSetting, match="other than global variables, .*MutableHashTable"):
+        estimator.train(programs.ones(), hooks=[hook], max_steps=1)
+
+
 @pytest.mark.parametrize("part", ["saver", "init_fn"])
 def test_a_scaffold_with_other_values_than_those_of_training_is_refused(
     tmp_path: Path, part: str
