@@ -28,8 +28,8 @@ class OptimizationParameters:
 
     Attributes:
       learning_rate: the step size; a number, or a function from the global step to a number.
-      use_gradient_accumulation: whether to sum the gradients of a table row over a batch before the
-        optimizer applies them.
+      use_gradient_accumulation: whether to sum the gradients of a table row over the batches of all
+        cores before the optimizer applies them. If not, it applies the sum of each core.
       clip_weight_min: the lower bound of the table's entries (weights); None for no bound.
       clip_weight_max: the upper bound of the weights; None for no bound.
       weight_decay_factor: the fraction of each weight to subtract in each step; None for no decay.

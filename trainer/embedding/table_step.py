@@ -26,10 +26,10 @@ from trainer.tensorflow_internals import get_private_attribute
 class RowGradients:
     """The gradients with respect to rows of a table, for the batches of all replicas together.
 
-    Each replica holds the gradients of all replicas.
+    Each replica holds the gradients of all replicas, those of the first replica first.
 
     Attributes:
-      ids: the id of the row of each gradient, int32 [n]; -1 for padding.
+      ids: the id of the row of each gradient, int32 [n]; -1 for padding. Each replica has as many.
       gradients: float32 [n, dimension].
       is_applied: whether the update takes place, bool []. Without ids, some optimizers still change
         all rows.
@@ -122,11 +122,15 @@ class TableStep:
             gradient = self._replicas.gather(gradient)
             if not self._features[name].max_sequence_length:
                 gradient = gradient[:, tf.newaxis]
-            all_ids.append(tf.reshape(ids, [-1]))
+            count, dimension = self._replicas.count, self.table.config.dimension
+            all_ids.append(tf.reshape(ids, [count, -1]))
             all_gradients.append(
-                tf.reshape(weights[..., tf.newaxis] * gradient, [-1, self.table.config.dimension])
+                tf.reshape(weights[..., tf.newaxis] * gradient, [count, -1, dimension])
             )
-        return RowGradients(tf.concat(all_ids, 0), tf.concat(all_gradients, 0))
+        return RowGradients(
+            tf.reshape(tf.concat(all_ids, 1), [-1]),
+            tf.reshape(tf.concat(all_gradients, 1), [-1, dimension]),
+        )
 
     def update(
         self,
@@ -145,7 +149,7 @@ class TableStep:
         """
         if optimizer.updates_all_rows:
             return self._update_all_rows(collected, optimizer, slots, learning_rate)
-        occurrences = _Occurrences(collected)
+        occurrences = _Occurrences(collected, self._replicas.count)
         is_owned = self._is_owned(occurrences.ids)
         # XLA needs static shapes. So write as many rows as the batch has ids, although this replica
         # owns only some of these rows. In place of a row that another replica owns, write the first
@@ -161,7 +165,7 @@ class TableStep:
             rows, new_slots = optimizer.step(old[0], old[1:], sums, learning_rate)
             new = [rows, *new_slots]
         else:
-            new = _step_one_by_one(optimizer, old, occurrences, chosen, learning_rate)
+            new = _step_for_each_replica(optimizer, old, occurrences, chosen, learning_rate)
         return [
             self._write(handle, ids, tf.where(has_any, after, before))
             for handle, before, after in zip((self.handle, *slots), old, new, strict=True)
@@ -275,10 +279,11 @@ class _Occurrences:
     Attributes:
       ids: the id of each segment, int32 [n]. n is the number of ids of the batch, with repetitions.
         If there are fewer than n segments, the elements after the last segment are negative.
-      most: the largest number of occurrences of one id, int32 [].
+      replicas: the number of replicas that the gradients come from.
     """
 
-    def __init__(self, collected: RowGradients) -> None:
+    def __init__(self, collected: RowGradients, replicas: int) -> None:
+        self.replicas = replicas
         order = tf.argsort(collected.ids, stable=True)
         ids = tf.gather(collected.ids, order)
         self._gradients = tf.gather(collected.gradients, order)
@@ -286,39 +291,36 @@ class _Occurrences:
         is_first = tf.concat([[True], tf.not_equal(ids[1:], ids[:-1])], 0)
         self._segments = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
         self.ids = tf.math.unsorted_segment_max(ids, self._segments, self._count)
-        places = tf.range(self._count)
-        first_places = tf.math.unsorted_segment_min(places, self._segments, self._count)
-        # For each element of the sorted ids, the number of earlier occurrences of the same id.
-        self._ranks = tf.where(ids >= 0, places - tf.gather(first_places, self._segments), 0)
-        self.most = tf.reduce_max(self._ranks) + 1
+        # The gradients that pipelining starts with are fewer than the replicas.
+        self._replica_of = order // tf.maximum(self._count // replicas, 1)
 
     def sum_gradients(self) -> Any:
         """Return the sum of the gradients of each id in `ids`, float32 [n, dimension]."""
         return tf.math.unsorted_segment_sum(self._gradients, self._segments, self._count)
 
-    def nth(self, rank: Any) -> tuple[Any, Any]:
-        """Return the gradient of one occurrence of the id in each segment.
+    def sum_gradients_of(self, replica: Any) -> tuple[Any, Any]:
+        """Return the sum of one replica's gradients of each id in `ids`.
 
         Args:
-          rank: the number of the occurrence in its segment, int32 []; 0 for the first.
+          replica: the number of the replica, int32 [].
 
         Returns:
-          (the gradients, float32 [n, dimension], with zeros for segments that have fewer
-          occurrences; whether each segment has this occurrence, bool [n]).
+          (the sums, float32 [n, dimension], with zeros for ids that the replica does not have;
+          whether the replica has each id, bool [n]).
         """
-        is_nth = tf.equal(self._ranks, rank)
-        gradients = tf.where(is_nth[:, tf.newaxis], self._gradients, tf.zeros([]))
+        is_own = tf.equal(self._replica_of, replica)
+        gradients = tf.where(is_own[:, tf.newaxis], self._gradients, tf.zeros([]))
         return (
             tf.math.unsorted_segment_sum(gradients, self._segments, self._count),
-            tf.math.unsorted_segment_max(tf.cast(is_nth, tf.int32), self._segments, self._count)
+            tf.math.unsorted_segment_max(tf.cast(is_own, tf.int32), self._segments, self._count)
             > 0,
         )
 
 
-def _step_one_by_one(
+def _step_for_each_replica(
     optimizer: RowOptimizer, old: list[Any], occurrences: _Occurrences, chosen: Any, rate: Any
 ) -> list[Any]:
-    """Apply the gradients one after the other for an id that occurs several times in a batch.
+    """Apply the sums of the replicas one after the other for an id that several replicas have.
 
     This is the update without use_gradient_accumulation.
 
@@ -333,8 +335,8 @@ def _step_one_by_one(
       The new rows of the table and of each slot variable.
     """
 
-    def apply(rank: Any, *values: Any) -> Any:
-        gradients, exists = occurrences.nth(rank)
+    def apply(replica: Any, *values: Any) -> Any:
+        gradients, exists = occurrences.sum_gradients_of(replica)
         gradients = tf.gather(gradients, chosen)
         exists = tf.gather(exists, chosen)[:, tf.newaxis]
         rows, slots = optimizer.step(values[0], values[1:], gradients, rate)
@@ -342,9 +344,9 @@ def _step_one_by_one(
             tf.ensure_shape(tf.where(exists, new, value), value.shape)
             for new, value in zip((rows, *slots), values, strict=True)
         ]
-        return (rank + 1, *after)
+        return (replica + 1, *after)
 
     _, *new = tf.while_loop(
-        lambda rank, *values: rank < occurrences.most, apply, [tf.constant(0), *old]
+        lambda replica, *values: replica < occurrences.replicas, apply, [tf.constant(0), *old]
     )
     return list(new)

@@ -56,7 +56,7 @@ def assert_same(first: Path, second: Path) -> None:
     ],
 )
 @pytest.mark.numeric
-def test_pjrt_devices_train_the_variables_of_the_cpu(
+def test_pjrt_devices_train_the_variables_of_emulated_cores(
     names: tuple[str, ...],
     strategy: str,
     iterations_per_loop: int,
@@ -64,21 +64,16 @@ def test_pjrt_devices_train_the_variables_of_the_cpu(
     shapes_on_devices: dict[str, Any],
 ) -> None:
     tables = {name: {"optimization_parameters": OPTIMIZERS[name]} for name in names}
-    # The CPU has only "div".
-    for kind, spec in (
-        ("cpu", sums.spec_of_tables(tables)),
-        ("pjrt", sums.spec_of_tables(tables, strategy)),
-    ):
+    for kind in ("emulated", "pjrt"):
         model = sums.estimator(
             tmp_path / kind,
-            spec,
-            use_tpu=kind == "pjrt",
+            sums.spec_of_tables(tables, strategy),
             model=sums.model_fn_of_tables,
             iterations_per_loop=iterations_per_loop,
         )
-        with slope.tpu(CORES, kind="pjrt"):
+        with slope.tpu(CORES, kind=kind):
             model.train(sums.batches(*BATCHES, features=names), steps=3)
-    assert_same(tmp_path / "cpu", tmp_path / "pjrt")
+    assert_same(tmp_path / "emulated", tmp_path / "pjrt")
     rows = RowSharding(strategy, sums.ROWS, CORES).rows_per_replica
     divided = sums.variables(tmp_path / "pjrt").keys() - {"global_step"}
     assert shapes_on_devices == {name: [(rows, sums.DIMENSION)] * CORES for name in divided}
