@@ -10,6 +10,7 @@ import tensorflow as tf
 from trainer import keras_internals
 from trainer.config.run_config import RunConfig
 from trainer.execution.single_replica_graph import SingleReplicaGraph
+from trainer.execution.variable_values import VariableValueGraph
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def new_run_graph(
       device_fn: takes an operation and returns its device. It is called for all operations,
         including those of the global step. None leaves the placement to TensorFlow.
     """
-    graph = SingleReplicaGraph() if has_single_replica else tf.Graph()
+    graph = SingleReplicaGraph() if has_single_replica else VariableValueGraph()
     with (
         graph.as_default(),
         graph.device(device_fn),

@@ -5,10 +5,11 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.lowering.rules.op_table import op_spec
+from trainer.execution.variable_values import VariableValueGraph
 from trainer.tensorflow_internals import defined_function, get_private_attribute
 
 
-class SingleReplicaGraph(tf.Graph):
+class SingleReplicaGraph(VariableValueGraph):
     """A graph that replaces each sum over replicas by an identity.
 
     tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum create CrossReplicaSum ops, which
