@@ -6,9 +6,10 @@ batch is full (for training). `PadFinalBatch` fills the final batch with copies 
 prediction). `SpreadFinalBatch` spreads its examples over several batches (for evaluation).
 
 The elements of the Datasets in this module are flat tuples of tensors. A padded Dataset has one
-more tensor at the end, the mask: int32 [batch], 1 for a real example and 0 for padding. After the
-last real example, a padded Dataset continues with an endless sequence of batches of padding. So a
-core never waits for input, even if the host detects the end of the input one loop too late.
+more tensor at the end, the mask: int32 [batch], 0 for padding, `CONTINUED` for a real example of a
+batch whose last examples are in a later element, and 1 for any other real example. After the last
+real example, a padded Dataset continues with an endless sequence of batches of padding. So a core
+never waits for input, even if the host detects the end of the input one loop too late.
 """
 
 from abc import ABC, abstractmethod
@@ -19,6 +20,8 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.infeed.tensor_nest import TensorLeaf
+
+CONTINUED = 2
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,8 @@ class PadFinalBatch(FinalBatchPadding):
             num_rows = _count_rows(tensors, spec)
             rows = tf.range(spec.rows)
             indices = tf.where(rows < num_rows, rows, tf.zeros_like(rows))
-            return _gather_rows(tensors, indices, rows < num_rows, num_rows, spec)
+            mask = tf.cast(rows < num_rows, tf.int32)
+            return _gather_rows(tensors, indices, mask, num_rows, spec)
 
         def has_rows(*tensors: Any) -> Any:
             return _count_rows(tensors, spec) > 0
@@ -136,9 +140,11 @@ class SpreadFinalBatch(FinalBatchPadding):
     mean over the examples of its shard, and padding would change that mean. So each shard consists
     of copies of one example of the partial batch: the mean is then the loss of that example. The
     mask counts only one of the copies. A partial batch of b examples becomes ceil(b / shards)
-    batches. Left-over shards of the last of these batches contain copies of the last example, with
-    a mask of zeros.
+    batches, whose results the host joins. Left-over shards of the last of these batches contain
+    copies of the last example, with a mask of zeros.
     """
+
+    keeps_row_order = True
 
     def _pad_partial_batches(self, dataset: Any, spec: BatchSpec) -> Any:
         rows_per_shard = spec.rows // spec.shards
@@ -154,9 +160,12 @@ class SpreadFinalBatch(FinalBatchPadding):
                 indices = tf.repeat(tf.minimum(row_of_shard, num_rows - 1), rows_per_shard)
                 is_first = tf.equal(tf.range(spec.rows) % rows_per_shard, 0)
                 is_real = is_first & (tf.repeat(row_of_shard, rows_per_shard) < num_rows)
-                return _gather_rows(tensors, indices, is_real, num_rows, spec)
+                value = tf.where(tf.equal(number + 1, count), 1, CONTINUED)
+                mask = tf.cast(is_real, tf.int32) * value
+                return _gather_rows(tensors, indices, mask, num_rows, spec)
 
-            numbers = tf.data.Dataset.range(tf.cast(num_batches, tf.int64))
+            count = tf.cast(num_batches, tf.int64)
+            numbers = tf.data.Dataset.range(count)
             return numbers.map(_without_autograph(build_batch))
 
         return dataset.flat_map(_without_autograph(spread_batch))
@@ -192,7 +201,7 @@ def _count_rows(tensors: tuple[Any, ...], spec: BatchSpec) -> Any:
 
 
 def _gather_rows(
-    tensors: tuple[Any, ...], indices: Any, is_real: Any, num_rows: Any, spec: BatchSpec
+    tensors: tuple[Any, ...], indices: Any, mask: Any, num_rows: Any, spec: BatchSpec
 ) -> tuple[Any, ...]:
     """Build a full batch with a mask from examples of a partial batch.
 
@@ -202,7 +211,7 @@ def _gather_rows(
       tensors: the tensors of the batch, without a mask.
       indices: int32 [spec.rows]: for each example of the result, the index of the example that is
         copied from the partial batch.
-      is_real: bool [spec.rows]: False for each example of the result that is padding.
+      mask: int32 [spec.rows]: the mask of the result.
       num_rows: int32 []: the number of examples in the batch.
       spec: the tensors of a full batch.
 
@@ -215,16 +224,16 @@ def _gather_rows(
             tensor if axis is None else tf.gather(tensor, indices, axis=axis)
             for tensor, axis in zip(tensors, spec.axes, strict=True)
         ]
-        return [*gathered, tf.cast(is_real, tf.int32)]
+        return [*gathered, mask]
 
     def keep() -> list[Any]:
         return [*(tf.identity(tensor) for tensor in tensors), tf.ones([spec.rows], tf.int32)]
 
-    *batch, mask = tf.cond(tf.equal(num_rows, spec.rows), keep, gather)
+    *batch, result_mask = tf.cond(tf.equal(num_rows, spec.rows), keep, gather)
     for tensor, leaf in zip(batch, spec.full_leaves(), strict=True):
         tensor.set_shape(leaf.spec.shape)
-    mask.set_shape([spec.rows])
-    return (*batch, mask)
+    result_mask.set_shape([spec.rows])
+    return (*batch, result_mask)
 
 
 def _repeat_padding_forever(dataset: Any, spec: BatchSpec) -> Any:

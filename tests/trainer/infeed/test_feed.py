@@ -224,8 +224,8 @@ def test_spreading_counts_each_row_of_a_partial_batch_once() -> None:
         [{"x": [3, 4]}, {"x": [6, 6]}, {"x": [7, 7]}, {"x": [7, 7]}],
     ]
     assert [[batch.mask for batch in batches] for batches in result] == [
-        [[1, 1], [1, 0], [1, 0], [0, 0]],
-        [[1, 1], [1, 0], [0, 0], [0, 0]],
+        [[1, 1], [2, 0], [1, 0], [0, 0]],
+        [[1, 1], [2, 0], [0, 0], [0, 0]],
     ]
     assert result[1][1].labels == [56, 56]
 

@@ -69,14 +69,14 @@ def test_spreading_puts_one_real_row_in_each_shard() -> None:
     dataset = _numbers(7, 4)
     batches = _first(SpreadFinalBatch().pad(dataset, _batch_spec(dataset, rows=4, shards=2)), 3)
     assert batches[0] == [[[1], [2], [3], [4]], [1, 1, 1, 1]]
-    assert batches[1] == [[[5], [5], [6], [6]], [1, 0, 1, 0]]
+    assert batches[1] == [[[5], [5], [6], [6]], [2, 0, 2, 0]]
     assert batches[2] == [[[7], [7], [7], [7]], [1, 0, 0, 0]]
 
 
 def test_spreading_over_one_shard_makes_a_batch_of_each_row() -> None:
     dataset = _numbers(5, 3)
     batches = _first(SpreadFinalBatch().pad(dataset, _batch_spec(dataset, rows=3)), 3)
-    assert batches[1:] == [[[[4]] * 3, [1, 0, 0]], [[[5]] * 3, [1, 0, 0]]]
+    assert batches[1:] == [[[[4]] * 3, [2, 0, 0]], [[[5]] * 3, [1, 0, 0]]]
 
 
 @pytest.mark.usefixtures("_first_dimensions")

@@ -1,5 +1,6 @@
 """Evaluation on a TPU: the replicas send tensors to the host, which computes the metrics."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,14 @@ from trainer.backends.tpu.replicated_step import ReplicatedStep
 from trainer.backends.tpu.step.host_parts import EvalMetricsPart, HostCallPart
 from trainer.backends.tpu.transfer.outfeed_results import PaddedOutfeedReceiver
 from trainer.checkpoints import warm_start
+from trainer.config.run_config import InputPipelineConfig
 from trainer.execution import iterations_per_loop
 from trainer.infeed.final_batch_padding import SpreadFinalBatch
 from trainer.model.eval_metrics import EvalMetrics
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys
+
+logger = logging.getLogger("tensorflow.trainer")
 
 
 def build_eval_graph(
@@ -37,6 +41,13 @@ def build_eval_graph(
       steps: number of batches to evaluate; None for all batches of the input.
       context: the TPU system and the settings of the run.
     """
+    topology = context.topology
+    takes_own_batches = topology.input_mode == InputPipelineConfig.PER_HOST_V2
+    if topology.replicas > 1 and (takes_own_batches or len(topology.pipelines) > 1):
+        logger.info(
+            "metric_fn gets all batches of a step together: those of %s",
+            "all replicas" if takes_own_batches else f"{len(topology.pipelines)} calls of input_fn",
+        )
     metrics_part = EvalMetricsPart()
     step = ReplicatedStep(
         program,

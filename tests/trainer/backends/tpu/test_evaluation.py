@@ -1,5 +1,6 @@
 """Evaluation on an emulated TPU: every row has the same weight, whatever the batch sizes."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,38 @@ def test_every_row_counts_once(
     x = np.arange(1, count + 1)
     assert result["mean"] == pytest.approx(np.mean(x) / 2)
     assert result["loss"] == pytest.approx(np.mean(x**2) / 8)
+
+
+@pytest.mark.slow
+@pytest.mark.on_pjrt_too
+@pytest.mark.parametrize("input_mode", ["PER_HOST_V1", "BROADCAST"])
+@pytest.mark.parametrize(
+    ("batch_size", "maxima"),
+    # Of the numbers 1 to 11, in batches of 4, 4 and 3, and in batches of 3, 3, 3 and 2.
+    [(4, [4, 8, 11]), (3, [3, 6, 9, 11])],
+)
+def test_metric_fn_gets_the_batches_of_input_fn_on_every_device(
+    input_mode: str, batch_size: int, maxima: list[int], trained_model_dir: Path
+) -> None:
+    def metric_fn(x: Any) -> Any:
+        return {"maximum": v1.metrics.mean(tf.reduce_max(x)), "rows": v1.metrics.mean(tf.size(x))}
+
+    def more(mode: str, features: Any, **_: Any) -> dict[str, Any]:
+        return {"eval_metrics": (metric_fn, {"x": features["x"]})} if mode == "eval" else {}
+
+    def input_fn(params: Any) -> Any:
+        return _squares(11)({"batch_size": batch_size})
+
+    tpu_config = {"per_host_input_for_training": getattr(InputPipelineConfig, input_mode)}
+    for use_tpu in (False, True):
+        with slope.tpu(2):
+            estimator = slope.estimator(
+                trained_model_dir, more, tpu_config=tpu_config, use_tpu=use_tpu
+            )
+            results = estimator.evaluate(input_fn)
+        assert results["maximum"] == pytest.approx(np.mean(maxima))
+        assert results["rows"] == pytest.approx(11 / len(maxima))
+        assert results["loss"] == pytest.approx(np.mean(np.arange(1, 12) ** 2) / 8)
 
 
 @pytest.mark.slow
@@ -220,6 +253,18 @@ def test_metric_fn_has_static_shapes_where_each_replica_takes_its_own_batches(
     # The second call is for the last step, in which one of the replicas has a batch.
     assert rows == [4, None]
     assert (results["mean"], results["largest"]) == (8.5, 17)
+
+
+def test_the_log_says_where_metric_fn_gets_the_batches_of_all_replicas_together(
+    trained_model_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def metric_fn(x: Any) -> Any:
+        return {"rows": v1.metrics.mean(tf.size(x))}
+
+    with caplog.at_level(logging.INFO, "tensorflow.trainer"):
+        # Nine batches of 2 rows: four steps have two of them, and the last has one.
+        assert _evaluate_nine_batches(metric_fn, trained_model_dir)["rows"] == pytest.approx(18 / 5)
+    assert caplog.text.count("all batches of a step together: those of all replicas") == 1
 
 
 def test_a_metric_fn_that_needs_static_shapes_is_told_that_the_last_step_is_not_full(

@@ -94,7 +94,7 @@ class EvalMetricsPart(StepPart):
                 f"a TPUEstimatorSpec, or evaluate with eval_on_tpu=False."
             )
         self._metric_fn, tensors = spec.eval_metrics or (None, [])
-        num_rows = tf.reduce_sum(batch.mask)
+        num_rows = tf.math.count_nonzero(batch.mask)
         return {
             "loss": tf.reshape(tf.cast(spec.loss, tf.float32), [1]),
             "num_rows": tf.reshape(tf.cast(num_rows, tf.float32), [1]),

@@ -17,6 +17,7 @@ from tpuserve.errors import InvalidSetting
 from trainer.backends.tpu.transfer.outfeed import Outfeed
 from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology
+from trainer.infeed.final_batch_padding import CONTINUED
 
 MASK = "mask"
 
@@ -183,7 +184,8 @@ class PaddedOutfeedReceiver:
 
     The outfeed contains a mask that marks the examples that are padding. One `session.run` receives
     the outfeed. A second `session.run` feeds the tensors without padding to placeholders of the ops
-    that process them on the host.
+    that process them on the host. If the examples of a batch are spread over several steps, the
+    ops run once, with all of them.
 
     Attributes:
       fetches: the tensors of one outfeed: all tensors of the first replica, then all tensors of the
@@ -220,6 +222,11 @@ class PaddedOutfeedReceiver:
         is_broadcast = topology.input_mode == InputPipelineConfig.BROADCAST
         self._outfeed = outfeed
         self._replicas = 1 if is_broadcast else topology.replicas
+        self._pipelines = (
+            [(0,)] if is_broadcast else [pipeline.replicas for pipeline in topology.pipelines]
+        )
+        # The arrays, without padding, of the received steps of a batch that is not complete.
+        self._pending: list[Any] = []
         self._parts: Sequence[Receiver] = [part for part in parts if part.name in outfeed.template]
         self._host_ops = HostOps(outfeed, self._parts, self._replicas if has_full_batches else None)
         self._partial_host_ops: HostOps | None = None
@@ -245,9 +252,10 @@ class PaddedOutfeedReceiver:
             self._partial_error = error
 
     def receive(self, session: Any, values: Any) -> None:
-        """Pass the values of one outfeed, without padding, to the `StepPart`s that sent them.
+        """Pass the values of a batch, without padding, to the `StepPart`s that sent them.
 
-        If all values are padding, set is_at_end instead.
+        If the batch continues in the next step, keep the values until then. If all values are
+        padding, set is_at_end instead.
 
         Raises:
           InvalidSetting: only some replicas had a batch, and metric_fn or the function of the
@@ -269,7 +277,11 @@ class PaddedOutfeedReceiver:
             ) from self._partial_error
         if self._partial_host_ops is not None and not step.is_full:
             host_ops = self._partial_host_ops
-        rows = step.without_padding()
+        self._pending.append(step.without_padding())
+        if any(step.is_continued(replicas) for replicas in self._pipelines):
+            return
+        pending, self._pending = self._pending, []
+        rows = tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *pending)
         host_values = host_ops.run(session, rows)
         for part in self._parts:
             part.receive(host_values[part.name] if part.name in host_values else rows[part.name])
@@ -290,7 +302,7 @@ class StepResults:
 
     Attributes:
       replicas: for each replica a dict with a nest of arrays for each `StepPart`. The entry "mask"
-        is int32 [batch size]: 0 for an example that is padding, 1 for any other example.
+        is int32 [batch size]: 0 for an example that is padding; see `final_batch_padding`.
     """
 
     replicas: list[Any]
@@ -298,12 +310,22 @@ class StepResults:
     @cached_property
     def num_real_rows(self) -> Any:
         """The number of examples of each replica that are not padding: int [replicas]."""
-        return np.array([int(arrays[MASK].sum()) for arrays in self.replicas])
+        return np.array([int((arrays[MASK] > 0).sum()) for arrays in self.replicas])
 
     @property
     def is_full(self) -> bool:
         """Whether no replica's batch contains padding."""
         return all(arrays[MASK].all() for arrays in self.replicas)
+
+    def is_continued(self, replicas: Sequence[int]) -> bool:
+        """Return whether examples of the last batch of an input pipeline are in later steps.
+
+        Args:
+          replicas: numbers of the replicas that the pipeline feeds, in order.
+        """
+        masks = [self.replicas[replica][MASK] for replica in replicas]
+        last = next((mask for mask in reversed(masks) if mask.any()), None)
+        return last is not None and CONTINUED in last
 
     def without_padding(self) -> Any:
         """Return one nest of arrays, concatenated over the replicas, without padding.
