@@ -38,8 +38,13 @@ class TensorSpec:
     dtype: str
     shape: tuple[int | None, ...] | None
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether requests and responses can contain the tensor: it is a single tensor."""
+        return bool(self.name)
+
     def __str__(self) -> str:
-        dtype = self.dtype if self.name else f"sparse or composite {self.dtype}"
+        dtype = self.dtype if self.is_dense else f"sparse or composite {self.dtype}"
         if self.shape is None:
             return f"{dtype} <unknown rank>"
         return f"{dtype} [{', '.join('?' if d is None else str(d) for d in self.shape)}]"
@@ -64,6 +69,11 @@ class Signature:
     method_name: str = PREDICT_METHOD
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
     write: Write | None = field(default=None, compare=False)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether requests and responses can contain all tensors of the signature."""
+        return all(spec.is_dense for spec in (*self.inputs.values(), *self.outputs.values()))
 
     def complete(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the inputs of a request, with default values for the omitted inputs.
@@ -141,7 +151,7 @@ class Signature:
             ("output", self.outputs, outputs),
         ):
             for alias in aliases:
-                if not specs[alias].name:
+                if not specs[alias].is_dense:
                     do = "" if kind == "input" else " request other outputs, or"
                     raise UnsupportedModel(
                         f"{kind} {alias!r} is a sparse or composite tensor, which requests cannot "

@@ -12,6 +12,7 @@ import numpy as np
 
 from tpuserve.errors import InvalidTensor, UnsupportedType
 from tpuserve.saved_model import dtypes
+from tpuserve.saved_model.signature import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,13 @@ def datatype_of_array(array: np.ndarray[Any, np.dtype[Any]], tensor: str) -> Dat
     return datatype
 
 
-def datatype_name(tensorflow_name: str) -> str:
-    """Return the protocol's name of a TensorFlow dtype: "float32" → "FP32".
+def datatype_name(spec: TensorSpec) -> str:
+    """Return the protocol's name of the dtype of a tensor: "FP32" for "float32".
 
-    For a dtype that the protocol does not have, the result is TensorFlow's name in upper case, such
-    as "COMPLEX64".
+    For a tensor that the protocol does not have, the result is a name that no request can have: for
+    a dtype without a datatype, TensorFlow's name in upper case, such as "COMPLEX64"; for a sparse
+    or composite tensor, a name such as "COMPOSITE_FP32".
     """
-    datatype = _BY_TENSORFLOW_NAME.get(tensorflow_name)
-    return tensorflow_name.upper() if datatype is None else datatype.name
+    datatype = _BY_TENSORFLOW_NAME.get(spec.dtype)
+    name = spec.dtype.upper() if datatype is None else datatype.name
+    return name if spec.is_dense else f"COMPOSITE_{name}"

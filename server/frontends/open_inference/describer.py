@@ -81,7 +81,7 @@ class Describer:
         """Return a ModelMetadataResponse with the tensors of a signature.
 
         The shape of a tensor has -1 for a dimension of unknown size. It is [-1] for a tensor of
-        unknown rank.
+        unknown rank. The datatypes of sparse and composite tensors begin with "COMPOSITE_".
 
         Args:
           spec: the model, the version and the signature. If `spec` names no signature, the default
@@ -110,8 +110,9 @@ class Describer:
         """Return Triton's ModelConfig of a model version.
 
         The model counts as batched if the first dimension of each tensor of the signature has an
-        unknown size, and each input has further dimensions. An input without further dimensions
-        would have empty `dims`, and Triton's clients send no tensor without dimensions.
+        unknown size, each input has further dimensions, and no tensor is sparse or composite. An
+        input without further dimensions would have empty `dims`, and Triton's clients send no
+        tensor without dimensions.
 
         For a batched model, the fields `dims` omit the first dimension. `max_batch_size` is the
         largest int32, because the server answers requests of any batch size.
@@ -130,7 +131,7 @@ class Describer:
         tensors = [*signature.inputs.values(), *signature.outputs.values()]
         is_batched = (
             bool(signature.inputs)
-            and all(tensor.shape is not None and tensor.shape[:1] == (None,) for tensor in tensors)
+            and all((tensor.shape or ())[:1] == (None,) and tensor.is_dense for tensor in tensors)
             and all(len(tensor.shape or ()) > 1 for tensor in signature.inputs.values())
         )
         config: Message = {
@@ -263,7 +264,7 @@ def _configure_tensors(specs: Mapping[str, TensorSpec], is_batched: bool) -> lis
     return [
         {
             "name": alias,
-            "data_type": _TRITON_TYPES.get(spec.dtype, "TYPE_INVALID"),
+            "data_type": _TRITON_TYPES.get(spec.dtype if spec.is_dense else "", "TYPE_INVALID"),
             "dims": describe_shape(spec)[1 if is_batched else 0 :],
         }
         for alias, spec in specs.items()
@@ -314,7 +315,7 @@ def _describe_statistics(statistics: Statistics) -> Message:
 
 def _describe_tensors(specs: Mapping[str, TensorSpec]) -> list[Message]:
     return [
-        {"name": alias, "datatype": datatype_name(spec.dtype), "shape": describe_shape(spec)}
+        {"name": alias, "datatype": datatype_name(spec), "shape": describe_shape(spec)}
         for alias, spec in specs.items()
     ]
 

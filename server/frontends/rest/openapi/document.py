@@ -116,7 +116,6 @@ def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool
     base = f"/v1/models/{quote(model, safe='')}"
     paths: Json = {
         base: {"get": _get_operation(f"Status of {model}", "The status of its versions.")},
-        f"{base}/metadata": {"get": _get_operation(f"Metadata of {model}", "Its signatures.")},
         f"{base}/statistics": {
             "get": _get_operation(
                 f"Statistics of {model}", "The sizes and waiting times of its batches."
@@ -128,19 +127,25 @@ def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool
     except ModelNotFound:  # Omit a model that was unloaded after the models were listed.
         return {}
     definitions = described.signature_defs
-    known = {
-        name: definition
-        for name, definition in definitions.items()
-        if schemas.is_signature_def(definition)
-    }
     signatures = {
         name: signature
         for name, signature in described.signatures.items()
         if name != INIT_SIGNATURE
     }
-    builder = ExampleBuilder(
-        model, signatures, _find_samples(dataplane, model, signatures), has_console
-    )
+    dense = {name: signature for name, signature in signatures.items() if signature.is_dense}
+    known = {
+        name: definition
+        for name, definition in definitions.items()
+        if name in dense and schemas.is_signature_def(definition)
+    }
+    result = "Its signatures."
+    if signatures.keys() - dense.keys():
+        names = ", ".join(f"`{name}`" for name in sorted(signatures.keys() - dense.keys()))
+        result += f" No request can hold the sparse or composite tensors of {names}."
+    paths[f"{base}/metadata"] = {"get": _get_operation(f"Metadata of {model}", result)}
+    if not dense:
+        return paths
+    builder = ExampleBuilder(model, dense, _find_samples(dataplane, model, dense), has_console)
     paths[f"{base}:predict"] = {"post": _predict(model, known, builder)}
     for verb, method in (("classify", CLASSIFY_METHOD), ("regress", REGRESS_METHOD)):
         names = [name for name, definition in known.items() if definition.method_name == method]

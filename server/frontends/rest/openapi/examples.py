@@ -180,7 +180,7 @@ def build_infer_body(
             {
                 "name": alias,
                 "shape": _find_shape(spec, sample, alias),
-                "datatype": datatype_name(spec.dtype),
+                "datatype": datatype_name(spec),
                 "data": [_make_placeholder(spec)] if data is None else data,
             }
         )
@@ -231,7 +231,7 @@ def _find_data(alias: str, spec: TensorSpec, array: Array) -> Any | None:
       The list. None if the JSON of the Open Inference Protocol cannot hold the elements.
     """
     with contextlib.suppress(InvalidTensor):
-        is_raw_only = find_datatype(datatype_name(spec.dtype), alias).is_raw_only
+        is_raw_only = find_datatype(datatype_name(spec), alias).is_raw_only
         if not is_raw_only and (array.dtype != object or sample_values.is_text(array)):
             return _to_json(array.reshape(-1))
     return None

@@ -71,6 +71,7 @@ def describe_model(
         "anyOf": [
             _infer_schema(name, signature, name == DEFAULT_SIGNATURE or len(signatures) == 1)
             for name, signature in sorted(signatures.items())
+            if signature.is_dense
         ]
     }
     request_examples = builder.build(examples.build_infer_body)
@@ -138,7 +139,7 @@ def _infer_schema(name: str, signature: Signature, is_default: bool) -> Json:
 
 
 def _tensor_schema(alias: str, spec: TensorSpec) -> Json:
-    datatype = datatype_name(spec.dtype)
+    datatype = datatype_name(spec)
     shape: Json = dict(_INTEGERS)
     if spec.shape is not None:
         shape["prefixItems"] = [

@@ -10,7 +10,7 @@ from server.frontends.rest.app import build_rest_app
 from tests.server.dataplane.test_default_signature import OnlyModel
 from tests.server.fakes import FakeLoader, FakeModel
 from tests.server.frontends.rest.v2.test_infer import Client, tensor
-from tpuserve.saved_model.signature import Signature
+from tpuserve.saved_model.signature import Signature, TensorSpec
 
 X = {"inputs": [tensor("x", "FP32", [2], data=[1, 5])]}
 
@@ -20,6 +20,17 @@ class TwoModel(FakeModel):
 
     signatures: Mapping[str, Signature] = {
         name: FakeModel.signatures[name] for name in ("ratio", "echo")
+    }
+
+
+class SparseModel(FakeModel):
+    """Takes a sparse x and returns a ragged y; the signature "echo" has dense tensors."""
+
+    signatures: Mapping[str, Signature] = {
+        "serving_default": Signature(
+            {"x": TensorSpec("", "float32", (None, 4))}, {"y": TensorSpec("", "string", None)}
+        ),
+        "echo": FakeModel.signatures["echo"],
     }
 
 
@@ -87,3 +98,27 @@ def test_query_without_one_signature_is_refused(two: Client, query: str, text: s
     response: Any = two.request("GET", f"/v2/models/half?{query}")
     assert response.status_code == 400
     assert text in response.json()["error"]
+
+
+def test_sparse_and_composite_tensors_are_not_described_as_dense(
+    loader: FakeLoader, request: pytest.FixtureRequest
+) -> None:
+    client = serve(SparseModel, loader, request)
+    metadata = client.request("GET", "/v2/models/half").json()
+    assert metadata["inputs"] == [tensor("x", "COMPOSITE_FP32", [-1, 4])]
+    assert metadata["outputs"] == [tensor("y", "COMPOSITE_BYTES", [-1])]
+    config = client.request("GET", "/v2/models/half/config").json()
+    assert config["max_batch_size"] == 0
+    assert config["input"] == [{"name": "x", "data_type": "TYPE_INVALID", "dims": [-1, 4]}]
+
+
+def test_document_shows_no_request_for_a_sparse_tensor(
+    loader: FakeLoader, request: pytest.FixtureRequest
+) -> None:
+    client = serve(SparseModel, loader, request)
+    paths = client.request("GET", "/openapi.json").json()["paths"]
+    content = paths["/v2/models/half/infer"]["post"]["requestBody"]["content"]["application/json"]
+    assert [schema["title"] for schema in content["schema"]["anyOf"]] == ["echo"]
+    assert list(content["examples"]) == ["echo"]
+    metadata = paths["/v1/models/half/metadata"]["get"]["responses"]["200"]["description"]
+    assert "the sparse or composite tensors of `serving_default`" in metadata
