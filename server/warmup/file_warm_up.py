@@ -114,7 +114,7 @@ class FileWarmUp:
 
     def _run(self, model: Model, path: Path, cancellation: Cancellation) -> int:
         run_record = self._find_run_record()
-        records = _read_records(path)
+        records = enumerate(_read_records(path))
         read_lock, failed = threading.Lock(), threading.Event()
 
         def run() -> int:
@@ -123,10 +123,10 @@ class FileWarmUp:
                 while not failed.is_set():
                     cancellation.raise_if_cancelled()
                     with read_lock:
-                        record = next(records, None)
-                    if record is None:
+                        numbered = next(records, None)
+                    if numbered is None:
                         break
-                    self._run_one(run_record, model, record, path, cancellation)
+                    self._run_one(run_record, model, *numbered, path, cancellation)
                     count += 1
             except BaseException:
                 failed.set()
@@ -143,6 +143,7 @@ class FileWarmUp:
         self,
         run_record: RunRecord,
         model: Model,
+        number: int,
         record: bytes,
         path: Path,
         cancellation: Cancellation,
@@ -152,8 +153,9 @@ class FileWarmUp:
             for _ in range(self._iterations):
                 run_record(model, record, cancellation)
         except Exception as error:
-            status = (error.code if isinstance(error, TpuserveError) else Code.INTERNAL).name
-            raise
+            error_type = type(error) if isinstance(error, TpuserveError) else ModelLoadError
+            status = error_type.code.name
+            raise error_type(f"record {number} of {path}: {error}") from error
         finally:
             self._metrics.warm_up_record_read(str(path.parent.parent), status)
 

@@ -81,7 +81,7 @@ def test_records_are_run_at_once_where_there_are_threads(tmp_path: Path) -> None
 
 def test_record_that_fails_in_a_thread_fails_the_warm_up(tmp_path: Path, runs: Runs) -> None:
     write_warm_up_file(tmp_path, tf_records(b"one", b"bad", *[b"two"] * 90))
-    with pytest.raises(InvalidTensor):
+    with pytest.raises(InvalidTensor, match="record 1 of "):
         FileWarmUp(threads=4, run_record=runs)(FakeModel(), tmp_path)
 
 
@@ -123,15 +123,18 @@ def test_file_that_holds_no_records_is_data_loss(
     assert str(caught.value).endswith("Please verify your warmup data is in TFRecord format.")
 
 
-def test_record_that_fails_fails_the_warm_up(tmp_path: Path, runs: Runs) -> None:
-    with pytest.raises(InvalidTensor):
+def test_record_that_fails_fails_the_warm_up_and_is_named(tmp_path: Path, runs: Runs) -> None:
+    with pytest.raises(InvalidTensor) as caught:
         warm_up(write_warm_up_file(tmp_path, tf_records(b"one", b"bad", b"two")), runs)
     assert runs.records == [b"one", b"bad"]
+    path = tmp_path / warm_up_file.PATH
+    reason = "Expects arg[0] to be float but string is provided"
+    assert str(caught.value) == f"record 1 of {path}: {reason}"
 
 
 def test_unforeseen_failure_is_a_failed_load(tmp_path: Path, runs: Runs) -> None:
     metrics = Metrics()
-    with pytest.raises(ModelLoadError, match="the warm-up of .* failed: a fault"):
+    with pytest.raises(ModelLoadError, match="record 0 of .*: a fault"):
         warm_up(write_warm_up_file(tmp_path, tf_records(b"worse")), runs, metrics=metrics)
     records = ":tensorflow:serving:model_warmup_records_read"
     lines = metrics.exposition().decode().splitlines()
