@@ -88,12 +88,13 @@ class ExampleFeature:
     Attributes:
       kind: "bytes", "float" or "int64".
       size: the number of values; None if any number is valid.
-      values: a valid value of the feature: a sequence of bytes, floats or ints.
+      values: a valid value of the feature: a sequence of bytes, floats or ints; None if there are
+        too many values to show in an example.
     """
 
     kind: str
     size: int | None
-    values: tuple[Any, ...]
+    values: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True)

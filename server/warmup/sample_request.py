@@ -1,6 +1,7 @@
 """Makes a valid request for a signature, for the OpenAPI document and the console."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from tpuserve.errors import TpuserveError
 from tpuserve.samples import parsing, warm_up_inputs
 from tpuserve.saved_model.signature import Signature
 
-# The largest number of elements of an array in a sample request. A larger array is omitted, because
-# nobody would read or edit it.
+# The largest number of elements of an input in a sample request. A larger value is omitted, because
+# nobody would read or edit it. The values of tf.train.Examples count too.
 _MAX_ELEMENTS = 4096
 
 
@@ -52,10 +53,11 @@ def make_sample_request(
         use = parsing.StringInputUse()
         if array.dtype == object:
             use = parsing.infer_string_input(graph.graph_def, signature.inputs[alias].name)
+        is_shown = array.size * use.values_per_string <= _MAX_ELEMENTS
         inputs[alias] = SampleInput(
             array.shape,
-            array if array.size <= _MAX_ELEMENTS else None,
-            _read_features(array, use),
+            array if is_shown else None,
+            _read_features(array, use, is_shown),
             use.is_picture,
         )
     return SampleRequest(inputs)
@@ -102,27 +104,32 @@ def _first_warm_up_request(
     return {alias: array[:1] for alias, array in requests[0].items()}
 
 
-def _read_features(array: Array, use: Any) -> dict[str, ExampleFeature]:
+def _read_features(
+    array: Array, use: parsing.StringInputUse, is_shown: bool
+) -> dict[str, ExampleFeature]:
     """Return the features of the first tf.train.Example in an input.
 
     Args:
       array: the value of the input.
       use: how the graph uses the strings of the input.
+      is_shown: whether the features get their values.
 
     Returns:
       Name of the feature → feature. Empty if the strings of the input are not tf.train.Examples.
     """
     if not use.features or not array.size:
         return {}
+    features = {
+        feature.key: ExampleFeature(_kind(feature.dtype), feature.size) for feature in use.features
+    }
+    if not is_shown:
+        return features
     example = tf.train.Example.FromString(array.reshape(-1)[0])
-    features = {}
-    for feature in use.features:
-        message = example.features.feature[feature.key]
+    for key, feature in features.items():
+        message = example.features.feature[key]
         kind = message.WhichOneof("kind")
         values = getattr(message, kind).value if kind else ()
-        features[feature.key] = ExampleFeature(
-            _kind(feature.dtype), feature.size, tuple(_to_plain(value) for value in values)
-        )
+        features[key] = replace(feature, values=tuple(_to_plain(value) for value in values))
     return features
 
 

@@ -1,5 +1,6 @@
 """Generates input arrays for a signature and a batch size."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,11 +9,19 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidInput, SignatureNotFound
 from tpuserve.samples import examples, parsing, values
+from tpuserve.saved_model import dtypes
 
 # The size to generate for an unknown dimension other than the batch dimension, such as the width of
 # an image or the length of a text. A smaller size would be too small for models with several
 # strided layers, which reduce it at each layer.
 OPEN_DIMENSION = 8
+MAX_ELEMENTS = 1 << 24
+"""The largest number of elements that are generated for one row (example) of a signature.
+
+Without a limit, a small model that merely declares a large size could fill the memory. A string, or
+a value in a tf.Example, counts as `STRING_ELEMENTS`, because it takes more time and memory.
+"""
+STRING_ELEMENTS = 16
 
 
 def generate_inputs(
@@ -45,8 +54,9 @@ def generate_inputs(
     Raises:
       SignatureNotFound: the metagraph has no such signature.
       InvalidInput: the signature has a fixed batch size that is not `batch_size`; an input has a
-        dtype that is quantized or that NumPy arrays cannot have, such as resource; an input has
-        several tensors, as a sparse tensor has; or `shapes` names an input that the signature does
+        dtype that is quantized or that NumPy arrays cannot have, such as resource, or more
+        dimensions than they can have; an input has several tensors, as a sparse tensor has; a row
+        has more than `MAX_ELEMENTS` elements; or `shapes` names an input that the signature does
         not have.
     """
     signature = _find_signature_def(meta_graph_def, signature_name)
@@ -56,11 +66,23 @@ def generate_inputs(
                 f"a shape is given for input {alias!r}; the signature has "
                 f"{', '.join(sorted(signature.inputs)) or 'no inputs'}. Name one of those."
             )
-    all_shapes = {**input_shapes(meta_graph_def, signature_name, batch_size), **(shapes or {})}
+    declared = input_shapes(meta_graph_def, signature_name, batch_size)
+    given = shapes or {}
+    infos = sorted(signature.inputs.items())
+    uses = {alias: _string_use(meta_graph_def.graph_def, info) for alias, info in infos}
+    rows = batch_size if has_open_batch_size(meta_graph_def, signature_name) else 1
+    _check_sizes(
+        {
+            alias: math.prod(shape) * uses[alias].values_per_string // rows
+            for alias, shape in declared.items()
+            if alias not in given
+        },
+        signature,
+    )
     random = np.random.default_rng(seed)
     return {
-        alias: _array(meta_graph_def.graph_def, info, alias, all_shapes[alias], random)
-        for alias, info in sorted(signature.inputs.items())
+        alias: _array(info, alias, {**declared, **given}[alias], uses[alias], random)
+        for alias, info in infos
     }
 
 
@@ -128,26 +150,58 @@ def _check_rows(signature: Any, name: str, batch_size: int) -> None:
     )
 
 
+def _check_sizes(counts: Mapping[str, int], signature: Any) -> None:
+    """Raise InvalidInput if a row has more than `MAX_ELEMENTS` elements.
+
+    Args:
+      counts: alias → the number of values in a row of the input.
+      signature: the SignatureDef.
+    """
+    left = MAX_ELEMENTS
+    for alias, count in counts.items():
+        is_string = signature.inputs[alias].dtype == dtypes.STRING
+        left -= count * (STRING_ELEMENTS if is_string else 1)
+        if left < 0:
+            raise InvalidInput(
+                f"input {alias!r} has {count} values in a row, too many to generate: inputs may "
+                f"have {MAX_ELEMENTS} numbers, and a string counts as {STRING_ELEMENTS} of them. "
+                f"Give the values in a file or in warm-up requests, or leave out the signature."
+            )
+
+
+def _string_use(graph_def: Any, info: Any) -> parsing.StringInputUse:
+    if info.dtype != dtypes.STRING or not info.name:
+        return parsing.StringInputUse()
+    return parsing.infer_string_input(graph_def, info.name)
+
+
 def _array(
-    graph_def: Any, info: Any, alias: str, shape: Sequence[int], random: np.random.Generator
+    info: Any,
+    alias: str,
+    shape: Sequence[int],
+    use: parsing.StringInputUse,
+    random: np.random.Generator,
 ) -> np.ndarray[Any, Any]:
     if not info.name:
         raise InvalidInput(
             f"input {alias!r} is made of several tensors, such as a sparse one. Export a "
             f"signature that takes each of them by a name of its own."
         )
-    if info.dtype != tf.string.as_datatype_enum:
-        return values.random_array(tf.as_dtype(info.dtype), shape, random, alias)
-    use = parsing.infer_string_input(graph_def, info.name)
-    if use.features:
-        count = int(np.prod(shape, dtype=np.int64))
-        return values.string_array(
-            [examples.serialized_example(use.features, random) for _ in range(count)], shape
-        )
-    if use.is_picture:
-        count = int(np.prod(shape, dtype=np.int64))
-        return values.string_array([values.random_picture(random) for _ in range(count)], shape)
-    return values.random_words(shape, random, are_numbers=use.is_read_as_number)
+    count = math.prod(shape)
+    try:
+        if info.dtype != dtypes.STRING:
+            return values.random_array(tf.as_dtype(info.dtype), shape, random, alias)
+        if use.features:
+            return values.string_array(
+                [examples.serialized_example(use.features, random) for _ in range(count)], shape
+            )
+        if use.is_picture:
+            return values.string_array([values.random_picture(random) for _ in range(count)], shape)
+        return values.random_words(shape, random, are_numbers=use.is_read_as_number)
+    except ValueError as error:
+        raise InvalidInput(
+            f"input {alias!r} cannot be a NumPy array: {error}. Leave out the signature."
+        ) from error
 
 
 def _shape(proto: Any, batch_size: int, open_dimension: int) -> tuple[int, ...]:

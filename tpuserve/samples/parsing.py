@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.graph.references import data_inputs, node_name
+from tpuserve.samples.values import PICTURE_SIZE
 from tpuserve.saved_model.metagraph import called_functions
 
 _PICTURE_DECODERS = ("DecodeImage", "DecodeJpeg", "DecodePng", "DecodeAndCropJpeg")
@@ -46,6 +47,16 @@ class StringInputUse:
     features: tuple[ParsedFeature, ...] = ()
     is_read_as_number: bool = False
     is_picture: bool = False
+
+    @property
+    def values_per_string(self) -> int:
+        """How many elements a string counts for: a tf.Example for its values, other strings for 1.
+
+        A feature of variable length counts for 1, and a picture for its pixels.
+        """
+        if self.features:
+            return sum(1 if feature.size is None else feature.size for feature in self.features)
+        return PICTURE_SIZE**2 if self.is_picture else 1
 
 
 @dataclass(eq=False)

@@ -12,8 +12,8 @@ from tpuserve.errors import InvalidInput
 # One of these is two words, so that models that split strings have more words than strings.
 WORDS = (b"a", b"the", b"one", b"red", b"tea", b"good", b"time", b"good zebra")
 NUMBERS = (b"0", b"1")
-# The width and the height of a generated picture, in pixels.
-_PICTURE_SIZE = 8
+PICTURE_SIZE = 8
+"""The width and the height of a generated picture, in pixels."""
 
 
 def random_array(
@@ -64,7 +64,7 @@ def random_picture(random: np.random.Generator) -> bytes:
 
     Models that decode JPEG files accept it too: TensorFlow's decoding ops detect the format.
     """
-    side = _PICTURE_SIZE
+    side = PICTURE_SIZE
     rows = random.integers(0, 256, (side, side * 3), np.uint8)
     # The format of PNG: each row of pixels begins with the number of a filter, 0 for none. The
     # header has the width and height, the bit depth 8, the colour type 2 (RGB), and 0 for the

@@ -26,7 +26,12 @@ def encode_value(array: Array) -> str:
 
 
 def encode_values(feature: ExampleFeature) -> str:
-    """Return the values of a feature of a tf.train.Example as the text of a JSON list."""
+    """Return the values of a feature of a tf.train.Example as the text of a JSON list.
+
+    The text is empty if the feature has no values to show.
+    """
+    if feature.values is None:
+        return ""
     if feature.kind == "bytes":
         array = np.empty(len(feature.values), object)
         array[:] = feature.values

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from server.config.settings import Settings
+from server.dataplane.results import ExampleFeature, SampleInput
 from server.runner_factory import make_sample
 from server.warmup.sample_request import make_sample_request
 from tests import models
@@ -72,3 +74,18 @@ def test_sample_describes_examples_and_pictures(model: Any, directory: Path) -> 
     assert (value.is_picture, value.features) == (True, {})
     (value,) = make_sample_request(model, directory, "photo_size").inputs.values()
     assert (value.shape, value.array) == ((1, 224, 224, 3), None)
+
+
+def test_sample_names_features_of_many_values_without_the_values(tmp_path: Path) -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def total(examples: Any) -> Any:
+        feature = tf.io.FixedLenFeature([5000], tf.float32)
+        return {"total": tf.reduce_sum(tf.io.parse_example(examples, {"f": feature})["f"], 1)}
+
+    directory = tmp_path / "1"
+    tf.saved_model.save(tf.Module(), str(directory), total.get_concrete_function())
+    with closing(loader.load(directory)) as model:
+        sample = make_sample_request(model, directory, "serving_default")
+    assert sample.inputs == {
+        "examples": SampleInput((1,), None, {"f": ExampleFeature("float", 5000)})
+    }

@@ -222,3 +222,32 @@ def test_features_of_examples_parsed_one_by_one_are_found(tmp_path: Path) -> Non
         return {"y": tf.map_fn(parse, x, fn_output_signature=tf.float32)}
 
     check_features(parsed_by(save_function(function, tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "feature_size", "batch_size", "count"),
+    [
+        ([None, 1 << 50], None, 3, 1 << 50),
+        ([1 << 50], None, 1 << 50, 1 << 50),
+        ([None] * 10, None, 3, 8**9),
+        ([None], 1 << 50, 3, 1 << 50),
+        ([2], 1 << 20, 2, 1 << 21),
+    ],
+)
+def test_no_values_are_made_of_a_size_that_a_model_merely_declares(
+    shape: list[int | None], feature_size: int | None, batch_size: int, count: int
+) -> None:
+    def build() -> Mapping[str, Any]:
+        if feature_size is None:
+            return {"x": v1.placeholder(tf.float32, shape)}
+        examples = v1.placeholder(tf.string, shape)
+        tf.io.parse_example(examples, {"f": tf.io.FixedLenFeature([feature_size], tf.int64)})
+        return {"x": examples}
+
+    with pytest.raises(InvalidInput, match=f"'x' has {count} values in a row, too many"):
+        rows_of(meta_graph(build), batch_size)
+
+
+def test_array_of_too_many_dimensions_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="'x' cannot be a NumPy array: .* found 65"):
+        rows_of(plain(tf.float32, [None, *[1] * 64]))

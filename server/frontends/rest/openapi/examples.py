@@ -148,12 +148,16 @@ def build_examples_body(
     """
     values = [] if sample is None else list(sample.inputs.values())
     features = values[0].features if len(values) == 1 else {}
-    example = {
-        feature: json.loads(sample_values.encode_values(value))
-        for feature, value in features.items()
-    }
+    example: Json = {}
+    is_valid = bool(features)
+    for feature, value in features.items():
+        text = sample_values.encode_values(value)
+        count = "" if value.size is None else f"{value.size} "
+        words = f"Replace this text by {count}values of type {value.kind}."
+        example[feature] = json.loads(text) if text else words
+        is_valid = is_valid and bool(text)
     example = example or {"FEATURE": "Replace this text and the name by the model's features."}
-    return {**_name_signature(name), "examples": [example]}, bool(features)
+    return {**_name_signature(name), "examples": [example]}, is_valid
 
 
 def build_infer_body(

@@ -101,11 +101,13 @@ def test_only_features_make_a_form_for_classify(serve: Serve) -> None:
     features = {
         "age": ExampleFeature("int64", 1, (7,)),
         "name": ExampleFeature("bytes", 1, (b"a",)),
+        "pixels": ExampleFeature("float", 5000),
     }
     sample = SampleInput((1,), np.array([b"..."], object), features)
     signature = describe(serve, inputs, sample, CLASSIFY_METHOD)
     assert signature["verb"] == "classify"
-    assert [feature["values"] for feature in signature["inputs"][0]["features"]] == ["[7]", '["a"]']
+    texts = [feature["values"] for feature in signature["inputs"][0]["features"]]
+    assert texts == ["[7]", '["a"]', ""]
     unknown = SampleInput((1,), np.array([b"..."], object))
     assert describe(serve, inputs, unknown, CLASSIFY_METHOD)["verb"] == "predict"
 
