@@ -332,6 +332,12 @@ class DataPlane(DataPlaneInterface):
                         known[name] = self._make_sample(servable.model, servable.directory, name)
                     except TpuserveError as error:
                         known[name] = error
+                    except Exception as error:
+                        logger.exception("%s: signature %s has no example", spec.model, name)
+                        known[name] = InvalidInput(
+                            f"no example for signature {name!r} of {spec.model} can be made: "
+                            f"{error}. Write the inputs yourself."
+                        )
                 sample = known[name]
             if isinstance(sample, TpuserveError):
                 raise sample.with_traceback(None)

@@ -1,6 +1,7 @@
 """Builds the OpenAPI document of the served models, with a schema for each signature."""
 
 import contextlib
+import logging
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import Any, TypeAlias
@@ -20,6 +21,8 @@ from tpuserve.saved_model.signature import (
 )
 
 Json: TypeAlias = dict[str, Any]
+
+logger = logging.getLogger(__name__)
 
 TITLE = "tpuserve"
 _SERVER_TAG = "server"
@@ -72,9 +75,15 @@ def build_document(dataplane: DataPlaneInterface, options: DocumentOptions) -> J
     tags = []
     for model, versions in sorted(dataplane.models().items()):
         if any(status.state is State.AVAILABLE for status in versions):
-            described = _describe_model(dataplane, model, options.has_console)
-            tags.append({"name": _tag_of(model)})
-            paths.update(_add_tag(described, _tag_of(model)))
+            tag = {"name": _tag_of(model)}
+            try:
+                described = _describe_model(dataplane, model, options.has_console)
+            except Exception as error:
+                logger.exception("model %s cannot be described", model)
+                described = {}
+                tag["description"] = f"This model cannot be described: {error}"
+            tags.append(tag)
+            paths.update(_add_tag(described, tag["name"]))
     document: Json = {
         "openapi": "3.1.0",
         "info": {

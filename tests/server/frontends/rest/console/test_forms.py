@@ -15,6 +15,7 @@ from server.config.settings import Settings
 from server.dataplane import DataPlane, ModelSpec, SampleRequest
 from server.dataplane.results import ExampleFeature, SampleInput
 from server.frontends.rest.app import build_rest_app
+from server.frontends.rest.console.forms import describe_version
 from server.models.manager import Manager
 from server.servables.servable import Model
 from tests.server.aspired_versions import aspire
@@ -119,6 +120,21 @@ def test_signature_without_sample_says_why(serve: Serve) -> None:
         "inputs yourself."
     )
     assert signature["inputs"][0]["value"] is None
+
+
+def test_unforeseen_fault_of_one_signature_leaves_the_others(manager: Manager) -> None:
+    def make_sample(model: Model, directory: Path, name: str) -> SampleRequest:
+        if name == "two":
+            raise ValueError("a fault that nobody has foreseen")
+        return SampleRequest({})
+
+    dataplane = DataPlane(manager, make_sample=make_sample)
+    signatures = describe_version(dataplane, ModelSpec("half", 3))["signatures"]
+    reasons = {one["name"]: one["reason"] for one in signatures if one["reason"]}
+    assert reasons == {
+        "two": "no example for signature 'two' of half can be made: a fault that nobody has "
+        "foreseen. Write the inputs yourself."
+    }
 
 
 @pytest.mark.parametrize(
