@@ -65,7 +65,7 @@ def test_warm_up_requests_are_shown_to_nobody_without_the_flag(tmp_path: Path) -
 def test_sample_describes_examples_and_pictures(model: Any, directory: Path) -> None:
     (value,) = make_sample_request(model, directory, "age_next_year").inputs.values()
     features = {
-        name: (feature.kind, feature.size, len(feature.values))
+        name: (feature.kind, feature.size, len(feature.values or ()))
         for name, feature in value.features.items()
     }
     assert features.pop("colours")[:2] == ("bytes", None)

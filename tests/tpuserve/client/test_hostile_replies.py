@@ -210,7 +210,7 @@ def test_header_length_of_thousands_of_digits_is_ignored() -> None:
         assert predict(server.url, "v2")["y"].tolist() == [1.5, 2.5]
 
 
-def test_infinite_version_and_size_are_refused() -> None:
+def test_infinite_version_is_refused() -> None:
     status = b'{"model_version_status": [{"version": Infinity, "state": "AVAILABLE"}]}'
     with (
         over_http(Answer(200, status)) as server,
@@ -218,10 +218,19 @@ def test_infinite_version_and_size_are_refused() -> None:
         pytest.raises(InvalidReply, match="the status has another form"),
     ):
         client.versions("half")
-    shape = b'{"tensor_shape": {"dim": [{"size": Infinity}]}, "name": "x", "dtype": "DT_FLOAT"}'
-    metadata = (
-        b'{"metadata": {"signature_def": {"signature_def": {"a": {"inputs": {"x": %s}}}}}}' % shape
-    )
+
+
+@pytest.mark.parametrize(
+    "tensor_info",
+    [
+        b'{"tensor_shape": {"dim": [{"size": Infinity}]}, "name": "x", "dtype": "DT_FLOAT"}',
+        b'{"composite_tensor": {"components": []}, "dtype": "DT_INVALID"}',
+        b'{"tensor_shape": {}, "dtype": "DT_FLOAT"}',
+    ],
+)
+def test_malformed_tensors_in_metadata_are_refused(tensor_info: bytes) -> None:
+    inputs = b'{"inputs": {"x": %s}}' % tensor_info
+    metadata = b'{"metadata": {"signature_def": {"signature_def": {"a": %s}}}}' % inputs
     with (
         over_http(Answer(200, metadata)) as server,
         Client(server.url) as client,

@@ -254,14 +254,15 @@ def _tensors(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
 def _tensor(info: Mapping[str, Any]) -> TensorSpec:
     if "composite_tensor" in info:
         # Such as a ragged tensor: its first component has its values.
-        component = info["composite_tensor"]["components"][0]
-        return TensorSpec("", _dtype(component), None)
+        values, *_ = info["composite_tensor"]["components"]
+        return TensorSpec("", _dtype(values), None)
     name = "" if "coo_sparse" in info else info["name"]
     return TensorSpec(name, _dtype(info), _shape(info["tensor_shape"]))
 
 
 def _dtype(info: Mapping[str, Any]) -> str:
-    return _DTYPES.get(info["dtype"], info["dtype"])
+    name: str = info["dtype"]
+    return _DTYPES.get(name, name)
 
 
 def _shape(proto: Mapping[str, Any]) -> tuple[int | None, ...] | None:

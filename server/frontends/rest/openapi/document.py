@@ -149,8 +149,8 @@ def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool
     }
     result = "Its signatures."
     if signatures.keys() - dense.keys():
-        names = ", ".join(f"`{name}`" for name in sorted(signatures.keys() - dense.keys()))
-        result += f" No request can hold the sparse or composite tensors of {names}."
+        left_out = ", ".join(f"`{name}`" for name in sorted(signatures.keys() - dense.keys()))
+        result += f" No request can hold the sparse or composite tensors of {left_out}."
     paths[f"{base}/metadata"] = {"get": _get_operation(f"Metadata of {model}", result)}
     if not dense:
         return paths
