@@ -83,3 +83,9 @@ def test_only_the_default_signature_is_described_over_grpc() -> None:
         pytest.raises(InvalidInput, match="only the signature 'only' .* arrays for 'two'"),
     ):
         client.predict("half", {"x": [1]}, signature="two")
+
+
+def test_sparse_tensors_are_named_as_such() -> None:
+    metadata = METADATA.body.replace(b"FP32", b"COMPOSITE_FP32")
+    with over_http(Answer(200, metadata)) as server, Client(server.url, api="v2") as client:
+        assert str(client.signature("half", "a").inputs["x"]) == "sparse or composite float32 [?]"

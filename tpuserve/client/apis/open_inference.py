@@ -145,10 +145,13 @@ def tensor_spec(name: str, datatype: str, shape: Sequence[int]) -> TensorSpec:
 
     Args:
       name: the alias of the input or output.
-      datatype: the datatype in the protocol, such as "FP32".
+      datatype: the datatype in the protocol, such as "FP32". tpuserve's servers write
+        "COMPOSITE_FP32" for a sparse or composite tensor, which gets no name.
       shape: the shape; -1 for a dimension without a fixed size.
     """
-    dtype = _TENSORFLOW_NAMES.get(datatype, datatype.lower())
+    values = datatype.removeprefix("COMPOSITE_")
+    dtype = _TENSORFLOW_NAMES.get(values, values.lower())
+    name = name if values == datatype else ""
     return TensorSpec(name, dtype, tuple(None if size < 0 else size for size in shape))
 
 
