@@ -95,7 +95,7 @@ Examples:
     "--inputs",
     type=click.Path(path_type=Path),
     metavar="FILE.npz",
-    help="Compare on these arrays; see `tpuserve verify`.",
+    help="Compare on these arrays, and compile for their shapes; see `tpuserve verify`.",
 )
 @click.option(
     "--atol",
@@ -163,7 +163,8 @@ def convert(
     # import of TensorFlow.
     metagraphs = metagraph.read_metagraphs(directory)
     _check_extras(signing_key, topologies)
-    _check_comparison(verifies, inputs, atol=atol, rtol=rtol)
+    # The compilation takes the shapes of the inputs, too.
+    _check_comparison(verifies, None if topologies else inputs, atol=atol, rtol=rtol)
     source_tags = tag_sets.parse_tags(tags)
     from tpuserve.runtime import tf_logging
 

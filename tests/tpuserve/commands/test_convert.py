@@ -157,8 +157,10 @@ def test_it_compiles_for_a_topology(
 ) -> None:
     pytest.importorskip("libtpu")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    np.savez(tmp_path / "x.npz", x=np.ones([3, 2], np.float32))
     options = ("--topology", "v5e:1x1", "--no-verify", "--json", "--allowed_batch_sizes", 8)
-    data = json.loads(run_convert(dense, tmp_path / "out", *options).output)
+    inputs = ("--inputs", tmp_path / "x.npz")
+    data = json.loads(run_convert(dense, tmp_path / "out", *options, *inputs).output)
     (compilation,) = data["compilation"]["compilations"]
     assert (compilation["topology"], compilation["error"]) == ("v5e:1x1", None)
 
