@@ -66,7 +66,9 @@ def measure(base: Path, count: int, first: tuple[int, float] | None) -> tuple[in
     try:
         client = _connect(rest_port)
         ready_seconds = time.perf_counter() - begin
-        answers = sum(_ask(client, "POST", f"/v1/models/{name}:predict")[0] == 200 for name in names)
+        answers = sum(
+            _ask(client, "POST", f"/v1/models/{name}:predict")[0] == 200 for name in names
+        )
         megabytes = _resident_megabytes(process.pid)
         text_bytes, text_ms = _scrape(client, "identity")
         gzip_bytes, gzip_ms = _scrape(client, "gzip")
