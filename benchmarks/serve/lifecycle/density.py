@@ -49,7 +49,8 @@ def measure(base: Path, count: int, first: tuple[int, float] | None) -> tuple[in
     """
     models.save_half_plus_two(base / "half" / "1")
     names = [f"model-{number}" for number in range(count)]
-    configs = (f"config {{ name: '{name}' base_path: '{base}/half' }}" for name in names)
+    config = "config {{ name: '{}' base_path: '{}/half' model_platform: 'tensorflow' }}"
+    configs = (config.format(name, base) for name in names)
     config_file = base / "models.conf"
     config_file.write_text("model_config_list {" + "\n".join(configs) + "}")
     rpc_port, rest_port = free_ports(2)
@@ -64,7 +65,7 @@ def measure(base: Path, count: int, first: tuple[int, float] | None) -> tuple[in
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
     try:
-        client = _connect(rest_port)
+        client = _connect(process, rest_port)
         ready_seconds = time.perf_counter() - begin
         answers = sum(
             _ask(client, "POST", f"/v1/models/{name}:predict")[0] == 200 for name in names
@@ -85,10 +86,10 @@ def measure(base: Path, count: int, first: tuple[int, float] | None) -> tuple[in
     return first
 
 
-def _connect(port: int) -> http.client.HTTPConnection:
+def _connect(process: "subprocess.Popen[bytes]", port: int) -> http.client.HTTPConnection:
     """Wait until all models are available, and return a connection."""
     client = http.client.HTTPConnection(LOOPBACK, port, timeout=120)
-    while True:
+    while process.poll() is None:
         try:
             status, body = _ask(client, "GET", "/v1/models")
             if status == 200 and b"LOADING" not in body and b"START" not in body:
@@ -96,6 +97,7 @@ def _connect(port: int) -> http.client.HTTPConnection:
         except OSError:
             client.close()
         time.sleep(0.1)
+    raise RuntimeError(f"the server has ended with status {process.returncode}")
 
 
 def _ask(client: http.client.HTTPConnection, method: str, path: str) -> tuple[int, bytes]:

@@ -12,7 +12,7 @@ from tests.trainer.backends.tpu import slope
 v1 = tf.compat.v1
 
 
-class FetchHook(v1.train.SessionRunHook):
+class FetchHook(tf.compat.v1.train.SessionRunHook):
     """Fetches the slope by its name, before, during and after each `session.run`."""
 
     def __init__(self) -> None:
