@@ -148,10 +148,7 @@ def _find_reason(
     types: Mapping[Value, int],
     library: "Library",
 ) -> str | None:
-    attributes = node.definition.attr.values()
-    if any(types[value] == dtypes.STRING for value in (*node.inputs, *outputs)) or any(
-        attribute.type == dtypes.STRING for attribute in attributes
-    ):
+    if any(types[value] == dtypes.STRING for value in (*node.inputs, *outputs)):
         return STRINGS
     # The node stays on the host if it uses a resource that XLA does not know, such as a table.
     # Check the resource handles among its inputs, or if there are none, those among its outputs.
@@ -161,6 +158,8 @@ def _find_reason(
         handles.is_variable(value, graph) or handles.is_array(value, graph) for value in resources
     ):
         return TABLE
+    if any(attribute.type == dtypes.STRING for attribute in node.definition.attr.values()):
+        return STRINGS
     if any(_grows(inner) for inner in _walk(node, library)):
         return GROWING
     unknown = next((inner for inner in _walk(node, library) if not _compiles(inner, library)), None)
