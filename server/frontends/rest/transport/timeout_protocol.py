@@ -24,8 +24,9 @@ _TOO_MANY_CONNECTIONS = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n"
     b"connection: close\r\n\r\n"
 )
-# The parser gets at most this number of bytes at once, unless all belong to a body of known length.
-_SLICE_BYTES = 8 << 10
+# The parser gets at most `_MAX_SLICE_BYTES` at once, unless all belong to a body of known length.
+# It gets fewer bytes after a slice with many parts.
+_MIN_SLICE_BYTES, _MAX_SLICE_BYTES = 2 << 10, 8 << 10
 # After this number of parts of bodies in a turn of the event loop, other connections are served.
 _MAX_PARTS_PER_TURN = 256
 # What Python needs for a header in addition to its text: a tuple and two bytes objects.
@@ -119,7 +120,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             return
         self._last_received = time.monotonic()
         self._is_idle = False
-        if len(data) > _SLICE_BYTES or self._unparsed:
+        if len(data) > _MAX_SLICE_BYTES or self._unparsed:
             self._unparsed += data
             self._parse_in_turns()
         else:
@@ -129,15 +130,19 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         """Parse received data until it has many parts; leave the rest to the next turn."""
         data, self._unparsed = self._unparsed, b""
         self._num_parts = start = 0
+        size = _MIN_SLICE_BYTES
         while start < len(data) and not (self.flow.has_ended or self.transport.is_closing()):
             if self._num_parts > _MAX_PARTS_PER_TURN:
                 self._unparsed = data[start:]
                 self.flow.pause_reading()
                 self.loop.call_soon(self._parse_in_turns)
                 return
-            size = max(_SLICE_BYTES, self._count_missing_bytes())
-            self._parse(data[start : start + size])
-            start += size
+            end = start + max(size, self._count_missing_bytes())
+            num_parts = self._num_parts
+            self._parse(data[start:end])
+            start = end
+            has_few_parts = self._num_parts - num_parts <= 2
+            size = min(2 * size, _MAX_SLICE_BYTES) if has_few_parts else _MIN_SLICE_BYTES
         cycle = self.cycle
         if cycle is None or cycle.response_complete or not (cycle.more_body and cycle.body):
             # If the application has yet to take a part of the body, it resumes the reading itself.
