@@ -203,7 +203,8 @@ class _UnaryHandler:
             else:
                 reply = self._answer(messages, context, running)
             if len(reply) >= _MIN_COUNTED_BYTES:
-                call.memory.resize(len(reply))
+                # grpcio keeps the response, and a copy of it, until it is sent.
+                call.memory.resize(2 * len(reply))
                 unsent_bytes = len(reply)
             return reply
         except CallSuspended:

@@ -80,7 +80,7 @@ def test_unread_response_counts_until_its_client_is_gone(
         with call_without_reading(server.address, message):
             wait_until(lambda: unread.has_waiting_calls)
             assert admission.in_flight == 1
-            assert 40_000 < budget.reserved_bytes < 41_000
+            assert 80_000 < budget.reserved_bytes < 82_000
         wait_until(lambda: not unread.has_waiting_calls)
         wait_until(lambda: admission.in_flight == 0)
         assert budget.reserved_bytes == 0
