@@ -10,7 +10,8 @@ from typing import Any
 from server.admission.peers import network_of_host
 from server.frontends.rest.transport.connection_limit import ConnectionLimit
 from server.frontends.rest.transport.flow_control import BackpressureFlowControl
-from server.frontends.rest.transport.headers import Header, Headers, get_header
+from server.frontends.rest.transport.headers import Header
+from server.frontends.rest.transport.sliced_protocol import SlicedProtocol
 from server.frontends.rest.transport.tcp_state import ClientState, read_client_state
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
@@ -24,11 +25,6 @@ _TOO_MANY_CONNECTIONS = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n"
     b"connection: close\r\n\r\n"
 )
-# The parser gets at most `_MAX_SLICE_BYTES` at once, unless all belong to a body of known length.
-# It gets fewer bytes after a slice with many parts.
-_MIN_SLICE_BYTES, _MAX_SLICE_BYTES = 2 << 10, 8 << 10
-# After this number of parts of bodies in a turn of the event loop, other connections are served.
-_MAX_PARTS_PER_TURN = 256
 # What Python needs for a header in addition to its text: a tuple and two bytes objects.
 _HEADER_OVERHEAD_BYTES = 192
 # How long to wait for a client's operating system to reject an interim response, in seconds; see
@@ -64,7 +60,7 @@ class _ConnectionLogger(logging.LoggerAdapter[logging.Logger]):
         return (f"{client[0]}:{client[1]} - {msg}" if isinstance(client, tuple) else msg), kwargs
 
 
-class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
+class TimeoutProtocol(SlicedProtocol):
     """uvicorn's HTTP protocol with timeouts for slow clients.
 
     If a request asks for a protocol upgrade, such as to HTTP/2, this class ignores the upgrade, and
@@ -73,7 +69,6 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
 
     timeouts = ConnectionTimeouts()
     connection_limit = ConnectionLimit()
-    flow: BackpressureFlowControl
     logger: Any
     headers: list[Header]
 
@@ -82,15 +77,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_made(transport)
         self.flow = BackpressureFlowControl(transport, self._may_read_next_request)
         self._last_received = self._request_started = time.monotonic()
-        # The number of bytes since the last byte of a body: of a head, of trailers or of chunk
-        # extensions.
-        self._head_bytes = 0
-        self._num_body_bytes = self._num_parts = 0
-        self._request_headers: Headers = ()
-        # Received bytes that the parser gets in a later turn of the event loop.
-        self._unparsed = b""
         self._unsent_bytes = 0
-        self._is_in_head = True
         self._is_client_probed = False
         # Name the client in uvicorn's log lines, such as "Invalid HTTP request received."
         self.logger = _ConnectionLogger(self.logger, {"client": self.client})
@@ -115,49 +102,16 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse data from the client, and refuse a request whose head or trailers are too large."""
+        """Parse data from the client."""
         if self.flow.has_ended:
             return
         self._last_received = time.monotonic()
         self._is_idle = False
-        if len(data) > _MAX_SLICE_BYTES or self._unparsed:
-            self._unparsed += data
-            self._parse_in_turns()
-        else:
-            self._parse(data)
+        self.parse_slices(data)
 
-    def _parse_in_turns(self) -> None:
-        """Parse received data until it has many parts; leave the rest to the next turn."""
-        data, self._unparsed = self._unparsed, b""
-        self._num_parts = start = 0
-        size = _MIN_SLICE_BYTES
-        while start < len(data) and not (self.flow.has_ended or self.transport.is_closing()):
-            if self._num_parts > _MAX_PARTS_PER_TURN:
-                self._unparsed = data[start:]
-                self.flow.pause_reading()
-                self.loop.call_soon(self._parse_in_turns)
-                return
-            end = start + max(size, self._count_missing_bytes())
-            num_parts = self._num_parts
-            self._parse(data[start:end])
-            start = end
-            has_few_parts = self._num_parts - num_parts <= 2
-            size = min(2 * size, _MAX_SLICE_BYTES) if has_few_parts else _MIN_SLICE_BYTES
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete or not (cycle.more_body and cycle.body):
-            # If the application has yet to take a part of the body, it resumes the reading itself.
-            self.flow.resume_reading()
-
-    def _count_missing_bytes(self) -> int:
-        """Return how many bytes the body still lacks; 0 if the head does not declare its length."""
-        if self._is_in_head:
-            return 0
-        declared = get_header(self._request_headers, b"content-length")
-        return 0 if declared is None else int(declared) - self._num_body_bytes
-
-    def _parse(self, data: bytes) -> None:
-        self._head_bytes += len(data)
-        super().data_received(data)
+    def parse_slice(self, data: bytes) -> None:
+        """Pass data to the parser, and refuse a head or trailers that are too large."""
+        super().parse_slice(data)
         while self._upgrade_offset is not None and not self.transport.is_closing():
             data, self._upgrade_offset = data[self._upgrade_offset :], None
             self._continue_without_upgrade(data)
@@ -187,16 +141,6 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         # Start a new list of headers, to which the parser adds the trailers of a chunked body: they
         # must not extend the list that the application has received.
         self.headers = []
-
-    def on_body(self, body: bytes) -> None:
-        """Pass a part of a body on. The parser calls this at least once for each chunk."""
-        self._count_part(body)
-        super().on_body(body)
-
-    def _count_part(self, body: bytes) -> None:
-        self._head_bytes = 0
-        self._num_body_bytes += len(body)
-        self._num_parts += 1
 
     def on_message_complete(self) -> None:
         """Pause reading until the request is answered.
@@ -259,7 +203,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         finally:
             self._is_replaying_head = False
         if data:
-            super().data_received(data)
+            HttpToolsProtocol.data_received(self, data)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse invalid data, and close the connection when all earlier requests are answered."""

@@ -9,7 +9,7 @@ import pytest
 
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
-from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
+from server.frontends.rest.transport.sliced_protocol import SlicedProtocol
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send
 
@@ -89,13 +89,13 @@ def test_small_chunks_leave_turns_to_other_connections(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[int] = []
-    parse = TimeoutProtocol._parse_in_turns
+    parse = SlicedProtocol._parse_in_turns
 
-    def record(protocol: TimeoutProtocol) -> None:
+    def record(protocol: SlicedProtocol) -> None:
         parse(protocol)
         turns.append(protocol._num_parts)
 
-    monkeypatch.setattr(TimeoutProtocol, "_parse_in_turns", record)
+    monkeypatch.setattr(SlicedProtocol, "_parse_in_turns", record)
     spaces = 100_000
     head = CHUNKED[: CHUNKED.index(b"d\r\n{")].replace(b"Host", b"Connection: close\r\nHost")
     body = b"1\r\n \r\n" * spaces + b"d\r\n" + BODY + b"\r\n0\r\n\r\n"
