@@ -15,6 +15,11 @@ OLD_WARNINGS := -W default::DeprecationWarning -W default::UserWarning
 # TensorFlow 2.20 prints more than the documents show; old clients of the Hub ask what its stand-in in
 # the tests does not answer; and old messages of TensorFlow Serving for Python are no longer read.
 NOT_LOWEST := --ignore=tests/documents --ignore=tests/tpuserve/test_proto.py -k "not hf and not without_a_repository"
+# With PRE=1, test-latest takes pre-releases, and a TensorFlow that the requirements of tpuserve and
+# tf-keras do not allow yet. keras-nightly, which that one requires, would overwrite keras.
+# tpuserve doctor rightly says that it was not tested.
+PRE_RELEASES := $(if $(PRE),--prerelease=allow --override .venv-latest/overrides.txt)
+NOT_PRE := $(if $(PRE),--ignore=tests/tpuserve/diagnosis --ignore=tests/tpuserve/commands/test_doctor.py)
 # The lowest Python that the project supports, or the lowest that there is.
 PYTHONS := python3.11 $(wildcard $(HOME)/.pyenv/versions/3.11*/bin/python3.11) $(PYTHON)
 LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 2>&- && echo $(python))))
@@ -57,8 +62,8 @@ test-wheel: .venv/dev.stamp  ## Build the wheel, install it in an empty environm
 test-image:  ## Build the image in a chroot and ask it; needs root, debootstrap, podman and buildah.
 	tools/check_image.sh
 
-test-latest: .venv-latest/stamp  ## Run the tests with the newest versions of all dependencies.
-	.venv-latest/bin/pytest $(PYTEST_FLAGS)
+test-latest: .venv-latest/stamp  ## Run the tests with the newest versions, with PRE=1 also of pre-releases.
+	.venv-latest/bin/pytest $(PYTEST_FLAGS) $(NOT_PRE)
 	.venv-latest/bin/pytest $(PYTEST_FLAGS) -m "slow and not nightly" $(VERSION_TESTS)
 
 test-generations: .venv/dev.stamp  ## Compile all kinds of exports for all seven generations of TPUs.
@@ -185,4 +190,5 @@ clean:  ## Remove .venv and what tools leave behind.
 .venv-latest/stamp:
 	$(PYTHON) -m venv --clear .venv-latest
 	.venv-latest/bin/pip install $(PIP_FLAGS) uv
-	.venv-latest/bin/uv pip install --quiet --python .venv-latest --upgrade --editable ".[dev]"
+	printf 'tensorflow\nkeras-nightly; python_version < "3"\n' > .venv-latest/overrides.txt
+	.venv-latest/bin/uv pip install --quiet --python .venv-latest --upgrade $(PRE_RELEASES) --editable ".[dev]"

@@ -278,7 +278,13 @@ def test_version_names_the_server_tensorflow_and_the_api_as_documented(
 
 
 def mask_versions(text: str) -> str:
-    return re.sub(r"\d+(\.\d+)+", "VERSION", text)
+    return re.sub(r"\d+(\.\d+)+((a|b|rc|\.dev)\d+)?", "VERSION", text)
+
+
+def test_versions_of_pre_releases_are_masked_too() -> None:
+    assert (
+        mask_versions("2.22.0rc0, 2.22.0 and 2.23.0.dev20261129") == "VERSION, VERSION and VERSION"
+    )
 
 
 def test_flags_without_effect_are_handed_on(runs: Runs) -> None:
