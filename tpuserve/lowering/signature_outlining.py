@@ -17,14 +17,10 @@ if TYPE_CHECKING:
 
 _VARIABLE = "VarHandleOp"
 # Op type → why a signature that needs such an op cannot be compiled by XLA, for the error message.
-# XLA silently drops ops that check or print a value. Variables of TensorFlow 1 are no resources:
-# they have no handles that a function could take as arguments.
-_REFUSED_OPS = {
-    **dict.fromkeys(
-        ("Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"), "which XLA leaves out"
-    ),
-    **dict.fromkeys(("Variable", "VariableV2"), "a variable of TensorFlow 1, not a resource"),
-}
+# XLA silently drops ops that check or print a value.
+_REFUSED_OPS = dict.fromkeys(
+    ("Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"), "which XLA leaves out"
+)
 _DTYPE_NUMBERS = {name: number for number, name in dtypes.DTYPE_NAMES.items()}
 
 

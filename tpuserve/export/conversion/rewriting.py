@@ -13,7 +13,6 @@ from tpuserve.export.conversion.analysis.flattening import FlatGraph
 from tpuserve.export.conversion.analysis.shapes import SignatureShapes
 from tpuserve.export.conversion.conversion_report import BEHIND, FRONT, ConvertedSignature, HostOp
 from tpuserve.export.conversion.passes import outlining
-from tpuserve.export.conversion.passes.ref_variables import replace_ref_variables
 from tpuserve.export.conversion.passes.resource_gathers import replace_resource_gathers
 from tpuserve.export.conversion.passes.tpu_part import TpuPart, extract_part
 from tpuserve.export.tpu.batching import BatchConfig
@@ -23,6 +22,7 @@ from tpuserve.graph.references import find_tensors, rename_tensors
 from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value, format_value, parse_value
 from tpuserve.lowering.passes.functionalization import functionalize
+from tpuserve.lowering.passes.ref_variables import replace_ref_variables
 from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tensorflow_internals import op_def_registry
 

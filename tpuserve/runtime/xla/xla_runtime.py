@@ -9,11 +9,13 @@ from typing import Any
 
 from tpuserve.errors import (
     DamagedSavedModel,
+    ExportError,
     LoweringError,
     UnsupportedModel,
     UnsupportedOnTpu,
 )
 from tpuserve.graph.loops import has_loop
+from tpuserve.lowering.passes.ref_variables import replace_ref_variables
 from tpuserve.lowering.signature_outlining import outline_signatures
 from tpuserve.runtime.load_plan import LoadPlan
 from tpuserve.runtime.loaded_model import LoadedModel
@@ -73,8 +75,9 @@ class XlaRuntime:
         session_plan = make_session_plan(meta_graph, directory, choice, signatures)
         try:
             _check_writes(signatures)
+            replace_ref_variables(outlined.graph_def)
             renamed = outline_signatures(outlined.graph_def, signatures)
-        except UnsupportedModel as error:
+        except (ExportError, UnsupportedModel) as error:
             return XlaPlan(session_plan, None, signatures, has_loop=False, reason=str(error))
         # Write the names of the new output tensors into the SignatureDefs: `make_pjrt_plan` keeps
         # only the nodes that the SignatureDefs need.

@@ -33,6 +33,8 @@ jax = pytest.importorskip("jax")
 
 jax.config.update("jax_platforms", "cpu")
 
+v1 = tf.compat.v1
+
 # Number of elements of x. The outer product of x with itself has 2**48 bytes, more than a process
 # can address.
 TOO_LARGE = 1 << 23
@@ -72,6 +74,17 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load_model(directory: Path, **arguments: Any) -> LoadedModel:
     return loader.load(directory, tags.SERVE, TpuSystem(), runtime="xla", **arguments)
+
+
+def test_variables_of_tensorflow_1_run_through_xla(tmp_path: Path) -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = v1.get_variable("w", initializer=[[1.0], [10.0]], use_resource=False)
+        x = v1.placeholder(tf.float32, [None, 2])
+        session.run(w.initializer)
+        v1.saved_model.simple_save(session, str(tmp_path / "1"), {"x": x}, {"y": x @ w + 1.0})
+    model = load_model(tmp_path / "1")
+    assert str(model.choice).startswith("{serve} on CPU with the xla runtime")
+    assert model.run("serving_default", {"x": ROWS})["y"].tolist() == [[22.0], [44.0]]
 
 
 def test_signature_runs_through_xla_without_a_variable_in_the_session(linear: Path) -> None:

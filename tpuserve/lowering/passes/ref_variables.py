@@ -1,15 +1,14 @@
 """Replaces the reference variables of TensorFlow 1 by resource variables.
 
-A function on the TPU can take the handle of a resource variable, but no reference. The resource
-variable is restored from the same checkpoint key as the variable that it replaces.
+A function that XLA compiles can take the handle of a resource variable, but no reference. The
+resource variable is restored from the same checkpoint key as the variable that it replaces.
 """
 
 from typing import Any
 
 from tpuserve.errors import ExportError
 from tpuserve.graph.references import node_name
-from tpuserve.lowering.ir import graph_ir
-from tpuserve.tensorflow_internals import op_def_registry
+from tpuserve.lowering.ir import graph_ir, op_defs
 
 _VARIABLES = ("VariableV2", "Variable")
 # Op type that updates a reference variable → op type that updates a resource variable.
@@ -54,7 +53,7 @@ def replace_ref_variables(graph: Any) -> None:
             if _takes_reference(node, position):
                 raise ExportError(
                     f"op {node.op} ({node.name!r}) updates the variable {variable.name!r} of "
-                    f"TensorFlow 1 in a signature, which a TPU cannot. Save the model with "
+                    f"TensorFlow 1 in a signature, which XLA cannot. Save the model with "
                     f"resource variables: tf.compat.v1.enable_resource_variables()."
                 )
             if variable.name not in reads:
@@ -115,7 +114,7 @@ def _make_read(node: Any, variable: Any, controls: list[str]) -> None:
 
 def _takes_reference(node: Any, position: int) -> bool:
     """Return whether an op requires a reference to a variable as its input at `position`."""
-    definition = op_def_registry.get(node.op)
+    definition = op_defs.op_definition(node, {})
     arguments: list[bool] = []
     for argument in definition.input_arg if definition is not None else ():
         count = node.attr[argument.number_attr].i if argument.number_attr else 1
