@@ -18,18 +18,21 @@ def new_run_graph(
     config: RunConfig,
     *,
     has_single_replica: bool = False,
+    use_resource: bool | None = True,
     device_fn: Callable[[Any], Any] | None = None,
 ) -> Iterator[Any]:
     """Create a new default graph with the run's seed and a global step; yield the global step.
 
     Variables of the graph are resource variables, because the training loop and a TPU computation
     cannot use reference variables. A checkpoint that was written with reference variables can still
-    be restored, because both kinds of variables have the same names in checkpoints.
+    be restored, because both kinds of variables have the same names in checkpoints. An export for
+    the CPU needs no resource variables.
 
     Args:
       config: the settings of the run, which contain the random seed.
       has_single_replica: whether the run has one replica, so that a CrossReplicaSum op is replaced
         by an identity.
+      use_resource: whether variables are resource variables; None for the default of the program.
       device_fn: takes an operation and returns its device. It is called for all operations,
         including those of the global step. None leaves the placement to TensorFlow.
     """
@@ -41,7 +44,7 @@ def new_run_graph(
     ):
         tf.compat.v1.set_random_seed(config.tf_random_seed)
         scope = tf.compat.v1.get_variable_scope()
-        with tf.compat.v1.variable_scope(scope, use_resource=True):
+        with tf.compat.v1.variable_scope(scope, use_resource=use_resource):
             yield tf.compat.v1.train.create_global_step()
 
 

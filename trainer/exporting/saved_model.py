@@ -221,7 +221,12 @@ def _build_metagraph(
       ExportError: the checkpoint lacks a variable.
       InvalidSetting: receiver_fn returns a wrong type.
     """
-    with run_graph.new_run_graph(program.config, has_single_replica=not is_for_tpu):
+    with run_graph.new_run_graph(
+        program.config,
+        has_single_replica=not is_for_tpu,
+        # A program of TensorFlow 1 fetches "w:0" for the value of w, which a handle is not.
+        use_resource=True if is_for_tpu else None,
+    ):
         receiver = _call_receiver_fn(receiver_fn, mode)
         features = _without_placeholders(receiver.features)
         labels = _without_placeholders(getattr(receiver, "labels", None))

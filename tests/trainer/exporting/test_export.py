@@ -1,6 +1,7 @@
 import dataclasses
 import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,23 @@ def test_both_metagraphs_have_the_same_signatures_and_answers(tmp_path: Path) ->
     metagraphs = metagraph.read_saved_model(directory).metagraphs
     assert [graph.tags for graph in metagraphs] == [tags.SERVE, tags.SERVE_TPU]
     assert same_signatures(directory) == {"serving_default"}
+    assert answers(directory, {"x": np.array([[3.0]], np.float32)})["y"] == 1.5
+
+
+@pytest.fixture
+def _no_resource_variables() -> Iterator[None]:
+    v1.disable_resource_variables()
+    yield
+    v1.enable_resource_variables()
+
+
+@pytest.mark.usefixtures("_no_resource_variables")
+def test_an_export_of_tensorflow_1_has_a_variables_value_under_its_name(tmp_path: Path) -> None:
+    directory = export(tmp_path)
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.saved_model.loader.load(session, ["serve"], str(directory))
+        assert session.run(["w:0", "w/read:0"]) == [0.5, 0.5]
+        assert [variable.name for variable in v1.global_variables()] == ["global_step:0", "w:0"]
     assert answers(directory, {"x": np.array([[3.0]], np.float32)})["y"] == 1.5
 
 
