@@ -10,7 +10,7 @@ from server.metrics.own_collectors import OWN, OwnCollectors
 from server.metrics.registry import Registry
 from server.metrics.tensorflow_serving_collectors import SERVING, TensorFlowServingCollectors
 from server.metrics.timeline import Timeline
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import Code, InvalidSetting
 
 QUEUE_SIZE = OWN + "queue_size"
 IN_FLIGHT = OWN + "requests_in_flight"
@@ -101,7 +101,8 @@ class Metrics:
     ) -> None:
         """Record the message of a request's error, for the web page for operators.
 
-        The method counts nothing: `request_done` counts the error.
+        The method counts nothing: `request_done` counts the error. A request that its client has
+        cancelled is no error to look at.
 
         Args:
           model: the name of the model; empty for a request that names no model.
@@ -109,7 +110,8 @@ class Metrics:
           status_code_name: the name of the canonical code, such as "NOT_FOUND".
           message: the message of the error.
         """
-        self._own.errors.add(model, entrypoint, status_code_name, message)
+        if status_code_name != Code.CANCELLED.name:
+            self._own.errors.add(model, entrypoint, status_code_name, message)
 
     def run_measured(self, model: str, api: str, latency_us: float) -> None:
         """Record the duration of a model's run.

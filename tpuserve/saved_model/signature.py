@@ -43,6 +43,14 @@ class TensorSpec:
         """Whether requests and responses can contain the tensor: it is a single tensor."""
         return bool(self.name)
 
+    def has_shape(self, shape: Sequence[int]) -> bool:
+        """Return whether the shape of an array is one that the tensor is known to have."""
+        return (
+            self.shape is not None
+            and len(self.shape) == len(shape)
+            and all(known in (None, size) for known, size in zip(self.shape, shape, strict=True))
+        )
+
     def __str__(self) -> str:
         dtype = self.dtype if self.is_dense else f"sparse or composite {self.dtype}"
         if self.shape is None:
@@ -74,6 +82,19 @@ class Signature:
     def is_dense(self) -> bool:
         """Whether requests and responses can contain all tensors of the signature."""
         return all(spec.is_dense for spec in (*self.inputs.values(), *self.outputs.values()))
+
+    def describe_other_shapes(self, inputs: Mapping[str, Any]) -> str:
+        """Name the inputs with other shapes than the signature's, for an error; "" if none has.
+
+        Args:
+          inputs: input alias → array.
+        """
+        return "; ".join(
+            f"input {alias!r} has the shape {list(array.shape)}, and the signature expects "
+            f"{self.inputs[alias]}"
+            for alias, array in inputs.items()
+            if not self.inputs[alias].has_shape(array.shape)
+        )
 
     def complete(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the inputs of a request, with default values for the omitted inputs.

@@ -14,6 +14,7 @@ def test_equal_errors_share_an_entry() -> None:
     for _ in range(3):
         metrics.request_failed("half", "REST", "INVALID_ARGUMENT", "bad number")
     metrics.request_failed("half", "GRPC", "INVALID_ARGUMENT", "bad number")
+    metrics.request_failed("half", "GRPC", "CANCELLED", "its client has left")
     assert entries(metrics.snapshot()) == [
         (("half", "REST", "INVALID_ARGUMENT", "bad number"), 3),
         (("half", "GRPC", "INVALID_ARGUMENT", "bad number"), 1),

@@ -42,7 +42,7 @@ def test_status_adds_up_all_processes(status: Any) -> None:
     assert model["requests"] == {"OK": 6, "INVALID_ARGUMENT": 7}
     assert sum(model["latency_counts"]) == 6
     (version,) = model["versions"]
-    assert (version["state"], version["runs"], version["rows"]) == ("AVAILABLE", 6, 12)
+    assert (version["state"], version["requests"], version["rows"]) == ("AVAILABLE", 6, 12)
     assert "CPU" in version["selection"]
     assert status["unready_reason"] == ""
     assert 0 < status["resident_bytes"] < status["memory_bytes"]

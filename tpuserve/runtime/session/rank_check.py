@@ -49,7 +49,8 @@ class RankCheck:
                         self._causes = {}
                     cause = self._causes[ranks] = self._infer(dict(zip(inputs, ranks, strict=True)))
         if cause:
-            raise InvalidTensor(f"{self._describe(inputs)}: {cause}. Send other shapes.")
+            text = self._signature.describe_other_shapes(inputs)
+            raise InvalidTensor(f"{text}: {cause}. Send other shapes.")
 
     def _infer(self, ranks: Mapping[str, int]) -> str:
         """Import the graph with inputs of these ranks; return the error, "" for none."""
@@ -73,12 +74,3 @@ class RankCheck:
         finally:
             tensorflow_internals.ops.dismantle_graph(graph)
         return ""
-
-    def _describe(self, inputs: Mapping[str, Array]) -> str:
-        specs = self._signature.inputs
-        return "; ".join(
-            f"input {alias!r} has the shape {list(array.shape)}, and the signature expects "
-            f"{specs[alias]}"
-            for alias, array in inputs.items()
-            if specs[alias].shape is None or len(specs[alias].shape or ()) != array.ndim
-        )

@@ -158,7 +158,8 @@ class SignatureRunner:
             text = error_summary(error)
             if xla_errors.UNSUPPORTED in text or _NO_KERNEL in text:
                 raise ModelExecutionError(text) from error
-            raise InvalidTensor(text) from error
+            shapes = self._signature.describe_other_shapes(inputs)
+            raise InvalidTensor("; ".join(filter(None, [text, shapes]))) from error
         except tf.errors.DeadlineExceededError as error:
             raise DeadlineExceeded(error_summary(error)) from error
         except tf.errors.OpError as error:

@@ -92,7 +92,7 @@ class StatusReporter:
                 # The version was unloaded, or the process that runs it ended, after its status was
                 # read. Return it without the counts of its requests.
                 return version
-            version["runs"] = statistics.inferences.num_successes
+            version["requests"] = statistics.inferences.num_successes
             version["rows"] = statistics.inferences.num_rows
             version["batching"] = statistics.batching
             unbatched = (statistics.batching or {}).get("unbatched_signatures", {})

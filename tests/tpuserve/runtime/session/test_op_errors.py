@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpuserve.errors import Code, ModelExecutionError
+from tpuserve.errors import Code, InvalidTensor, ModelExecutionError
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
@@ -41,3 +41,13 @@ def test_an_error_has_the_code_and_the_node_of_its_op(error: type[Exception], co
     with pytest.raises(ModelExecutionError, match=r"no more \[\[\{\{node y\}\}\]\]") as caught:
         run(lambda x: v1.py_func(fail, [x], tf.float32, name="y"))
     assert caught.value.code is code
+
+
+def test_an_error_about_shapes_names_the_shape_that_the_signature_expects() -> None:
+    text = r"Incompatible shapes: \[3\] vs. \[2\] .*; input 'x' has the shape \[3\], and the "
+    text += r"signature expects float32 \[2\]"
+    signature = Signature({"x": TensorSpec("x:0", "float32", (2,))}, SIGNATURE.outputs)
+    with tf.Graph().as_default() as graph:
+        tf.add(v1.placeholder(tf.float32, [None], "x"), [1.0, 2.0], name="y")
+    with v1.Session(graph=graph) as session, pytest.raises(InvalidTensor, match=text):
+        SignatureRunner(session, signature).run({"x": np.ones([3], np.float32)}, None, None)

@@ -84,7 +84,7 @@ function createModel(model) {
   const head = table.createTHead().insertRow();
   for (const [label, className] of [
     ["Version", "column-10"], ["State", "column-12"], ["Metagraph, device and why", ""],
-    ["Runs", "number column-8"], ["Rows per run", "number column-10"],
+    ["Requests", "number column-8"], ["Rows per request", "number column-10"],
     ["Batches by rows", "column-20"], ["", "column-8"],
   ]) {
     const cell = create("th", className, label);
@@ -130,7 +130,7 @@ function createVersion() {
 }
 
 function updateVersion(row, model, version, onTry) {
-  const [number, state, selection, runs, rows, batches, action] = row.cells;
+  const [number, state, selection, requests, rows, batches, action] = row.cells;
   setText(number, version.version);
   const badge = state.firstChild;
   badge.className = `badge ${STATE_CLASSES[version.state] ?? ""}`;
@@ -139,9 +139,9 @@ function updateVersion(row, model, version, onTry) {
   setText(selection.firstChild, version.selection);
   setText(selection.lastChild, version.reason);
   selection.lastChild.className = version.is_failed ? "error-text" : "secondary";
-  const isAvailable = version.runs !== undefined;
-  setText(runs, isAvailable ? counts.format(version.runs) : "–");
-  setText(rows, version.runs ? numbers.format(version.rows / version.runs) : "–");
+  const isAvailable = version.requests !== undefined;
+  setText(requests, isAvailable ? counts.format(version.requests) : "–");
+  setText(rows, version.requests ? numbers.format(version.rows / version.requests) : "–");
   setText(batches, describeBatches(version));
   const button = action.firstChild;
   button.hidden = !isAvailable || !onTry;
@@ -150,7 +150,7 @@ function updateVersion(row, model, version, onTry) {
 }
 
 function describeBatches(version) {
-  if (!version.batching) return version.runs === undefined ? "–" : "not batched";
+  if (!version.batching) return version.requests === undefined ? "–" : "not batched";
   const ranges = Object.entries(version.batching.batch_sizes);
   const largest = ranges.sort((first, second) => second[1] - first[1]).slice(0, MAX_BATCH_RANGES);
   largest.sort((first, second) => parseInt(first[0]) - parseInt(second[0]));

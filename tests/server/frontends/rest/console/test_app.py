@@ -163,7 +163,7 @@ def test_status_counts_requests_rows_and_errors(dataplane: DataPlane, serve: Ser
     assert sum(model["latency_counts"]) == 3
     assert len(model["latency_counts"]) == len(answer["latency_bounds_us"]) + 1
     (version,) = model["versions"]
-    assert (version["runs"], version["rows"], version["batching"]) == (3, 6, None)
+    assert (version["requests"], version["rows"], version["batching"]) == (3, 6, None)
     (error,) = answer["errors"]
     assert (error["model"], error["protocol"], error["count"]) == ("half", "REST", 3)
     assert "not of expected type: float" in error["message"]
