@@ -134,6 +134,8 @@ def _check_ops(body: Mapping[str, Node], library: "Library", signature: str) -> 
             reason = "which TensorFlow does not know"
         elif {"seed", "seed2"} <= {attribute.name for attribute in definition.attr}:
             reason = "which draws other random numbers in XLA"
+        elif op_defs.can_grow(node):
+            reason = "whose array can grow, and which XLA truncates"
         if reason is not None:
             raise UnsupportedModel(
                 f"signature {signature!r} needs op {node.op} ({node.name!r}), {reason}"

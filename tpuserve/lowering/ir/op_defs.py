@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _registered_ops: "dict[str, OpDef]" = {}
 # Op type → whether the op has attributes of _FUNCTION_TYPES, the functions that it may call.
 _ops_with_functions: dict[str, bool] = {}
+_GROWING = ("dynamic_size", "resize_if_index_out_of_bounds")
 _FUNCTION_TYPES = ("func", "list(func)")
 
 
@@ -68,6 +69,14 @@ def is_stateful(node: "NodeDef", library: "Library") -> bool:
     If the op type is the name of a function, return whether the function is declared as stateful.
     """
     return bool(op_definition(node, library).is_stateful)
+
+
+def can_grow(node: "NodeDef") -> bool:
+    """Return whether a node's array gets longer if the program writes behind its end.
+
+    In XLA, arrays keep their size: it refuses such a TensorArray, and truncates such a TensorList.
+    """
+    return any(name in node.attr and node.attr[name].b for name in _GROWING)
 
 
 def walk_calls(nodes: "Iterable[NodeDef]", library: "Library") -> "Iterator[NodeDef]":

@@ -221,6 +221,13 @@ def test_oldest_executable_of_a_request_is_dropped_for_a_new_one(
             id="check",
         ),
         pytest.param(
+            lambda x: tf.TensorArray(tf.float32, 0, dynamic_size=True).write(0, x).stack(),
+            [2],
+            tf.float32,
+            "TensorListSetItem .* whose array can grow, and which XLA truncates",
+            id="growing",
+        ),
+        pytest.param(
             lambda x: tf.while_loop(lambda i: i < x, lambda i: i * 2.0, [1.0])[0],
             [],
             tf.float32,

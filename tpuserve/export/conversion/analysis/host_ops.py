@@ -35,9 +35,6 @@ _OPENING = ("Switch", "RefSwitch", "Enter", "RefEnter", "_SwitchN")
 _CLOSING = ("Merge", "RefMerge", "Exit", "RefExit")
 _COMPILED_PREFIXES = ("Xla", "_")
 _FORWARDING = ("Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient")
-# Attributes of the ops of an array that gets longer if a loop writes behind its end. In XLA, arrays
-# keep their size: it refuses such a TensorArray, and would truncate such a TensorList.
-_GROWING = ("dynamic_size", "resize_if_index_out_of_bounds")
 
 # Types of the ops of which both the host and the TPU get a copy. So no result of these ops is
 # transferred between host and TPU.
@@ -160,7 +157,7 @@ def _find_reason(
         return TABLE
     if any(attribute.type == dtypes.STRING for attribute in node.definition.attr.values()):
         return STRINGS
-    if any(_grows(inner) for inner in _walk(node, library)):
+    if any(op_defs.can_grow(inner) for inner in _walk(node, library)):
         return GROWING
     unknown = next((inner for inner in _walk(node, library) if not _compiles(inner, library)), None)
     if unknown is not None:
@@ -185,10 +182,6 @@ def _compiles(node: "NodeDef", library: "Library") -> bool:
 
 def _walk(node: Node, library: "Library") -> "Iterator[NodeDef]":
     yield from op_defs.walk_calls([node.definition], library)
-
-
-def _grows(node: "NodeDef") -> bool:
-    return any(name in node.attr and node.attr[name].b for name in _GROWING)
 
 
 def _outputs(node: Node, library: "Library") -> list[Value]:
