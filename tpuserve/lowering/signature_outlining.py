@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tpuserve.errors import UnsupportedModel
 from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs, outlining
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.lowering.passes.functionalization import FunctionalGraph, functionalize
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.signature import Signature
 
@@ -44,8 +45,10 @@ def outline_signatures(
         compile, leaves out, or computes with other random numbers.
     """
     default_attrs.restore_default_attrs(graph)
-    main = graph_ir.from_node_defs(graph.node)
     library = {function.signature.name: function for function in graph.library.function}
+    num_functions = len(library)
+    main = functionalize(graph_ir.from_node_defs(graph.node), library)
+    graph.library.function.extend(list(library.values())[num_functions:])
     return {
         name: _outline(graph, main, library, name, signature)
         for name, signature in sorted(signatures.items())
@@ -53,7 +56,7 @@ def outline_signatures(
 
 
 def _outline(
-    graph: "GraphDef", main: GraphIR, library: "Library", name: str, signature: Signature
+    graph: "GraphDef", main: FunctionalGraph, library: "Library", name: str, signature: Signature
 ) -> Signature:
     for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
         for alias, spec in specs.items():
@@ -63,9 +66,10 @@ def _outline(
                 )
     fed = {graph_ir.parse_value(spec.name): spec for _, spec in sorted(signature.inputs.items())}
     results = {
-        alias: graph_ir.parse_value(spec.name) for alias, spec in sorted(signature.outputs.items())
+        alias: graph_ir.resolve(graph_ir.parse_value(spec.name), main.replaced)
+        for alias, spec in sorted(signature.outputs.items())
     }
-    body = _find_body(main, {value.producer for value in fed}, results.values())
+    body = _find_body(main.graph, {value.producer for value in fed}, results.values())
     _check_ops(body, library, name)
     handles = [Value(node.name) for node in body.values() if node.op == _VARIABLE]
     arguments = {
@@ -92,7 +96,7 @@ def _outline(
     )
     function.attr[outlining.MUST_COMPILE].b = True
     call = Node(
-        graph_ir.unused_name(function.signature.name, main.nodes),
+        graph_ir.unused_name(function.signature.name, main.graph.nodes),
         outlining.make_call(function.signature.name, function, must_compile=True),
         list(arguments),
     )

@@ -276,6 +276,25 @@ def test_loop_with_a_known_number_of_turns_runs_through_xla(tmp_path: Path) -> N
     model.close()
 
 
+@pytest.mark.slow
+def test_loop_and_branch_of_tensorflow_1_run_through_xla(tmp_path: Path) -> None:
+    v1 = tf.compat.v1
+    v1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default(), v1.Session() as session:
+            x = v1.placeholder(tf.float32, [None], name="x")
+            doubled = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, 2.0 * y), (0, x))[1]
+            y = v1.cond(tf.reduce_sum(x) > 0.0, lambda: doubled, lambda: -doubled)
+            v1.saved_model.simple_save(session, str(tmp_path / "1"), {"x": x}, {"y": y})
+    finally:
+        v1.enable_control_flow_v2()
+    model = load_model(tmp_path / "1")
+    assert "xla runtime" in str(model.choice)
+    answer = model.run("serving_default", {"x": np.array([1, 2], np.float32)})
+    np.testing.assert_array_equal(answer["y"], [8, 16])
+    model.close()
+
+
 def test_other_open_dimensions_are_compiled_for_the_first_size_that_fits(tmp_path: Path) -> None:
     def last_four(x: tf.Tensor) -> tf.Tensor:
         return tf.slice(x, [0, 3], [-1, 1])
