@@ -11,6 +11,8 @@ from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol
 _MIN_SLICE_BYTES, _MAX_SLICE_BYTES = 2 << 10, 8 << 10
 # After this number of parts of bodies in a turn of the event loop, other connections are served.
 _MAX_PARTS_PER_TURN = 256
+PARTS_PER_REQUEST = 16
+"""How many parts of a body take as long to parse as the head of a request."""
 
 
 class SlicedProtocol(HttpToolsProtocol):  # type: ignore[misc]

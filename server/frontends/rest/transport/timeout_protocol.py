@@ -11,7 +11,7 @@ from server.admission.peers import network_of_host
 from server.frontends.rest.transport.connection_limit import ConnectionLimit
 from server.frontends.rest.transport.flow_control import BackpressureFlowControl
 from server.frontends.rest.transport.headers import Header
-from server.frontends.rest.transport.sliced_protocol import SlicedProtocol
+from server.frontends.rest.transport.sliced_protocol import PARTS_PER_REQUEST, SlicedProtocol
 from server.frontends.rest.transport.tcp_state import ClientState, read_client_state
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
@@ -231,6 +231,7 @@ class TimeoutProtocol(SlicedProtocol):
                 super().send_400_response(msg)
 
     def _start_request(self) -> None:
+        self._num_parts += PARTS_PER_REQUEST
         self._is_client_probed = False
         self._request_started = self._last_received
         self._is_idle = False

@@ -104,6 +104,23 @@ def test_small_chunks_leave_turns_to_other_connections(
     assert max(turns) <= 256 + 342
 
 
+def test_requests_in_a_row_leave_turns_to_other_connections(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[int] = []
+    parse = SlicedProtocol._parse_in_turns
+
+    def record(protocol: SlicedProtocol) -> None:
+        parse(protocol)
+        turns.append(protocol._num_parts)
+
+    monkeypatch.setattr(SlicedProtocol, "_parse_in_turns", record)
+    request = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+    assert send(address, request * 2000 + LAST).count(b"HTTP/1.1 ") == 2001
+    # A slice of 2 KiB has heads of 28 bytes, 74 at most, which count as 16 parts each.
+    assert max(turns) <= 256 + 74 * 16
+
+
 BROKEN = HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
 ENDLESS = HEAD + b"A: " + b"b" * 150_000
 
