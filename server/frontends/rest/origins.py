@@ -22,7 +22,7 @@ def check_host(headers: Headers, allowed_hosts: Collection[str]) -> None:
       ForeignRequest: The name is not allowed.
     """
     host = (get_header(headers, b"host") or b"").decode("latin-1")
-    name = host[1:].partition("]")[0] if host[:1] == "[" else host.partition(":")[0].lower()
+    name = _name_of(host)
     if name in allowed_hosts or name in ("", "localhost"):
         return
     try:
@@ -47,9 +47,10 @@ def check_change(headers: Headers, allowed_hosts: Collection[str]) -> None:
       InvalidInput: The body is not sent as JSON.
     """
     origin, site = get_header(headers, b"origin"), get_header(headers, b"sec-fetch-site")
-    if site not in _OWN_SITES or (
-        origin is not None and origin.partition(b"://")[2] != get_header(headers, b"host")
-    ):
+    page = (origin or b"").partition(b"://")[2]
+    is_own = origin is None or page == get_header(headers, b"host")
+    # A proxy may change the Host, so that pages of an allowed name are the server's own as well.
+    if site not in _OWN_SITES or not (is_own or _name_of(page.decode("latin-1")) in allowed_hosts):
         raise ForeignRequest(
             f"a page of {(origin or b'another site').decode('latin-1')[:128]} has sent a request "
             f"that would change this server. Send it from a page of the server itself, or from a "
@@ -62,3 +63,8 @@ def check_change(headers: Headers, allowed_hosts: Collection[str]) -> None:
         raise InvalidInput(
             f"the Content-Type is {kind.decode('latin-1')[:128]!r}. Send application/json."
         )
+
+
+def _name_of(host: str) -> str:
+    """Return the name, in lower case, or the IP address of a host that may have a port."""
+    return host[1:].partition("]")[0] if host[:1] == "[" else host.partition(":")[0].lower()

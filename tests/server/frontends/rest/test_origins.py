@@ -27,6 +27,7 @@ def encode(**headers: str) -> list[tuple[bytes, bytes]]:
         {"host": "10.0.0.1:8501", "origin": "http://10.0.0.1:8501"},
         {"host": "[::1]:8501", "origin": "https://[::1]:8501", "sec_fetch_site": "same-origin"},
         {"host": "Models.example", "sec_fetch_site": "none"},
+        {"host": "10.0.0.1:8501", "origin": "https://models.example"},
     ],
 )
 def test_programs_and_own_pages_may_change_the_server(headers: dict[str, str]) -> None:
