@@ -30,6 +30,17 @@ def test_request_beyond_the_whole_budget_is_too_large() -> None:
     assert budget.reserved_bytes == 60
 
 
+def test_reservation_can_be_resized() -> None:
+    budget = MemoryBudget(100)
+    reservation = budget.reserve(60)
+    reservation.resize(20)
+    assert (reservation.num_bytes, budget.reserved_bytes) == (20, 20)
+    reservation.resize(100)
+    assert budget.reserved_bytes == 100
+    with pytest.raises(RequestTooLarge):
+        reservation.resize(101)
+
+
 def test_released_memory_can_be_reserved_again() -> None:
     budget = MemoryBudget(100)
     with pytest.raises(RuntimeError), budget.reserve(100):
