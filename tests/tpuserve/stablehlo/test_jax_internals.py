@@ -45,7 +45,7 @@ class PoolOfAnotherJax:
 def test_an_unsupported_jax_is_an_error_that_says_what_to_install() -> None:
     compiler = Compiler(processes=1)
     compiler._pool = PoolOfAnotherJax()
-    message = r"jax \S+ and jaxlib \S+ lack jaxlib.xla_client.DeviceList.*pip install 'tpuserve"
+    message = r"jax \S+ and jaxlib \S+ lack jaxlib.xla_client.DeviceList.*pip install '\.\[compile"
     with pytest.raises(ExtraNotInstalled, match=message):
         compiler.describe_targets(["v5e:1x1"])
 

@@ -16,6 +16,8 @@ from tpuserve.saved_model.signature import Signature
 
 # Clients choose the ranks, so the results that are kept must be bounded.
 _MAX_CACHED = 256
+# No model has ops of this name.
+_PLACEHOLDER = "tpuserve.rank_check/input"
 
 
 class RankCheck:
@@ -62,7 +64,7 @@ class RankCheck:
                 if int(index or 0):
                     # A placeholder stands only for the first output; leave this input as it is.
                     continue
-                placeholder = tf.compat.v1.placeholder(spec.dtype, [None] * rank)
+                placeholder = tf.compat.v1.placeholder(spec.dtype, [None] * rank, _PLACEHOLDER)
                 output = tensorflow_internals.get_tensor_output(placeholder)
                 handles.retain([node], [output.oper])
                 mapped.append((node, 0))

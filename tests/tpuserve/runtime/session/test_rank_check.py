@@ -64,3 +64,15 @@ def test_a_rank_that_the_graph_takes_is_run_although_the_signature_has_another(
     x = np.array([1, 2, 5], np.float32)
     assert model.run("serving_default", {"x": x})["y"].tolist() == [2.5, 3, 4.5]
     model.close()
+
+
+def test_the_nodes_of_the_graph_may_have_any_name(tmp_path: Path) -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, name="Placeholder")
+        v1.saved_model.simple_save(session, str(tmp_path / "model"), {"x": x}, {"y": x + 1})
+    model = loader.load(tmp_path / "model", tags.SERVE, TpuSystem())
+    assert model.run("serving_default", {"x": np.ones([1, 2], np.float32)})["y"].tolist() == [
+        [2, 2]
+    ]
+    model.close()
