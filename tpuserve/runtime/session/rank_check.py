@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import tensorflow as tf
 
 from tpuserve import tensorflow_internals
@@ -18,6 +20,12 @@ from tpuserve.saved_model.signature import Signature
 _MAX_CACHED = 256
 # No model has ops of this name.
 _PLACEHOLDER = "tpuserve.rank_check/input"
+# These kernels also end the process where integers that a client may send, such as sizes and
+# indices, contradict other inputs.
+_FED_SIZES = {"Conv2DBackpropInput", "Conv3DBackpropInputV2", "TensorScatterUpdate"}
+_types_of_graphs: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+# An integer input with more elements than this holds ids or pixels, and no sizes.
+_MAX_SIZES = 16
 
 
 class RankCheck:
@@ -32,8 +40,12 @@ class RankCheck:
         """Create a check for a signature of a tf.Graph."""
         self._graph = graph
         self._signature = signature
-        self._causes: dict[tuple[int, ...], str] = {}
+        self._causes: dict[tuple[Any, ...], str] = {}
         self._lock = threading.Lock()
+        self.checks_sizes = any(
+            spec.dtype in ("int32", "int64") for spec in signature.inputs.values()
+        ) and bool(_FED_SIZES & _op_types(graph))
+        """Whether `check` is needed also for inputs of the ranks that the signature has."""
 
     def check(self, inputs: Mapping[str, Array]) -> None:
         """Check the ranks of the inputs, which `inputs` has by alias.
@@ -41,31 +53,41 @@ class RankCheck:
         Raises:
           InvalidTensor: an op of the graph does not take tensors of such ranks.
         """
-        ranks = tuple(array.ndim for array in inputs.values())
-        cause = self._causes.get(ranks)
+        key = tuple(map(self._key, inputs.values()))
+        cause = self._causes.get(key)
         if cause is None:
             with self._lock:
-                cause = self._causes.get(ranks)
+                cause = self._causes.get(key)
                 if cause is None:
                     if len(self._causes) >= _MAX_CACHED:
                         self._causes = {}
-                    cause = self._causes[ranks] = self._infer(dict(zip(inputs, ranks, strict=True)))
+                    cause = self._causes[key] = self._infer(inputs)
         if cause:
             text = self._signature.describe_other_shapes(inputs)
             raise InvalidTensor(f"{text}: {cause}. Send other shapes.")
 
-    def _infer(self, ranks: Mapping[str, int]) -> str:
-        """Import the graph with inputs of these ranks; return the error, "" for none."""
+    def _key(self, array: Array) -> Any:
+        """Return what the check of an input depends on."""
+        if not self.checks_sizes:
+            return array.ndim
+        return array.shape, array.tobytes() if _may_be_sizes(array) else b""
+
+    def _infer(self, inputs: Mapping[str, Array]) -> str:
+        """Import the graph with inputs of these ranks, or sizes; return the error, "" for none."""
         handles, mapped = GraphHandles(), []
         with tf.Graph().as_default() as graph:
-            for alias, rank in ranks.items():
+            for alias, array in inputs.items():
                 spec = self._signature.inputs[alias]
                 node, _, index = spec.name.partition(":")
                 if int(index or 0):
                     # A placeholder stands only for the first output; leave this input as it is.
                     continue
-                placeholder = tf.compat.v1.placeholder(spec.dtype, [None] * rank, _PLACEHOLDER)
-                output = tensorflow_internals.get_tensor_output(placeholder)
+                if self.checks_sizes and _may_be_sizes(array):
+                    tensor = tf.constant(array, name=_PLACEHOLDER)
+                else:
+                    shape = array.shape if self.checks_sizes else [None] * array.ndim
+                    tensor = tf.compat.v1.placeholder(spec.dtype, shape, _PLACEHOLDER)
+                output = tensorflow_internals.get_tensor_output(tensor)
                 handles.retain([node], [output.oper])
                 mapped.append((node, 0))
         try:
@@ -76,3 +98,20 @@ class RankCheck:
         finally:
             tensorflow_internals.ops.dismantle_graph(graph)
         return ""
+
+
+def _may_be_sizes(array: Array) -> bool:
+    return bool(array.dtype in (np.int32, np.int64) and array.size <= _MAX_SIZES)
+
+
+def _op_types(graph: Any) -> frozenset[str]:
+    """Return the types of the ops in a graph and in its functions."""
+    if graph not in _types_of_graphs:
+        try:
+            definition = graph.as_graph_def()
+        except (tf.errors.OpError, ValueError):
+            # The graph is above the 2 GiB that a message can have.
+            return frozenset(op.type for op in graph.get_operations())
+        bodies = [definition.node, *(one.node_def for one in definition.library.function)]
+        _types_of_graphs[graph] = frozenset(node.op for body in bodies for node in body)
+    return _types_of_graphs[graph]

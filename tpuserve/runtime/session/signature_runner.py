@@ -98,6 +98,8 @@ class SignatureRunner:
         self._ranks = [None if shape is None else len(shape) for shape in shapes]
         # Without a session, XLA refuses other ranks itself.
         self._rank_check = RankCheck(session.graph, signature) if session is not None else None
+        if self._rank_check and self._rank_check.checks_sizes:
+            self._ranks = []
         self._all_outputs = tuple(sorted(signature.outputs))
         # A session cannot fetch what it is fed: the value of such an output is that of its input.
         fed = {spec.name: alias for alias, spec in signature.inputs.items() if spec.name}

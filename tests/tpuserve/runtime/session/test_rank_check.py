@@ -13,6 +13,9 @@ from tpuserve.devices import TpuSystem
 from tpuserve.errors import InvalidTensor
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.runtime.session.rank_check import RankCheck
+from tpuserve.runtime.session.signature_runner import SignatureRunner
+from tpuserve.saved_model.signature import Signature, TensorSpec
 
 _IMAGE, _FILTER = [None, 8, 8, 1], np.ones([3, 3, 1, 1], np.float32)
 # Each of these kernels aborts the process where its input has too few dimensions.
@@ -76,3 +79,65 @@ def test_the_nodes_of_the_graph_may_have_any_name(tmp_path: Path) -> None:
         [2, 2]
     ]
     model.close()
+
+
+_TYPES = (("x", "float32"), ("i", "int32"))
+_SPEC = Signature(
+    {"x": TensorSpec("x:0", "float32", None), "i": TensorSpec("i:0", "int32", None)},
+    {"y": TensorSpec("y:0", "float32", None)},
+)
+
+
+# Each of these ends the process without the check.
+@pytest.mark.parametrize(
+    ("build", "shape", "integers"),
+    [
+        (
+            lambda x, i: tf.raw_ops.Conv2DBackpropInput(
+                input_sizes=i, filter=_FILTER, out_backprop=x, strides=[1] * 4, padding="SAME"
+            ),
+            [2, 1, 2, 1],
+            [],
+        ),
+        (
+            lambda x, i: tf.raw_ops.Conv3DBackpropInputV2(
+                input_sizes=i, filter=_FILTER[None], out_backprop=x, strides=[1] * 5, padding="SAME"
+            ),
+            [1, 2, 2, 2, 1],
+            [1, 2, -3, 2, 1],
+        ),
+        (
+            lambda x, i: tf.tensor_scatter_nd_update(x, i, [0.0] * 4),
+            [2, 3, 1, 1],
+            [[[7] * 4]] * 4,
+        ),
+    ],
+    ids=["Conv2DBackpropInput", "Conv3DBackpropInput", "TensorScatterUpdate"],
+)
+def test_sizes_and_indices_that_a_kernel_does_not_survive_are_refused(
+    build: Any, shape: list[int], integers: Any
+) -> None:
+    with tf.Graph().as_default() as graph:
+        x, i = (tf.compat.v1.placeholder(dtype, None, key) for key, dtype in _TYPES)
+        tf.identity(build(x, i), "y")
+    check = RankCheck(graph, _SPEC)
+    assert check.checks_sizes
+    array = np.array(integers, np.int32)
+    with pytest.raises(InvalidTensor, match=r"input 'i' has the shape"):
+        check.check({"x": np.ones(shape, np.float32), "i": array})
+
+
+def test_sizes_that_a_kernel_takes_are_run() -> None:
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        x, i = (tf.compat.v1.placeholder(dtype, None, key) for key, dtype in _TYPES)
+        kernel = tf.raw_ops.Conv2DBackpropInput(
+            input_sizes=i, filter=_FILTER, out_backprop=x, strides=[1] * 4, padding="SAME"
+        )
+        tf.identity(kernel, "y")
+        runner = SignatureRunner(session, _SPEC)
+        assert graph is session.graph
+        image, sizes = np.ones([1, 1, 2, 1], np.float32), np.array([1, 1, 2, 1], np.int32)
+        # Each of the two pixels gets the sum of both: a filter of ones reaches the neighbour.
+        assert runner.run({"x": image, "i": sizes}, None, None)["y"].ravel().tolist() == [2, 2]
+        with pytest.raises(InvalidTensor):
+            runner.run({"x": image, "i": sizes[:0]}, None, None)
