@@ -69,8 +69,9 @@ test-latest: .venv-latest/stamp  ## Run the tests with the newest versions, with
 test-generations: .venv/dev.stamp  ## Compile all kinds of exports for all seven generations of TPUs.
 	$(BIN)/pytest -m nightly tests/conformance
 
-test-fuzz: .venv/dev.stamp  ## Send a hundred times as many random requests and files as test-all.
+test-fuzz: .venv/dev.stamp  ## Send a hundred times as many random requests and files as test-all, and feed kernels.
 	TPUSERVE_FUZZ=5000 TPUSERVE_FUZZ_MESSAGES=1500 TPUSERVE_SCHEMATHESIS=500 $(BIN)/pytest $(PYTEST_FLAGS) -m "" $$(git ls-files 'tests/**/test_*fuzz*.py' 'tests/**/test_schemathesis.py')
+	$(BIN)/python -m tools.fuzz_kernels --seed $$(date +%j)
 
 # Ray's own code calls deprecated functions of pydantic.
 test-clusters: .venv-clusters/stamp  ## Run the tests of Beam and Ray, on local runners and clusters.
