@@ -71,6 +71,23 @@ def test_variables_behind_a_link_are_kept(dense: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(outputs["y"], [[6, 1]])
 
 
+@pytest.mark.slow
+def test_an_output_that_is_an_input_is_passed_through_both_metagraphs(tmp_path: Path) -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        key, x = v1.placeholder(tf.string, [None], "key"), v1.placeholder(tf.float32, [None, 2])
+        outputs = {"key": key, "x": x, "y": x @ [[1.0], [2.0]]}
+        v1.saved_model.simple_save(session, str(tmp_path / "in"), {"key": key, "x": x}, outputs)
+    convert(tmp_path / "in", tmp_path / "out")
+    rows = {"key": answers.strings("7"), "x": np.array([[3, 4]], np.float32)}
+    result = answers.both(str(tmp_path / "out"), **rows)
+    assert {alias: value.tolist() for alias, value in result.items()} == {
+        "key": [b"7"],
+        "x": [[3, 4]],
+        "y": [[11]],
+    }
+
+
 def test_strings_and_tables_stay_in_front_and_behind(word_scores: Path, tmp_path: Path) -> None:
     conversion = convert(word_scores, tmp_path / "out")
     assert {"StringSplitV2", "LookupTableFindV2"} <= ops(conversion, "in front")
