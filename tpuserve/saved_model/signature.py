@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import (
     InvalidInput,
@@ -10,7 +10,10 @@ from tpuserve.errors import (
     SignatureNotFound,
     UnsupportedModel,
 )
-from tpuserve.graph.state_writes import Write
+
+if TYPE_CHECKING:
+    # The client imports this module, and no protobuf before it needs it.
+    from tpuserve.graph.state_writes import Write
 
 PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
@@ -76,7 +79,7 @@ class Signature:
     outputs: Mapping[str, TensorSpec]
     method_name: str = PREDICT_METHOD
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    write: Write | None = field(default=None, compare=False)
+    write: "Write | None" = field(default=None, compare=False)
 
     @property
     def is_dense(self) -> bool:

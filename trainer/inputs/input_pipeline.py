@@ -45,7 +45,7 @@ def build_inputs(returned: Any) -> Inputs:
         iterator = make_iterator(returned)
         element = iterator.get_next()
         features, labels = split_features_and_labels(element)
-        read = tf.group(*flatten_parts(element))
+        read = tf.group(*(part for part in flatten_parts(element) if part is not None))
         return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),), read)
     features, labels = map_parts(_to_tensor, split_features_and_labels(returned))
     if not all(map(_is_value, flatten_parts((features, labels)))) or features is None:

@@ -6,6 +6,13 @@ from collections.abc import Collection
 from server.frontends.rest.transport.headers import Headers, get_header
 from tpuserve.errors import ForeignRequest, InvalidInput
 
+# The types that a page may send to another site without asking first, as its forms do. Source: the
+# "CORS-safelisted request-headers" of https://fetch.spec.whatwg.org.
+_TYPES_OF_FORMS = (
+    b"text/plain",
+    b"application/x-www-form-urlencoded",
+    b"multipart/form-data",
+)
 _OWN_SITES = (None, b"same-origin", b"none")
 
 
@@ -44,7 +51,7 @@ def check_change(headers: Headers, allowed_hosts: Collection[str]) -> None:
 
     Raises:
       ForeignRequest: A browser has sent the request for a page that is not of this server.
-      InvalidInput: The body is not sent as JSON.
+      InvalidInput: The body is sent with a type that pages of other sites may choose.
     """
     origin, site = get_header(headers, b"origin"), get_header(headers, b"sec-fetch-site")
     page = (origin or b"").partition(b"://")[2]
@@ -59,7 +66,7 @@ def check_change(headers: Headers, allowed_hosts: Collection[str]) -> None:
     if origin is not None or site is not None:
         check_host(headers, allowed_hosts)
     kind = get_header(headers, b"content-type")
-    if kind and kind.partition(b";")[0].strip().lower() != b"application/json":
+    if kind and kind.partition(b";")[0].strip().lower() in _TYPES_OF_FORMS:
         raise InvalidInput(
             f"the Content-Type is {kind.decode('latin-1')[:128]!r}. Send application/json."
         )

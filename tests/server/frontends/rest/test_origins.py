@@ -51,7 +51,7 @@ def test_pages_of_other_sites_cannot_change_the_server(headers: dict[str, str]) 
         origins.check_change(encode(**headers), NAMES)
 
 
-def test_change_must_be_sent_as_json() -> None:
+def test_change_may_not_be_sent_as_a_form_sends_it() -> None:
     with pytest.raises(InvalidInput, match="'text/plain'. Send application/json"):
         origins.check_change(encode(host="a", content_type="text/plain"), NAMES)
 
