@@ -95,7 +95,9 @@ def train_model(model_dir: Path) -> trainer.TPUEstimator:
 
 def report(**values: Any) -> None:
     """Print values as a JSON object, which `running.reported` reads."""
-    print(json.dumps(values), flush=True)
+    # print() would write the end of the line separately, and another thread's line before it.
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
 
 
 def run_together(model_dir: Path) -> None:

@@ -144,7 +144,9 @@ def make_estimator(
 
 def report(**values: Any) -> None:
     """Print values for the test."""
-    print(json.dumps(values), flush=True)
+    # print() would write the end of the line separately, and another thread's line before it.
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
 
 
 def train_alone(model_dir: Path) -> None:
