@@ -64,8 +64,8 @@ class _CompileCommand(MultiValueCommand):
                 raise
             raise click.NoSuchOption(
                 error.option_name,
-                f"{error.message} Give the options of the program after --, at the end of the "
-                f"line: -- {error.option_name}.",
+                f"{error.message.rstrip('.')}. Give the options of the program after --, at the "
+                f"end of the line: -- {error.option_name}.",
                 error.possibilities,
                 ctx,
             ) from None

@@ -58,7 +58,9 @@ def test_missing_program_is_a_one_line_error(tmp_path: Path) -> None:
 def test_an_option_of_the_program_before_the_dashes_is_told_where_it_goes() -> None:
     result = CliRunner().invoke(cli, ["compile", "--train", str(EXAMPLE), "--data_dir=x"])
     assert result.exit_code == 2
-    assert "No such option '--data_dir'. Give the options of the program after --" in result.output
+    # Versions of click differ in the quotes.
+    output = result.output.replace("'", "").replace("option: ", "option ")
+    assert "No such option --data_dir. Give the options of the program after --" in output
     assert "after --" not in CliRunner().invoke(cli, ["compile", "model", "--data_dir=x"]).output
 
 

@@ -48,13 +48,15 @@ def test_an_output_directory_need_not_exist(tmp_path: Path) -> None:
         OutputPath(file_okay=False).convert(str(tmp_path / "file"), None, None)
 
 
-def test_a_base_path_stands_for_its_newest_version(tmp_path: Path) -> None:
+def test_a_base_path_stands_for_its_newest_version(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for name in ("9", "10", "x"):
         saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / name)
-    result = CliRunner().invoke(cli.cli, ["inspect", str(tmp_path)])
-    assert result.exit_code == 0
-    assert result.stderr == f"newest version: {tmp_path / '10'}\n"
-    assert result.stdout.startswith(f"{tmp_path / '10'}: graph ")
+    cli.cli(["inspect", str(tmp_path)], standalone_mode=False)
+    printed = capfd.readouterr()
+    assert printed.err == f"newest version: {tmp_path / '10'}\n"
+    assert printed.out.startswith(f"{tmp_path / '10'}: graph ")
 
 
 def test_a_directory_of_models_is_no_base_path(tmp_path: Path) -> None:
