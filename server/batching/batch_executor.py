@@ -54,6 +54,10 @@ class BatchingContext:
     returning: ReturningClients | None = None
 
 
+# The errors of ops, which one of the requests of a batch may have caused.
+_REFUSALS = (InvalidInput, ModelExecutionError)
+
+
 class BatchExecutor:
     """Runs the batches of one batching queue, and passes the outputs to the requests."""
 
@@ -102,7 +106,7 @@ class BatchExecutor:
     def _run_group(self, group: list[TaskSlice], now: float, reason: AloneReason) -> None:
         try:
             self._run(group, now, reason)
-        except (InvalidInput, ModelExecutionError) as error:
+        except _REFUSALS as error:
             if len(group) == 1:
                 _fail(group, error)
                 return
@@ -139,7 +143,7 @@ class BatchExecutor:
             outputs = self._run_model(
                 merged, _time_limit_ms(slices, now), _cancel_when_done(slices)
             )
-        except InvalidInput:
+        except _REFUSALS:
             # The requests of a refused batch run again one by one, and are counted then.
             runs_again = len(slices) > 1
             raise

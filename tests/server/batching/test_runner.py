@@ -202,10 +202,16 @@ def test_request_that_the_model_refuses_harms_no_neighbour(model: CountingModel)
     clients.close()
 
 
-def test_requests_of_a_refused_batch_are_counted_once(model: CountingModel) -> None:
+@pytest.mark.parametrize(
+    ("name", "shape", "code"),
+    [("serving_default", (2, 1, 1), "INVALID_ARGUMENT"), ("failing", (2,), "INTERNAL")],
+)
+def test_requests_of_a_refused_batch_are_counted_once(
+    model: CountingModel, name: str, shape: tuple[int, ...], code: str
+) -> None:
     clients = Clients(FOUR, model)
-    refused = [clients.send({"x": np.ones((2, 1, 1), np.float32)}) for _ in range(2)]
-    assert [error_of(future)[0] for future in refused] == ["INVALID_ARGUMENT"] * 2
+    refused = [clients.send({"x": np.ones(shape, np.float32)}, name) for _ in range(2)]
+    assert [error_of(future)[0] for future in refused] == [code] * 2
     assert [size for _, size in model.runs] == [4, 2, 2]
     assert isinstance(clients.runner, BatchingRunner)
     statistics = clients.runner.statistics
