@@ -85,9 +85,9 @@ def test_trailers_and_chunk_extensions_are_bounded_like_a_head(
     assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
 
 
-def test_small_chunks_leave_turns_to_other_connections(
-    address: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list to which each turn of the parser adds its number of parts."""
     turns: list[int] = []
     parse = SlicedProtocol._parse_in_turns
 
@@ -96,6 +96,10 @@ def test_small_chunks_leave_turns_to_other_connections(
         turns.append(protocol._num_parts)
 
     monkeypatch.setattr(SlicedProtocol, "_parse_in_turns", record)
+    return turns
+
+
+def test_small_chunks_leave_turns_to_other_connections(address: Address, turns: list[int]) -> None:
     spaces = 100_000
     head = CHUNKED[: CHUNKED.index(b"d\r\n{")].replace(b"Host", b"Connection: close\r\nHost")
     body = b"1\r\n \r\n" * spaces + b"d\r\n" + BODY + b"\r\n0\r\n\r\n"
@@ -105,16 +109,8 @@ def test_small_chunks_leave_turns_to_other_connections(
 
 
 def test_requests_in_a_row_leave_turns_to_other_connections(
-    address: Address, monkeypatch: pytest.MonkeyPatch
+    address: Address, turns: list[int]
 ) -> None:
-    turns: list[int] = []
-    parse = SlicedProtocol._parse_in_turns
-
-    def record(protocol: SlicedProtocol) -> None:
-        parse(protocol)
-        turns.append(protocol._num_parts)
-
-    monkeypatch.setattr(SlicedProtocol, "_parse_in_turns", record)
     request = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
     assert send(address, request * 2000 + LAST).count(b"HTTP/1.1 ") == 2001
     # A slice of 2 KiB has heads of 28 bytes, 74 at most, which count as 16 parts each.
