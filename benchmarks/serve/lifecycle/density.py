@@ -9,7 +9,6 @@ with a model config file.
 import argparse
 import http.client
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import time
 from pathlib import Path
 
 from benchmarks.serve import models
+from benchmarks.serve.lifecycle.memory import resident_megabytes
 from tests.processes import LOOPBACK, free_ports
 
 _BODY = b'{"instances": [1.0, 2.0, 5.0]}'
@@ -70,7 +70,7 @@ def measure(base: Path, count: int, first: tuple[int, float] | None) -> tuple[in
         answers = sum(
             _ask(client, "POST", f"/v1/models/{name}:predict")[0] == 200 for name in names
         )
-        megabytes = _resident_megabytes(process.pid)
+        megabytes = resident_megabytes(process.pid)
         text_bytes, text_ms = _scrape(client, "identity")
         gzip_bytes, gzip_ms = _scrape(client, "gzip")
     finally:
@@ -117,13 +117,6 @@ def _scrape(client: http.client.HTTPConnection, encoding: str) -> tuple[int, flo
         body = client.getresponse().read()
         times.append((time.perf_counter() - begin) * 1e3)
     return len(body), statistics.median(times)
-
-
-def _resident_megabytes(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    match = re.search(r"VmRSS:\s+(\d+)", status)
-    assert match is not None
-    return int(match[1]) / 1024
 
 
 if __name__ == "__main__":

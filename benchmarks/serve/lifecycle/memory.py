@@ -140,7 +140,7 @@ def _settled_megabytes(pid: int) -> float:
     """Return the least resident MiB of a process within `_SETTLED_SECONDS`."""
     least, end = float("inf"), time.monotonic() + _SETTLED_SECONDS
     while time.monotonic() < end:
-        least = min(least, _resident_megabytes(pid))
+        least = min(least, resident_megabytes(pid))
         time.sleep(0.05)
     return least
 
@@ -167,7 +167,8 @@ def _wait_until_unloaded(channel: grpc.Channel) -> None:
         time.sleep(0.05)
 
 
-def _resident_megabytes(pid: int) -> float:
+def resident_megabytes(pid: int) -> float:
+    """Return the resident memory of a process, in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
