@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.checkpoints import checkpoints
+from trainer.inputs.nests import flatten_parts
 from trainer.model.metric_pairs import value_update_pairs
 from trainer.model.spec import EstimatorSpec
 
@@ -41,7 +42,7 @@ def build_spec_metrics(spec: EstimatorSpec, features: Any, labels: Any) -> EvalM
     Raises:
       InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.
     """
-    parts = tf.nest.flatten((features, labels))
+    parts = flatten_parts((features, labels))
     # A scalar has no first dimension, and belongs to all rows.
     sizes = tf.concat([[], *(_shape(part)[:1] for part in parts if tf.is_tensor(part))], 0)
     rows = tf.reduce_prod(sizes[:1])

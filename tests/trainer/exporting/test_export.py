@@ -213,6 +213,8 @@ def test_keys_of_features_may_be_numbers_and_strings(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, export_to_tpu=False)
     estimator.train(input_fn, max_steps=1)
     assert next(estimator.predict(input_fn)) == {"y": 0.5}
+    # Half the square of the error 0.5.
+    assert estimator.evaluate(input_fn, steps=1)["loss"] == 0.125
     directory = estimator.export_saved_model(str(tmp_path / "export"), receiver).decode()
     serve = tf.saved_model.load(directory).signatures["serving_default"]
     assert serve(x=tf.constant([[3.0]]))["y"].numpy() == 1.5
