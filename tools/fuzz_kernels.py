@@ -121,6 +121,8 @@ def _make_runner(name: str, build: Any) -> tuple[Any, dict[str, str]]:
     """Return a runner of a kernel whose inputs have unknown ranks, and the dtypes of the inputs."""
     import tensorflow as tf
 
+    from tpuserve.graph.loops import has_op
+    from tpuserve.runtime.session.session_plan import SIZE_CHECKED_OPS
     from tpuserve.runtime.session.signature_runner import SignatureRunner
     from tpuserve.saved_model.signature import Signature, TensorSpec
 
@@ -133,7 +135,8 @@ def _make_runner(name: str, build: Any) -> tuple[Any, dict[str, str]]:
     session = tf.compat.v1.Session(graph=graph)
     inputs = {key: TensorSpec(f"{key}:0", dtype, None) for key, dtype in types.items()}
     signature = Signature(inputs, {"out": TensorSpec(output.name, output.dtype.name, None)})
-    return SignatureRunner(session, signature), types
+    checks_sizes = has_op(graph.as_graph_def(), SIZE_CHECKED_OPS)
+    return SignatureRunner(session, signature, checks_sizes=checks_sizes), types
 
 
 def _make_input(chance: random.Random, dtype: str) -> Any:

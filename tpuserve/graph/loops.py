@@ -1,5 +1,6 @@
-"""Finds whether a graph has a loop. A session that runs such a graph may never return."""
+"""Finds whether a graph has ops of a type, such as loops, which may never return."""
 
+from collections.abc import Collection
 from typing import Any
 
 # Types of the ops that are functional loops, and LoopCond, which each loop of TensorFlow 1 has.
@@ -8,8 +9,13 @@ _LOOP_OPS = frozenset(("While", "StatelessWhile", "For", "LoopCond"))
 
 def has_loop(graph: Any) -> bool:
     """Return whether a GraphDef, or a function in its library, contains a while loop."""
-    if any(node.op in _LOOP_OPS for node in graph.node):
+    return has_op(graph, _LOOP_OPS)
+
+
+def has_op(graph: Any, types: Collection[str]) -> bool:
+    """Return whether a GraphDef, or a function in its library, has an op of one of the types."""
+    if any(node.op in types for node in graph.node):
         return True
     return any(
-        node.op in _LOOP_OPS for function in graph.library.function for node in function.node_def
+        node.op in types for function in graph.library.function for node in function.node_def
     )

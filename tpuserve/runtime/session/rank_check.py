@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import tensorflow as tf
@@ -20,10 +19,6 @@ from tpuserve.saved_model.signature import Signature
 _MAX_CACHED = 256
 # No model has ops of this name.
 _PLACEHOLDER = "tpuserve.rank_check/input"
-# These kernels also end the process where integers that a client may send, such as sizes and
-# indices, contradict other inputs.
-_FED_SIZES = {"Conv2DBackpropInput", "Conv3DBackpropInputV2", "TensorScatterUpdate"}
-_types_of_graphs: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 # An integer input with more elements than this holds ids or pixels, and no sizes.
 _MAX_SIZES = 16
 
@@ -36,15 +31,15 @@ class RankCheck:
     process if an input has too few dimensions.
     """
 
-    def __init__(self, graph: Any, signature: Signature) -> None:
-        """Create a check for a signature of a tf.Graph."""
+    def __init__(self, graph: Any, signature: Signature, *, checks_sizes: bool = False) -> None:
+        """Create a check for a signature of a tf.Graph; `checks_sizes` as in `SessionPlan`."""
         self._graph = graph
         self._signature = signature
         self._causes: dict[tuple[Any, ...], str] = {}
         self._lock = threading.Lock()
-        self.checks_sizes = any(
+        self.checks_sizes = checks_sizes and any(
             spec.dtype in ("int32", "int64") for spec in signature.inputs.values()
-        ) and bool(_FED_SIZES & _op_types(graph))
+        )
         """Whether `check` is needed also for inputs of the ranks that the signature has."""
 
     def check(self, inputs: Mapping[str, Array]) -> None:
@@ -102,16 +97,3 @@ class RankCheck:
 
 def _may_be_sizes(array: Array) -> bool:
     return bool(array.dtype in (np.int32, np.int64) and array.size <= _MAX_SIZES)
-
-
-def _op_types(graph: Any) -> frozenset[str]:
-    """Return the types of the ops in a graph and in its functions."""
-    if graph not in _types_of_graphs:
-        try:
-            definition = graph.as_graph_def()
-        except (tf.errors.OpError, ValueError):
-            # The graph is above the 2 GiB that a message can have.
-            return frozenset(op.type for op in graph.get_operations())
-        bodies = [definition.node, *(one.node_def for one in definition.library.function)]
-        _types_of_graphs[graph] = frozenset(node.op for body in bodies for node in body)
-    return _types_of_graphs[graph]

@@ -79,6 +79,7 @@ class SessionModel:
         self._handles = handles
         self._canceller = RunCanceller(session, handles) if _is_cancellable(plan) else None
         self._static_cost_signatures = session_plan.static_cost_signatures
+        self._checks_sizes = session_plan.checks_sizes
         self._runners = {
             name: self._make_runner(signature, [name])
             for name, signature in self.signatures.items()
@@ -145,6 +146,7 @@ class SessionModel:
             has_static_cost=self._static_cost_signatures.issuperset(names),
             canceller=self._canceller,
             enforces_deadlines=self.choice.device != "TPU",
+            checks_sizes=self._checks_sizes,
         )
 
 

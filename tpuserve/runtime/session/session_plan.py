@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpuserve.graph.loops import has_loop
+from tpuserve.graph.loops import has_loop, has_op
 from tpuserve.graph.pruning import prune_metagraph
 from tpuserve.graph.references import node_name
 from tpuserve.graph.segments import GraphSegment, split_graph
@@ -21,6 +21,10 @@ from tpuserve.select import MetaGraphSelection
 
 # The path prefix of the variables files. Source: tensorflow/cc/saved_model/constants.h.
 _VARIABLES = ("variables", "variables")
+SIZE_CHECKED_OPS = frozenset(
+    ("Conv2DBackpropInput", "Conv3DBackpropInputV2", "TensorScatterUpdate")
+)
+"""The kernels that end the process on sizes or indices that contradict other inputs."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class SessionPlan:
       static_cost_signatures: names of the signatures whose run time depends only on the shapes of
         their inputs.
       has_loop: whether the graph has a loop, so that a run may never end.
+      checks_sizes: whether the graph has a kernel that ends the process where integers that a
+        client sends, such as sizes and indices, contradict other inputs.
       restore_op: name of the op that restores the variables; empty if there are no variables.
       filename_tensor: name of the tensor that is fed with `variables_path` for `restore_op`.
       variables_path: the path prefix of the variables files, variables/variables.
@@ -45,6 +51,7 @@ class SessionPlan:
 
     static_cost_signatures: frozenset[str]
     has_loop: bool
+    checks_sizes: bool
     restore_op: str
     filename_tensor: str
     variables_path: str
@@ -84,6 +91,7 @@ def make_session_plan(
     return SessionPlan(
         static_cost_signatures=_static_cost_signatures(graph, signatures),
         has_loop=has_loop(graph),
+        checks_sizes=has_op(graph, SIZE_CHECKED_OPS),
         restore_op=node_name(saver.restore_op_name),
         filename_tensor=saver.filename_tensor_name,
         variables_path=str(directory.joinpath(*_VARIABLES)),

@@ -70,6 +70,7 @@ class SignatureRunner:
         has_static_cost: bool = False,
         canceller: RunCanceller | None = None,
         enforces_deadlines: bool = True,
+        checks_sizes: bool = False,
     ) -> None:
         """Initialise the runner.
 
@@ -83,6 +84,7 @@ class SignatureRunner:
           canceller: stops runs that may never end; None for a graph without a loop.
           enforces_deadlines: whether to stop a run at its deadline; False where runs must not be
             stopped, as on a TPU.
+          checks_sizes: as in `SessionPlan`.
         """
         self._session = session
         self._signature = signature
@@ -97,7 +99,9 @@ class SignatureRunner:
         shapes = [signature.inputs[alias].shape for alias in self._aliases]
         self._ranks = [None if shape is None else len(shape) for shape in shapes]
         # Without a session, XLA refuses other ranks itself.
-        self._rank_check = RankCheck(session.graph, signature) if session is not None else None
+        self._rank_check = None
+        if session is not None:
+            self._rank_check = RankCheck(session.graph, signature, checks_sizes=checks_sizes)
         if self._rank_check and self._rank_check.checks_sizes:
             self._ranks = []
         self._all_outputs = tuple(sorted(signature.outputs))

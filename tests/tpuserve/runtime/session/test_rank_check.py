@@ -11,9 +11,11 @@ import tensorflow as tf
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import InvalidTensor
+from tpuserve.graph.loops import has_op
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.runtime.session.rank_check import RankCheck
+from tpuserve.runtime.session.session_plan import SIZE_CHECKED_OPS
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
@@ -120,7 +122,8 @@ def test_sizes_and_indices_that_a_kernel_does_not_survive_are_refused(
     with tf.Graph().as_default() as graph:
         x, i = (tf.compat.v1.placeholder(dtype, None, key) for key, dtype in _TYPES)
         tf.identity(build(x, i), "y")
-    check = RankCheck(graph, _SPEC)
+    is_found = has_op(graph.as_graph_def(), SIZE_CHECKED_OPS)
+    check = RankCheck(graph, _SPEC, checks_sizes=is_found)
     assert check.checks_sizes
     array = np.array(integers, np.int32)
     with pytest.raises(InvalidTensor, match=r"input 'i' has the shape"):
@@ -134,10 +137,25 @@ def test_sizes_that_a_kernel_takes_are_run() -> None:
             input_sizes=i, filter=_FILTER, out_backprop=x, strides=[1] * 4, padding="SAME"
         )
         tf.identity(kernel, "y")
-        runner = SignatureRunner(session, _SPEC)
+        runner = SignatureRunner(session, _SPEC, checks_sizes=True)
         assert graph is session.graph
         image, sizes = np.ones([1, 1, 2, 1], np.float32), np.array([1, 1, 2, 1], np.int32)
         # Each of the two pixels gets the sum of both: a filter of ones reaches the neighbour.
         assert runner.run({"x": image, "i": sizes}, None, None)["y"].ravel().tolist() == [2, 2]
         with pytest.raises(InvalidTensor):
             runner.run({"x": image, "i": sizes[:0]}, None, None)
+
+
+def test_sizes_are_checked_of_a_model_that_was_loaded(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.serve = tf.function(
+        lambda i: {"y": tf.nn.conv2d_transpose(tf.ones([1, 1, 2, 1]), _FILTER, i, 1, "SAME")},
+        input_signature=[tf.TensorSpec([None], tf.int32, "i")],
+    )
+    tf.saved_model.save(module, str(tmp_path / "model"), module.serve)
+    model = loader.load(tmp_path / "model", tags.SERVE, TpuSystem())
+    sizes = np.array([1, 1, 2, 1], np.int32)
+    assert model.run("serving_default", {"i": sizes})["y"].ravel().tolist() == [2, 2]
+    with pytest.raises(InvalidTensor):
+        model.run("serving_default", {"i": sizes[:0]})
+    model.close()
