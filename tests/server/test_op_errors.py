@@ -1,6 +1,5 @@
 """What a model's ops answer reaches the client over each API: an error's code, and a row's key."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -11,10 +10,8 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from server.tensors.serializer import array_to_tensor_proto
 from tests.processes import ServeProcess
 from tpuserve.client import Client
-from tpuserve.client.address import ApiName
 from tpuserve.errors import TpuserveError
 
-TRANSPORTS = [("http", "v1"), ("grpc", "v1"), ("http", "v2"), ("grpc", "v2")]
 ROWS = {"key": np.array([b"7", b"8"], object), "x": np.array([1, 2], np.float32)}
 
 
@@ -43,42 +40,27 @@ def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
-@pytest.fixture(scope="module", params=[[], ["--enable_batching"]], ids=["plain", "batching"])
-def server(request: pytest.FixtureRequest, base_path: Path) -> Iterator[ServeProcess]:
-    server = ServeProcess(base_path, flags=request.param)
-    yield server
-    server.stop()
-
-
-def client(server: ServeProcess, scheme: str, api: ApiName) -> Client:
-    return Client(f"{scheme}://{server.rest if scheme == 'http' else server.rpc}", api=api)
-
-
-@pytest.mark.parametrize(("scheme", "api"), TRANSPORTS)
-def test_an_output_that_is_an_input_comes_back(
-    server: ServeProcess, scheme: str, api: ApiName
-) -> None:
-    with client(server, scheme, api) as asking:
-        outputs = asking.predict("half", ROWS)
+def test_an_output_that_is_an_input_comes_back(each_client: Client) -> None:
+    outputs = each_client.predict("half", ROWS)
     assert outputs["key"].tolist() == [b"7", b"8"]
     assert outputs["y"].tolist() == [2, 4]
 
 
-@pytest.mark.parametrize(("scheme", "api"), TRANSPORTS)
-def test_an_error_names_the_op_that_failed(server: ServeProcess, scheme: str, api: ApiName) -> None:
-    with (
-        client(server, scheme, api) as asking,
-        pytest.raises(TpuserveError, match="Table not initialized .*node words_Lookup") as error,
-    ):
-        asking.predict("half", ROWS, signature="table")
+def test_an_error_names_the_op_that_failed(each_client: Client) -> None:
+    text = "Table not initialized .*node words_Lookup"
+    with pytest.raises(TpuserveError, match=text) as error:
+        each_client.predict("half", ROWS, signature="table")
     assert error.value.code.name == "INVALID_ARGUMENT"
 
 
-def test_the_status_of_an_error_is_that_of_the_op(server: ServeProcess) -> None:
+def test_the_status_of_an_error_is_that_of_the_op(server_process: ServeProcess) -> None:
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = "half", "table"
     for name, array in ROWS.items():
         request.inputs[name].CopyFrom(array_to_tensor_proto(array))
-    with grpc.insecure_channel(server.rpc) as channel, pytest.raises(grpc.RpcError) as error:
+    with (
+        grpc.insecure_channel(server_process.rpc) as channel,
+        pytest.raises(grpc.RpcError) as error,
+    ):
         prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
     assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION

@@ -4,7 +4,6 @@ If the process does end, its log says what it was doing.
 """
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 
 from tests.processes import ServeProcess
 from tpuserve.client import Client
-from tpuserve.client.address import ApiName
 from tpuserve.errors import TpuserveError
 
 IMAGE = np.ones([1, 8, 8, 1], np.float32)
@@ -33,24 +31,10 @@ def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
-@pytest.fixture(scope="module", params=[[], ["--enable_batching"]], ids=["plain", "batching"])
-def server(request: pytest.FixtureRequest, base_path: Path) -> Iterator[ServeProcess]:
-    server = ServeProcess(base_path, flags=request.param)
-    yield server
-    server.stop()
-
-
-@pytest.mark.parametrize(
-    ("scheme", "api"), [("http", "v1"), ("grpc", "v1"), ("http", "v2"), ("grpc", "v2")]
-)
-def test_a_list_for_images_is_refused_and_the_server_goes_on(
-    server: ServeProcess, scheme: str, api: ApiName
-) -> None:
-    address = server.rest if scheme == "http" else server.rpc
-    with Client(f"{scheme}://{address}", api=api) as client:
-        with pytest.raises(TpuserveError, match=r"the shape \[1\].* expects float32 \[\?, 8, 8, 1"):
-            client.predict("half", {"x": np.ones([1], np.float32)})
-        assert client.predict("half", {"x": IMAGE})["y"].max() == 9
+def test_a_list_for_images_is_refused_and_the_server_goes_on(each_client: Client) -> None:
+    with pytest.raises(TpuserveError, match=r"the shape \[1\].* expects float32 \[\?, 8, 8, 1"):
+        each_client.predict("half", {"x": np.ones([1], np.float32)})
+    assert each_client.predict("half", {"x": IMAGE})["y"].max() == 9
 
 
 def test_the_log_of_a_process_that_aborts_has_the_lines_of_its_threads(base_path: Path) -> None:
