@@ -156,11 +156,12 @@ def test_one_row_is_compiled_before_the_model_is_loaded(
 
 
 def test_closed_model_holds_no_memory_on_the_device_and_refuses_to_run(linear: Path) -> None:
-    before = len(jax.live_arrays())
+    # The list keeps arrays of earlier tests alive, so that their number stays.
+    before = jax.live_arrays()
     model = load_model(linear)
-    assert len(jax.live_arrays()) == before + 1
+    assert len(jax.live_arrays()) == len(before) + 1
     model.close()
-    assert len(jax.live_arrays()) == before
+    assert len(jax.live_arrays()) == len(before)
     for timeout_ms in (None, 60_000):
         with pytest.raises(ModelExecutionError, match="closed"):
             model.run("serving_default", {"x": ROWS}, timeout_ms=timeout_ms)
@@ -177,13 +178,14 @@ def test_op_that_xla_cannot_compile_fails_the_load_by_its_name(tmp_path: Path) -
 def test_variable_that_the_device_has_no_memory_for_fails_the_load(
     linear: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = len(jax.live_arrays())
+    # The list keeps arrays of earlier tests alive, so that their number stays.
+    before = jax.live_arrays()
     # All elements of the array share the memory of one element, so the test needs no memory.
     value = np.broadcast_to(np.float32(0), [2**46, 4])
     monkeypatch.setattr(pjrt_model, "_make_variable_reader", lambda *_: lambda name: value)
     with pytest.raises(DeviceMemoryExhausted, match="has no memory left: RESOURCE_EXHAUSTED"):
         load_model(linear)
-    assert len(jax.live_arrays()) == before
+    assert len(jax.live_arrays()) == len(before)
 
 
 def test_computation_that_assigns_to_a_variable_is_refused(tmp_path: Path) -> None:
