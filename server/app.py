@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,14 +14,17 @@ from server.frontends import base
 from server.frontends.base import LAST_SECONDS
 from server.frontends.group import FrontendGroup
 from server.metrics import Metrics
-from server.multiprocess import process_setup
-from server.multiprocess.supervisor import Supervisor
+from server.process import logs, malloc
 from server.process.signals import StopSignals
 from server.servables.servable import Load
 from tpuserve.errors import Unavailable
 
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
+
+# The time, in seconds, after which a thread must release Python's GIL if other threads wait for it.
+# With Python's default of 5 ms, the threads that load a model would delay requests.
+_SWITCH_INTERVAL_SECONDS = 0.0005
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +142,9 @@ def run(
     Raises:
       TpuserveError: the server cannot start, or one of its parts has failed later.
     """
-    process_setup.configure_process(is_log_shared=bool(settings.frontend_processes))
+    logs.configure_logging()
+    malloc.configure_malloc()
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     if signals is None:
         signals = StopSignals()
         signals.install()
@@ -159,11 +165,7 @@ def run(
             "--mixed_precision=%s is ignored: the only supported value is bfloat16",
             settings.mixed_precision,
         )
-    server: Server | Supervisor
-    if settings.frontend_processes:
-        server = Supervisor(settings, load, platform)
-    else:
-        server = Server(settings, load, on_failure, platform)
+    server = Server(settings, load, on_failure, platform)
     is_closed = False
     try:
         server.start(signals.mark_serving)

@@ -80,7 +80,6 @@ class ServeProcess:
         self,
         base_path: Path,
         tag_set: TagSet | None = None,
-        frontend_processes: int = 0,
         flags: Sequence[str] = (),
     ) -> None:
         """Start the server with these and other flags, and wait until it is ready."""
@@ -91,7 +90,7 @@ class ServeProcess:
             environment["TPUSERVE_EMULATED_TPU"] = "1"
         arguments = ["--host", LOOPBACK, f"--port={rpc_port}", "--rest_api_port", str(rest_port)]
         arguments += ["--model_name=half", f"--model_base_path={base_path}"]
-        arguments += [f"--frontend_processes={frontend_processes}", *flags]
+        arguments += flags
         if tag_set is not None:
             arguments += ["--saved_model_tags", ",".join(sorted(tag_set))]
         self._process = PreloadedProcess(
@@ -123,11 +122,9 @@ class ServeProcess:
 
 
 @contextmanager
-def serving(
-    base_path: Path, tag_set: TagSet | None = None, frontend_processes: int = 0
-) -> Iterator[ServeProcess]:
+def serving(base_path: Path, tag_set: TagSet | None = None) -> Iterator[ServeProcess]:
     """Run a server of a model named "half"; kill the server at the end of the context."""
-    server = ServeProcess(base_path, tag_set, frontend_processes)
+    server = ServeProcess(base_path, tag_set)
     try:
         yield server
     finally:

@@ -159,11 +159,6 @@ SECTIONS = (
                 "Number of REST requests that run at the same time, in addition to those that wait "
                 "for their batch; a model of which nothing runs always gets one thread more.",
             ),
-            _own_flag(
-                "frontend_processes",
-                "Number of processes that speak HTTP and gRPC in front of the one that runs the "
-                "models; 0 means one process for both.",
-            ),
             _flag("rest_api_timeout_in_ms", "Time limit of a REST request, in milliseconds."),
             _flag("rest_api_enable_cors_support", "Allow web pages of any origin to use REST."),
             _flag(

@@ -58,8 +58,6 @@ class Settings:
         address; 0 for no limit, -1 for a quarter of max_requests_in_flight.
       default_request_timeout_ms: the time limit, in milliseconds, of requests whose client sets no
         time limit; 0 for no limit.
-      frontend_processes: the number of processes that accept the connections of clients, in
-        addition to the process that runs the models; 0 for a single process that does both.
       predict_route: an additional URL path of the REST port at which the model `model_name`
         predicts; empty for none.
       health_route: an additional URL path of the readiness check; empty for none.
@@ -176,7 +174,6 @@ class Settings:
     max_queue: int = 500
     max_queue_ms: int = 0
     default_request_timeout_ms: int = 0
-    frontend_processes: int = 0
 
     def __post_init__(self) -> None:
         """Check every value, and the values against each other."""
@@ -301,7 +298,6 @@ def is_url_of_host(text: str) -> bool:
 
 _NON_NEGATIVE = (
     "model_cache_max_bytes",
-    "frontend_processes",
     "grpc_max_threads",
     "rest_api_num_threads",
     "rest_api_timeout_in_ms",

@@ -1,7 +1,6 @@
 """The data plane: answers inference, status and metadata requests of all protocols."""
 
 from server.dataplane.data_plane import DataPlane as DataPlane
-from server.dataplane.interface import DataPlaneInterface as DataPlaneInterface
 from server.dataplane.model_spec import ModelSpec as ModelSpec
 from server.dataplane.results import Classification as Classification
 from server.dataplane.results import Metadata as Metadata

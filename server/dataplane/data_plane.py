@@ -5,7 +5,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,7 @@ from server.dataplane import (
     state_gauges,
 )
 from server.dataplane.example_method import ExampleMethod, Result
-from server.dataplane.inference_statistics import StageTimes, VersionRecorders, count_rows
-from server.dataplane.interface import DataPlaneInterface, ReadInputs
+from server.dataplane.inference_statistics import VersionRecorders, count_rows
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.request_logger import RequestLogger
 from server.dataplane.results import (
@@ -47,7 +46,6 @@ from server.servables.servable import Array, Model, Servable, VersionStatus
 from tpuserve.errors import (
     InvalidInput,
     ModelExecutionError,
-    ModelNotFound,
     TpuserveError,
     UnsupportedModel,
 )
@@ -58,12 +56,13 @@ logger = logging.getLogger(__name__)
 Outputs = TypeVar("Outputs")
 Reload: TypeAlias = Callable[[Any], None]
 MakeSample: TypeAlias = Callable[[Model, Path, str], SampleRequest]
+ReadInputs: TypeAlias = Callable[[signatures.Signature], Mapping[str, Array]]
 StartedRun: TypeAlias = Mapping[str, Array] | Pending[Mapping[str, Array]]
 
 SIGNATURE_DEF = "signature_def"
 
 
-class DataPlane(DataPlaneInterface):
+class DataPlane:
     """Answers requests for the REST and gRPC frontends.
 
     The frontends, and not the data plane, count the requests in flight and refuse requests over the
@@ -146,7 +145,29 @@ class DataPlane(DataPlaneInterface):
     ) -> Prediction | Pending[Prediction]:
         """Begin to answer a Predict request.
 
-        The arguments and errors are those of `DataPlaneInterface.start_predict`.
+        Every inference method raises ModelNotFound if the requested version is not available,
+        LabelNotFound if the model has no such version label, DeadlineExceeded if the time limit
+        passes, Cancelled if the request is cancelled before its model has run, and
+        ModelExecutionError if the model fails.
+
+        Args:
+          spec: the model, version and signature.
+          read_inputs: parses the request, which needs the signature; returns alias → array.
+          output_filter: the aliases of the requested outputs; empty for all outputs.
+          timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: cancels the request; None if the request cannot be cancelled.
+          timeline: records the times of the request; None to record nothing.
+
+        Returns:
+          The answer; a Pending if the request waits for a batch. The caller must then call its
+          `finish`, until which the version stays loaded.
+
+        Raises:
+          SignatureNotFound: the model has no such signature.
+          WrongMethodName: the server checks the method_name of signatures, and Predict may not run
+            a signature with this method_name.
+          InvalidInputNames: the names of the request's inputs do not match the signature.
+          InvalidTensor: an input's type or shape does not match the signature or the model.
         """
         timeline = Timeline() if timeline is None else timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
@@ -195,7 +216,15 @@ class DataPlane(DataPlaneInterface):
     ) -> Classification | Pending[Classification]:
         """Begin to answer a Classify request.
 
-        The arguments and errors are those of `DataPlaneInterface.start_classify`.
+        Args:
+          spec: the model, version and signature.
+          serialized: serialised tf.train.Example messages; the answer has one row for each.
+          timeout_ms, cancellation, timeline: as for `start_predict`.
+
+        Raises:
+          InvalidInput: the model has no signature of this name, the signature is not for
+            classification, the request has no examples, or an output has an unexpected type or
+            shape.
         """
 
         def log(answer: Classification) -> None:
@@ -215,10 +244,7 @@ class DataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Regression | Pending[Regression]:
-        """Begin to answer a Regress request.
-
-        The arguments and errors are those of `DataPlaneInterface.start_regress`.
-        """
+        """Begin to answer a Regress request; see `start_classify`."""
 
         def log(answer: Regression) -> None:
             if self._request_log is not None and self._request_log.should_log(spec.model):
@@ -237,9 +263,22 @@ class DataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
-        """Begin to answer a MultiInference request, which runs several signatures.
+        """Begin to answer a MultiInference request, which runs several signatures of one model.
 
-        The arguments and errors are those of `DataPlaneInterface.start_multi_inference`.
+        The model, version and version label of the first task apply to all tasks. As in TensorFlow
+        Serving, the metric request_count does not count the request.
+
+        Args:
+          tasks: pairs (model specification, method name). The method name is
+            "tensorflow/serving/classify" or "tensorflow/serving/regress".
+          serialized: serialised tf.train.Example messages.
+          timeout_ms, cancellation, timeline: as for `start_predict`.
+
+        Raises:
+          InvalidInput: the tasks name different models, two tasks name the same signature, a task
+            names a signature that is unknown or that the task's method cannot run, the request has
+            no examples, or an output has an unexpected type or shape.
+          UnsupportedModel: the method of a task is neither Classify nor Regress.
         """
         spec = multi_inference.model_spec_of_request(tasks)
         timeline = Timeline() if timeline is None else timeline
@@ -356,19 +395,6 @@ class DataPlane(DataPlaneInterface):
             for rows, (count, run_ns) in batch_runs.items():
                 inferences.add_runs(rows, count, run_ns)
             return Statistics(spec.model, servable.version, batching, inferences)
-
-    def record_stages(self, stages: Sequence[StageTimes]) -> None:
-        """Add times of decoding and encoding to the statistics of model versions.
-
-        `stages` is the argument of `DataPlaneInterface.record_stages`.
-        """
-        for times in stages:
-            # Ignore a version that was unloaded before its times arrived: its statistics are freed.
-            with (
-                suppress(ModelNotFound),
-                self._manager.get_servable_handle(times.model, times.version, None) as servable,
-            ):
-                self._recorders.find(servable).record_stages(times)
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
         """Return the status of one version of a model, or of all its versions, newest first.

@@ -5,7 +5,6 @@ import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from server.metrics.timeline import Timeline
 from server.servables.servable import Array, Servable
@@ -13,26 +12,6 @@ from server.servables.servable import Array, Servable
 # The statistics of a model version distinguish at most this many different numbers of rows per run.
 # Clients choose how many rows a request has, and could fill the memory without this limit.
 _MAX_SIZES = 256
-
-
-class StageTimes(NamedTuple):
-    """The total durations of decoding and encoding for a group of requests to a model version.
-
-    All requests of the group were answered by runs with the same number of rows (examples).
-
-    Attributes:
-      model: the name of the model.
-      version: the number of the version that ran.
-      rows: the number of rows of each run.
-      decode_ns: the total duration of decoding the inputs, in nanoseconds.
-      encode_ns: the total duration of encoding the responses, in nanoseconds.
-    """
-
-    model: str
-    version: int
-    rows: int
-    decode_ns: int
-    encode_ns: int
 
 
 @dataclass
@@ -99,7 +78,7 @@ class InferenceStatistics:
         size.run_ns += run_ns
 
     def add_stages(self, rows: int, decode_ns: int, encode_ns: int) -> None:
-        """Add durations of decoding and encoding; the arguments are attributes of `StageTimes`."""
+        """Add durations of decoding and encoding requests with this number of rows."""
         self.decode_ns += decode_ns
         self.encode_ns += encode_ns
         size = self._find_size(rows)
@@ -169,11 +148,6 @@ class VersionRecorder:
         with self._lock:
             self._statistics.num_failures += 1
             self._statistics.failure_ns += elapsed_ns
-
-    def record_stages(self, times: StageTimes) -> None:
-        """Record how long a frontend process decoded inputs and encoded responses."""
-        with self._lock:
-            self._statistics.add_stages(times.rows, times.decode_ns, times.encode_ns)
 
     def snapshot(self) -> InferenceStatistics:
         """Return a copy of the statistics of the model version."""

@@ -17,7 +17,7 @@ from server.admission.api_keys import ApiKeys
 from server.admission.memory_budget import MemoryBudget
 from server.config import tls
 from server.config.settings import Settings
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.metrics import Metrics
 from server.process import ports
 from server.scheduling.request_queues import RequestQueues
@@ -84,7 +84,7 @@ class FrontendContext:
     """
 
     settings: Settings
-    dataplane: DataPlaneInterface
+    dataplane: DataPlane
     metrics: Metrics
     admission: AdmissionController
     memory_budget: MemoryBudget

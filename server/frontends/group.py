@@ -12,7 +12,7 @@ from server.admission.api_keys import ApiKeys
 from server.admission.memory_budget import MemoryBudget
 from server.config import monitoring, tls
 from server.config.settings import Settings
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends import base
 from server.frontends.base import Frontend
 from server.metrics import Metrics
@@ -32,7 +32,7 @@ class FrontendGroup:
     def __init__(
         self,
         settings: Settings,
-        dataplane: DataPlaneInterface,
+        dataplane: DataPlane,
         metrics: Metrics,
         on_failure: Callable[[str], None],
     ) -> None:

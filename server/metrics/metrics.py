@@ -298,11 +298,7 @@ class Metrics:
         return self._registry.snapshot()
 
     def collect(self) -> Snapshot:
-        """Return the present values of the metrics of all processes of the server.
-
-        In this class, these are the metrics of the present process. If the server has several
-        processes, a subclass also requests the metrics of the other processes, and waits for them.
-        """
+        """Return the present values of the server's metrics."""
         return self.snapshot()
 
     def exposition(self) -> bytes:

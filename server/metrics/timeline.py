@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from server.metrics.family import Labels
 
@@ -27,12 +27,12 @@ class Timeline:
     The components of the server that handle the request record their times here one after the
     other, possibly in different threads. The stages follow each other without a gap: the request
     waits until the server begins to handle it (queue), its inputs are decoded (decode), it waits
-    for its batch or for another process (queue), the model runs (run), and the response is encoded
+    for its batch (queue), the model runs (run), and the response is encoded
     (encode).
 
-    All times are in nanoseconds of `time.perf_counter_ns`. On Linux, this clock is the same in all
-    processes of a machine. `decoded_ns` and all later times are 0 until the request reaches them.
-    `queued_ns` and `decoding_ns` are equal to `started_ns` until they are recorded.
+    All times are in nanoseconds of `time.perf_counter_ns`. `decoded_ns` and all later times are 0
+    until the request reaches them. `queued_ns` and `decoding_ns` are equal to `started_ns` until
+    they are recorded.
 
     Attributes:
       started_ns: when the first bytes of the request arrived.
@@ -131,18 +131,6 @@ class Timeline:
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end(self)
-
-    def pack_run(self) -> tuple[object, ...]:
-        """Return the version, the times and the rows of the run, to send to another process."""
-        return (*self.labels, self.running_ns, self.ran_ns, self.run_rows)
-
-    def unpack_run(self, packed: tuple[Any, ...]) -> None:
-        """Set the version, the times and the rows of the run from a tuple that `pack_run` returned.
-
-        The process that ran the model has sent the tuple to this process.
-        """
-        *labels, self.running_ns, self.ran_ns, self.run_rows = packed
-        self.model, self.version, self.signature, self.metagraph = labels
 
     def stages(self) -> Iterator[Stage]:
         """Yield the stages that the request has reached, in order; `end` must be called before.

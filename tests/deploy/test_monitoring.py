@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.multiprocess.fake_server import GOOD, SECONDS, FakeServer
+from tests.server.whole_server.fake_server import GOOD, SECONDS, FakeServer
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD: Any = json.loads((DEPLOY / "grafana-dashboard.json").read_text())

@@ -1,11 +1,9 @@
 """Serves a fake model over REST in a process of its own.
 
-Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS PLATFORM_CONFIG_FILE
-FRONTEND_PROCESSES. If RUN_SECONDS is "until let", each request waits for a line of standard input
-instead.
+Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS PLATFORM_CONFIG_FILE.
+If RUN_SECONDS is "until let", each request waits for a line of standard input instead.
 """
 
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -32,11 +30,7 @@ class TalkingModel(FakeModel):
     ) -> dict[str, Array]:
         print("in flight", flush=True)
         if sys.argv[4] == "until let":
-            # With frontend processes, read the supervisor's standard input: the engine process has
-            # none.
-            pid = os.getppid() if int(sys.argv[7]) else os.getpid()
-            with open(f"/proc/{pid}/fd/0") as standard_input:
-                standard_input.readline()
+            sys.stdin.readline()
         else:
             time.sleep(float(sys.argv[4]))
         return super().run(
@@ -67,6 +61,5 @@ if __name__ == "__main__":
         "127.0.0.1",
         shutdown_grace_seconds=int(sys.argv[5]),
         platform_config_file=sys.argv[6],
-        frontend_processes=int(sys.argv[7]),
     )
     app.run(settings, load_model)

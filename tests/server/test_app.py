@@ -175,11 +175,9 @@ class Process:
         run_seconds: float | str = 0.5,
         grace_seconds: int = 20,
         platform_config_file: str = "",
-        frontend_processes: int = 0,
     ) -> None:
         numbers = (port, load_seconds, run_seconds, grace_seconds)
         arguments = [str(base_path), *map(str, numbers), platform_config_file]
-        arguments.append(str(frontend_processes))
         self.url = f"http://{LOOPBACK}:{port}/v1/models/half:predict"
         self._port = port
         self._process = subprocess.Popen(
@@ -242,14 +240,9 @@ class Process:
         self._process.communicate()
 
 
-@pytest.fixture(params=[0, 2], ids=["one process", "frontend processes"])
-def processes_in_front(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
 @pytest.fixture
-def process(base_path: Path, port: int, processes_in_front: int) -> Iterator[Process]:
-    process = Process(base_path, port, frontend_processes=processes_in_front)
+def process(base_path: Path, port: int) -> Iterator[Process]:
+    process = Process(base_path, port)
     yield process
     process.kill()
 
@@ -279,12 +272,8 @@ def test_signal_that_the_kernel_hands_to_another_thread_is_heard(process: Proces
 
 
 @pytest.mark.slow
-def test_new_request_is_refused_while_the_last_one_finishes(
-    base_path: Path, port: int, processes_in_front: int
-) -> None:
-    process = Process(
-        base_path, port, run_seconds="until let", frontend_processes=processes_in_front
-    )
+def test_new_request_is_refused_while_the_last_one_finishes(base_path: Path, port: int) -> None:
+    process = Process(base_path, port, run_seconds="until let")
     process.wait_until_ready()
     ready = process.url.replace("/v1/models/half:predict", "/readyz")
     assert httpx.get(ready).status_code == 200
@@ -300,7 +289,7 @@ def test_new_request_is_refused_while_the_last_one_finishes(
             while refused < 200:
                 assert not reply.done()
                 refused = refused + 1 if client.get(ready).status_code == 503 else 0
-        assert process.count_listeners() == max(1, processes_in_front)
+        assert process.count_listeners() == 1
         assert httpx.post(process.url, content='{"inputs": 2}').status_code == 503
         process.let_run()
         assert reply.result().json() == {"outputs": 3.0}
@@ -443,10 +432,8 @@ def test_config_file_that_stays_wrong_is_told_once(
 
 
 @pytest.mark.slow
-def test_second_signal_ends_the_process_at_once(
-    base_path: Path, port: int, processes_in_front: int
-) -> None:
-    process = Process(base_path, port, run_seconds=60, frontend_processes=processes_in_front)
+def test_second_signal_ends_the_process_at_once(base_path: Path, port: int) -> None:
+    process = Process(base_path, port, run_seconds=60)
     process.wait_until_ready()
     with ThreadPoolExecutor() as pool:
         reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}')
@@ -460,11 +447,9 @@ def test_second_signal_ends_the_process_at_once(
 
 @pytest.mark.slow
 def test_request_that_outlasts_the_grace_period_does_not_keep_the_process(
-    base_path: Path, port: int, processes_in_front: int
+    base_path: Path, port: int
 ) -> None:
-    process = Process(
-        base_path, port, run_seconds=600, grace_seconds=1, frontend_processes=processes_in_front
-    )
+    process = Process(base_path, port, run_seconds=600, grace_seconds=1)
     process.wait_until_ready()
     with ThreadPoolExecutor() as pool:
         reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}', timeout=60)
@@ -504,10 +489,8 @@ def test_requests_are_refused_until_the_models_are_loaded(
 
 
 @pytest.mark.slow
-def test_signal_while_loading_ends_the_process(
-    base_path: Path, port: int, processes_in_front: int
-) -> None:
-    process = Process(base_path, port, load_seconds=60, frontend_processes=processes_in_front)
+def test_signal_while_loading_ends_the_process(base_path: Path, port: int) -> None:
+    process = Process(base_path, port, load_seconds=60)
     process.wait_until_loading()
     process.send(signal.SIGTERM)
     status, log = process.finish()

@@ -39,10 +39,7 @@ def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models.export(models.half_plus_two, tmp_path_factory.mktemp("half")).parent
 
 
-@pytest.mark.parametrize("frontend_processes", [0, 1])
-def test_server_of_a_read_only_system_serves(
-    base_path: Path, tmp_path: Path, frontend_processes: int
-) -> None:
+def test_server_of_a_read_only_system_serves(base_path: Path, tmp_path: Path) -> None:
     own = certificates.Authority().identity()
     tls = tmp_path / "ssl.config"
     key, certificate = (pem.decode().replace("\n", "\\n") for pem in (own.key, own.certificate))
@@ -52,7 +49,7 @@ def test_server_of_a_read_only_system_serves(
         read_only(
             *(sys.executable, "-m", "tpuserve", "serve", f"--model_base_path={base_path}"),
             *("--host=127.0.0.1", f"--rest_api_port={rest}", f"--port={rpc}"),
-            *(f"--ssl_config_file={tls}", f"--frontend_processes={frontend_processes}"),
+            f"--ssl_config_file={tls}",
         ),
         env={**os.environ, "TMPDIR": str(tmp_path / "absent")},
         stderr=subprocess.PIPE,

@@ -38,11 +38,11 @@ def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(
     scope="module",
-    params=[(tags.SERVE, 0), (tags.SERVE_TPU, 0), (tags.SERVE, 2)],
-    ids=["{serve}", "{serve, tpu}", "{serve}, frontend processes"],
+    params=[tags.SERVE, tags.SERVE_TPU],
+    ids=["{serve}", "{serve, tpu}"],
 )
 def server(base_path: Path, request: pytest.FixtureRequest) -> Iterator[ServeProcess]:
-    with processes.serving(base_path, *request.param) as server:
+    with processes.serving(base_path, request.param) as server:
         yield server
 
 
@@ -188,13 +188,9 @@ def test_a_wrong_shape_is_refused_by_both_faces_and_both_metagraphs(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "frontend_processes"), [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGINT, 2)]
-)
-def test_a_signal_stops_it_cleanly(
-    base_path: Path, number: signal.Signals, frontend_processes: int
-) -> None:
-    with processes.serving(base_path, frontend_processes=frontend_processes) as server:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(base_path: Path, number: signal.Signals) -> None:
+    with processes.serving(base_path) as server:
         predict(server, np.float32(1))
         status, log = server.stop(number)
     assert status == 0

@@ -10,7 +10,6 @@ import pytest
 from tests import processes
 from tpuserve.proto import saved_model_pb2
 
-PROCESSES = "--frontend_processes=2"
 MODEL = """model_config_list {{
   config {{ name: 'a' base_path: '{0}' model_platform: 'tensorflow' {1} }}
 }}"""
@@ -151,9 +150,6 @@ def test_malformed_file_is_told_as_scripts_of_the_original_know_it(tmp_path: Pat
         ),
         (["--api_keys_file=absent"], "absent"),
         (["--model_config_file=absent"], "cannot read absent: No such file or directory."),
-        (["--api_keys_file=absent", PROCESSES], "absent"),
-        (["--model_config_file=absent", PROCESSES], "cannot read absent: No such file"),
-        (["--saved_model_tags=serve,gpu", PROCESSES], "no metagraph tagged {gpu, serve}"),
     ],
 )
 def test_wrong_flag_is_told(

@@ -2,8 +2,7 @@
 
 Measuring all combinations of the settings would take hours. The engines, such as TensorFlow and
 XLA, are measured first, with and without batching; then the sizes and timeouts of batches with the
-best engine; and at last the best of all these configurations with a frontend process, which handles
-the connections of clients in place of the process that runs the model.
+best engine.
 """
 
 import tempfile
@@ -24,9 +23,6 @@ from tpuserve.errors import TpuserveError
 from tpuserve.local_server.server import LocalServer, serve
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-
-# A frontend process and the process that runs the model each need a processor.
-_FRONTEND_PROCESSORS = 2
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ class Plan:
         """The largest number of configurations that the analysis measures."""
         engines = self.engines
         num_timeouts = len(self.with_timeouts(engines[0]))
-        return 2 * len(engines) + num_timeouts + has_processors_for_frontend()
+        return 2 * len(engines) + num_timeouts
 
     @property
     def expected_seconds(self) -> float:
@@ -221,10 +217,6 @@ def analyse(
         raise sweep.first_error
     for configuration in plan.with_timeouts(best.configuration.engine):
         sweep.measure(configuration)
-    if has_processors_for_frontend():
-        best = find_leader(sweep.analyses, plan.goal)
-        assert best is not None
-        sweep.measure(configurations.with_frontend_process(best.configuration))
     return sweep.analyses
 
 
@@ -260,11 +252,6 @@ def find_leader(analyses: Sequence[Analysis], goal: Goal) -> Analysis | None:
         return choice.analysis
     measured = [analysis for analysis in analyses if analysis.results]
     return min(measured, key=lambda analysis: _lowest_latency(analysis, goal), default=None)
-
-
-def has_processors_for_frontend() -> bool:
-    """Return whether this machine has enough processors for an additional frontend process."""
-    return configurations.num_processors() >= _FRONTEND_PROCESSORS
 
 
 class _Sweep:

@@ -1,4 +1,4 @@
-"""The settings of a server that an analysis measures: engines, batching, frontend processes."""
+"""The settings of a server that an analysis measures: engines and batching."""
 
 import importlib.util
 import os
@@ -129,18 +129,6 @@ def with_timeouts(engine: ModelEngine, rows: int, limit_ms: float) -> list[Confi
             name = f"{engine.name}, {requests * rows} rows, {micros / 1e3:g} ms"
             result.append(replace(batching, name=name, batching_parameters=text))
     return result
-
-
-def with_frontend_process(configuration: Configuration) -> Configuration:
-    """Return a configuration with a frontend process added.
-
-    This process handles the connections of clients in place of the process that runs the model.
-    """
-    return replace(
-        configuration,
-        name=f"{configuration.name}, frontend process",
-        flags={**configuration.flags, "frontend_processes": 1},
-    )
 
 
 def num_processors() -> int:

@@ -1,6 +1,6 @@
 """Measures how fast gRPC health checks are answered while clients attack the server.
 
-    python -m benchmarks.serve.attacks.grpc_attacks [--seconds=10] [--frontend_processes=0]
+    python -m benchmarks.serve.attacks.grpc_attacks [--seconds=10]
 
 Each attack comes from a process of its own: calls without a message, compressed messages that
 inflate a thousandfold, small messages that describe large tensors, and messages of many empty
@@ -148,7 +148,6 @@ def main() -> None:
     """Start the server, and measure the health checks during each attack."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--frontend_processes", type=int, default=0)
     arguments = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as directory:
@@ -160,7 +159,6 @@ def main() -> None:
         command = [sys.executable, "-m", "tpuserve", "serve", "--enable_grpc_healthcheck_service"]
         command += ["--host", LOOPBACK, f"--port={port}", "--rest_api_port=0", "--model_name=half"]
         command.append(f"--model_base_path={directory}")
-        command.append(f"--frontend_processes={arguments.frontend_processes}")
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
             try:
                 for name, attack in _ATTACKS.items():

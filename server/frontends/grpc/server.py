@@ -14,7 +14,7 @@ from server.admission.api_keys import ApiKeys
 from server.admission.memory_budget import MemoryBudget
 from server.config.settings import Settings
 from server.config.tls import TlsConfig
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends.grpc import server_config
 from server.frontends.grpc.auth_interceptor import ApiKeyInterceptor
 from server.frontends.grpc.executor.factory import create_call_executor
@@ -51,7 +51,7 @@ class GrpcServer:
 
     def __init__(
         self,
-        dataplane: DataPlaneInterface,
+        dataplane: DataPlane,
         host: str,
         port: int,
         grace_seconds: float,

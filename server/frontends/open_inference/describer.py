@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Any, TypeAlias
 
 from server.codec.open_inference.datatypes import datatype_name
-from server.dataplane import DataPlaneInterface, ModelSpec, Statistics
+from server.dataplane import DataPlane, ModelSpec, Statistics
 from server.servables.servable import State
 from tpuserve.errors import ModelControlDisabled, Unavailable
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
@@ -59,7 +59,7 @@ _EXTENSIONS = (
 class Describer:
     """Describes the server and the served models in the messages of the Open Inference Protocol."""
 
-    def __init__(self, dataplane: DataPlaneInterface, *, allows_control: bool = False) -> None:
+    def __init__(self, dataplane: DataPlane, *, allows_control: bool = False) -> None:
         """Create a describer.
 
         Args:

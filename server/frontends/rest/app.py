@@ -7,7 +7,7 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.admission.memory_budget import MemoryBudget
 from server.config.settings import Settings
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends.open_inference.describer import Describer
 from server.frontends.rest.access_log_middleware import AccessLogMiddleware
 from server.frontends.rest.asgi_app import METRICS, RootApp
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def build_rest_app(
-    dataplane: DataPlaneInterface,
+    dataplane: DataPlane,
     settings: Settings | None = None,
     *,
     metrics: Metrics | None = None,
@@ -117,7 +117,7 @@ def build_rest_app(
 
 
 def _create_cloud_routers(
-    settings: Settings | None, dataplane: DataPlaneInterface, v1: V1Router
+    settings: Settings | None, dataplane: DataPlane, v1: V1Router
 ) -> Sequence[Router]:
     routers: list[Router] = []
     if settings is not None and settings.predict_route:

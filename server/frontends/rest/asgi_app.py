@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends.rest import errors, origins
 from server.frontends.rest.console import paths as console_paths
 from server.frontends.rest.console.app import ConsoleApp
@@ -60,7 +60,7 @@ class RootApp:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        dataplane: DataPlaneInterface,
+        dataplane: DataPlane,
         openapi: ASGIApp,
         console: ConsoleApp,
         config: RestConfig,

@@ -16,7 +16,7 @@ from server.batching.factory import BatchingRunnerFactory
 from server.batching.row_check import RowCheck
 from server.batching.runner import BatchingRunner
 from server.config.batching_parameters import BatchingParameters
-from server.dataplane import DataPlane, ModelSpec
+from server.dataplane import ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.pending import Pending
@@ -24,6 +24,7 @@ from server.servables.servable import Array
 from tests.server.aspired_versions import aspire
 from tests.server.batching.waiting_policy import WaitingTasksPolicy
 from tests.server.fakes import FakeModel
+from tests.server.waiting_data_plane import WaitingDataPlane
 from tests.threads import no_new_threads
 from tpuserve.errors import (
     Cancelled,
@@ -482,14 +483,14 @@ def test_many_clients_of_a_served_model_get_their_own_answers(model: CountingMod
     )
     manager = Manager(lambda _: model, make_runner=runners.wrap)
     aspire(manager, "half", {3: Path("/models/half/3")})
-    dataplane = DataPlane(manager)
+    dataplane = WaitingDataPlane(manager)
     barrier = threading.Barrier(8)
 
     def ask(number: int) -> bool:
         barrier.wait(10)
         for step in range(20):
             x = half(*[number + step] * (1 + step % 3))
-            y = dataplane.predict(ModelSpec("half"), lambda _, x=x: x).outputs["y"]  # type: ignore[misc]
+            y = dataplane.predict(ModelSpec("half"), lambda _, x=x: x).outputs["y"]
             if y.tolist() != [(number + step) / 2 + 2] * (1 + step % 3):
                 return False
         return True

@@ -1,19 +1,11 @@
-"""Runs each test with a local data plane, and with one that forwards requests through a socket."""
-
-from collections.abc import Iterator
+"""The data plane that the tests of this room ask."""
 
 import pytest
 
-from server.dataplane import DataPlane, DataPlaneInterface
 from server.models.manager import Manager
-from tests.server.remote import in_process_connection
+from tests.server.waiting_data_plane import WaitingDataPlane
 
 
-@pytest.fixture(params=["local", "remote"])
-def dataplane(manager: Manager, request: pytest.FixtureRequest) -> Iterator[DataPlaneInterface]:
-    local = DataPlane(manager)
-    if request.param == "local":
-        yield local
-        return
-    with in_process_connection.remote(local) as remote:
-        yield remote
+@pytest.fixture
+def dataplane(manager: Manager) -> WaitingDataPlane:
+    return WaitingDataPlane(manager)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from server.dataplane import DataPlane
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array
 from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeModel, spec
+from tests.server.waiting_data_plane import WaitingDataPlane
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 
 EXAMPLES = {"inputs": spec("string", "examples")}
@@ -60,8 +60,8 @@ class ExamplesModel(FakeModel):
 
 def serve(
     model: FakeModel, *, metrics: Metrics | None = None, check_method_names: bool = False
-) -> DataPlane:
+) -> WaitingDataPlane:
     """Return a data plane with the model as version 3 of "m"."""
     manager = Manager(lambda directory: model)
     aspire(manager, "m", {3: Path("/models/m/3")})
-    return DataPlane(manager, metrics=metrics, check_method_names=check_method_names)
+    return WaitingDataPlane(manager, metrics=metrics, check_method_names=check_method_names)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from server.admission.cancellation import Cancellation
-from server.dataplane import DataPlane, ModelSpec
+from server.dataplane import ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array, State
 from tests.server.aspired_versions import aspire
 from tests.server.dataplane.models import ExamplesModel, serve
 from tests.server.fakes import FakeLoader
+from tests.server.waiting_data_plane import WaitingDataPlane
 from tpuserve.errors import (
     BasePathNotFound,
     Cancelled,
@@ -40,7 +41,7 @@ def lines(metrics: Metrics, *parts: str) -> list[str]:
 
 def test_runs_are_timed_and_requests_left_to_the_faces_to_count(manager: Manager) -> None:
     metrics = Metrics()
-    dataplane = DataPlane(manager, metrics=metrics)
+    dataplane = WaitingDataPlane(manager, metrics=metrics)
     dataplane.predict(HALF, read_x)
     dataplane.predict(HALF, read_x)
     assert lines(metrics, "runtime_latency_count") == [
@@ -79,14 +80,14 @@ def test_multi_inference_is_in_the_statistics_of_the_version() -> None:
 
 
 def test_time_that_a_request_has_is_given_to_the_model(
-    dataplane: DataPlane, loader: FakeLoader
+    dataplane: WaitingDataPlane, loader: FakeLoader
 ) -> None:
     dataplane.predict(HALF, read_x, timeout_ms=60_000)
     # The time in the queue of the engine process counts against the limit.
     assert 30_000 < (loader.models[3].timeout_ms or 0) <= 60_000
 
 
-def test_cancelled_request_is_not_run(dataplane: DataPlane, loader: FakeLoader) -> None:
+def test_cancelled_request_is_not_run(dataplane: WaitingDataPlane, loader: FakeLoader) -> None:
     cancellation = Cancellation()
     dataplane.predict(HALF, read_x, cancellation=cancellation)
     loader.models[3].has_begun.clear()
@@ -115,7 +116,9 @@ def test_cancelled_request_for_examples_is_not_run() -> None:
     assert model.runs == []
 
 
-def test_metadata_gives_the_signatures_whole(dataplane: DataPlane, loader: FakeLoader) -> None:
+def test_metadata_gives_the_signatures_whole(
+    dataplane: WaitingDataPlane, loader: FakeLoader
+) -> None:
     metadata = dataplane.metadata(HALF, ["signature_def"])
     assert (metadata.model, metadata.version) == ("half", 3)
     assert metadata.signature_defs == loader.models[3].signature_defs
@@ -128,13 +131,15 @@ def test_metadata_gives_the_signatures_whole(dataplane: DataPlane, loader: FakeL
         (["signature_def", "other"], "Metadata field other is not supported"),
     ],
 )
-def test_other_metadata_is_refused(dataplane: DataPlane, fields: list[str], text: str) -> None:
+def test_other_metadata_is_refused(
+    dataplane: WaitingDataPlane, fields: list[str], text: str
+) -> None:
     with pytest.raises(InvalidInput) as caught:
         dataplane.metadata(ModelSpec("unknown"), fields)
     assert str(caught.value) == text
 
 
-def test_all_models_are_listed(dataplane: DataPlane, manager: Manager) -> None:
+def test_all_models_are_listed(dataplane: WaitingDataPlane, manager: Manager) -> None:
     aspire(manager, "other", {1: Path("/models/other/1")})
     states = {
         name: [(version.version, version.state) for version in versions]
@@ -147,7 +152,7 @@ def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
     manager: Manager, loader: FakeLoader
 ) -> None:
     names = ["half", "bad", "missing"]
-    dataplane = DataPlane(manager, configured=lambda: names)
+    dataplane = WaitingDataPlane(manager, configured=lambda: names)
     loader.failures[1] = DamagedSavedModel("cut short")
     aspire(manager, "bad", {1: Path("/models/bad/1")})
     manager.set_unavailable_reason("missing", BasePathNotFound("no directory"))
@@ -166,11 +171,11 @@ def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
 
 def test_configuration_goes_to_who_can_make_it_so(manager: Manager) -> None:
     configs: list[object] = []
-    DataPlane(manager, reload=configs.append).reload("config")
+    WaitingDataPlane(manager, reload=configs.append).reload("config")
     assert configs == ["config"]
 
 
-def test_fixed_configuration_cannot_be_reloaded(dataplane: DataPlane) -> None:
+def test_fixed_configuration_cannot_be_reloaded(dataplane: WaitingDataPlane) -> None:
     with pytest.raises(UnsupportedModel):
         dataplane.reload("config")
 
@@ -200,7 +205,7 @@ def test_what_is_answered_is_written_down_where_that_is_wanted() -> None:
     manager = Manager(lambda _: ExamplesModel())
     aspire(manager, "m", {3: Path("/models/m/3")})
     aspire(manager, "n", {3: Path("/models/n/3")})
-    dataplane = DataPlane(manager, request_log=journal)
+    dataplane = WaitingDataPlane(manager, request_log=journal)
     regress = ModelSpec("m", signature_name="regress")
     fed = {"inputs": np.array([b"a"], object)}
     answers = [

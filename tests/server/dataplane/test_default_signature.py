@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from server.dataplane import DataPlaneInterface, ModelSpec
+from server.dataplane import ModelSpec
 from server.servables.servable import Array
 from tests.server.fakes import FakeLoader, FakeModel
+from tests.server.waiting_data_plane import WaitingDataPlane
 from tpuserve.errors import SignatureNotFound
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, INIT_SIGNATURE, Signature
 
@@ -60,7 +61,7 @@ def loader() -> FakeLoader:
     return loader
 
 
-def test_prediction_names_the_signature(dataplane: DataPlaneInterface) -> None:
+def test_prediction_names_the_signature(dataplane: WaitingDataPlane) -> None:
     def read_inputs(signature: Signature) -> Mapping[str, Array]:
         return {"x": np.array([1, 5], np.float32)}
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from server.dataplane import DataPlane, ModelSpec
+from server.dataplane import ModelSpec
 from server.servables.servable import Array
+from tests.server.waiting_data_plane import WaitingDataPlane
 from tpuserve.errors import (
     InvalidInput,
     InvalidInputNames,
@@ -23,13 +24,13 @@ def ints(**values: int) -> Mapping[str, Array]:
     return {name: np.array([value], np.int32) for name, value in values.items()}
 
 
-def test_answer_says_who_gave_it(dataplane: DataPlane) -> None:
+def test_answer_says_who_gave_it(dataplane: WaitingDataPlane) -> None:
     answer = dataplane.predict(HALF, lambda _: {"x": np.array([1, 2, 5], np.float32)})
     assert answer.outputs["y"].tolist() == [2.5, 3.0, 4.5]
     assert (answer.model, answer.version, answer.signature_name) == ("half", 3, "serving_default")
 
 
-def test_inputs_are_read_with_the_signature_that_is_asked_for(dataplane: DataPlane) -> None:
+def test_inputs_are_read_with_the_signature_that_is_asked_for(dataplane: WaitingDataPlane) -> None:
     answer = dataplane.predict(TWO, lambda signature: ints(**dict.fromkeys(signature.inputs, 4)))
     assert {name: array.tolist() for name, array in answer.outputs.items()} == {
         "sum": [8],
@@ -37,22 +38,22 @@ def test_inputs_are_read_with_the_signature_that_is_asked_for(dataplane: DataPla
     }
 
 
-def test_output_filter_leaves_only_what_it_names(dataplane: DataPlane) -> None:
+def test_output_filter_leaves_only_what_it_names(dataplane: WaitingDataPlane) -> None:
     answer = dataplane.predict(TWO, lambda _: ints(a=5, b=2), ["difference"])
     assert list(answer.outputs) == ["difference"]
 
 
-def test_signature_without_inputs_answers(dataplane: DataPlane) -> None:
+def test_signature_without_inputs_answers(dataplane: WaitingDataPlane) -> None:
     target = ModelSpec("half", signature_name="nothing")
     assert dataplane.predict(target, lambda _: {}).outputs["y"].tolist() == [7]
 
 
-def test_unknown_model_is_not_found(dataplane: DataPlane) -> None:
+def test_unknown_model_is_not_found(dataplane: WaitingDataPlane) -> None:
     with pytest.raises(ModelNotFound):
         dataplane.predict(ModelSpec("other"), lambda _: {})
 
 
-def test_unknown_signature_is_named(dataplane: DataPlane) -> None:
+def test_unknown_signature_is_named(dataplane: WaitingDataPlane) -> None:
     with pytest.raises(SignatureNotFound, match='^Serving signature key "S" not found.$'):
         dataplane.predict(ModelSpec("half", signature_name="S"), lambda _: {})
 
@@ -78,14 +79,14 @@ def test_unknown_signature_is_named(dataplane: DataPlane) -> None:
     ],
 )
 def test_other_inputs_than_the_signatures_are_refused(
-    dataplane: DataPlane, sent: dict[str, int], text: str
+    dataplane: WaitingDataPlane, sent: dict[str, int], text: str
 ) -> None:
     with pytest.raises(InvalidInputNames) as caught:
         dataplane.predict(TWO, lambda _: ints(**sent))
     assert str(caught.value) == text
 
 
-def test_unknown_output_is_refused(dataplane: DataPlane) -> None:
+def test_unknown_output_is_refused(dataplane: WaitingDataPlane) -> None:
     with pytest.raises(InvalidInput) as caught:
         dataplane.predict(TWO, lambda _: ints(a=1, b=2), ["q"])
     assert str(caught.value) == (
@@ -94,13 +95,13 @@ def test_unknown_output_is_refused(dataplane: DataPlane) -> None:
     )
 
 
-def test_output_that_is_asked_for_twice_is_refused(dataplane: DataPlane) -> None:
+def test_output_that_is_asked_for_twice_is_refused(dataplane: WaitingDataPlane) -> None:
     with pytest.raises(InvalidInput, match="^duplicate output tensor alias: sum$"):
         dataplane.predict(TWO, lambda _: ints(a=1, b=2), ["sum", "sum"])
 
 
 def test_model_that_fails_is_told_to_who_runs_the_server(
-    dataplane: DataPlane, caplog: pytest.LogCaptureFixture
+    dataplane: WaitingDataPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ModelExecutionError):
         dataplane.predict(

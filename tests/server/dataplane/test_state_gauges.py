@@ -2,18 +2,19 @@
 
 from pathlib import Path
 
-from server.dataplane import DataPlane, state_gauges
+from server.dataplane import state_gauges
 from server.metrics import Metrics
 from server.models.manager import Manager
 from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader
+from tests.server.waiting_data_plane import WaitingDataPlane
 from tpuserve.errors import LoweringError
 
 
 def serve(loader: FakeLoader) -> tuple[Manager, Metrics]:
     metrics = Metrics()
     manager = Manager(loader)
-    DataPlane(manager, metrics=metrics)
+    WaitingDataPlane(manager, metrics=metrics)
     return manager, metrics
 
 
@@ -55,7 +56,7 @@ def test_version_on_another_device_than_wanted_is_told(loader: FakeLoader) -> No
     model = loader(Path("/models/half/4"))
     model.choice = Choice()  # type: ignore[assignment]
     manager, metrics = Manager(lambda _: model), Metrics()
-    DataPlane(manager, metrics=metrics)
+    WaitingDataPlane(manager, metrics=metrics)
     aspire_version(manager, 4)
     assert lines(metrics, gauge) == [gauge + '{model_name="half",version="4"} 1']
 

@@ -55,15 +55,6 @@ def test_last_stage_of_a_failed_request_ends_with_the_request() -> None:
     assert names_and_lengths(timeline) == [("queue", 10), ("decode", 10), ("run", 10)]
 
 
-def test_another_process_can_report_the_run(timeline: Timeline) -> None:
-    timeline.record_version("half", 3, "serving_default", "serve,tpu")
-    timeline.run_rows = 4
-    other = Timeline(100)
-    other.unpack_run(timeline.pack_run())
-    assert other.labels == ("half", "3", "serving_default", "serve,tpu")
-    assert (other.running_ns, other.ran_ns, other.run_rows) == (145, 245, 4)
-
-
 def test_end_is_told_once(timeline: Timeline) -> None:
     ended: list[Timeline] = []
     timeline.on_end = ended.append

@@ -47,10 +47,10 @@ def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=["one process", "frontend process"])
-def server(base_path: Path, request: pytest.FixtureRequest) -> Iterator[ServeProcess]:
+@pytest.fixture(scope="module")
+def server(base_path: Path) -> Iterator[ServeProcess]:
     flags = ["--enable_model_control", "--enable_batching"]
-    server = ServeProcess(base_path, frontend_processes=request.param, flags=flags)
+    server = ServeProcess(base_path, flags=flags)
     yield server
     server.stop()
 

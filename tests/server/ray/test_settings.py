@@ -74,7 +74,7 @@ def test_the_error_names_all_flags_and_the_options_of_ray() -> None:
 
 def test_each_other_flag_is_read_by_a_part_of_the_server_that_a_replica_has() -> None:
     root = ROOT / "server"
-    others = ("app.py", "command.py", "frontends", "multiprocess", "config/settings.py")
+    others = ("app.py", "command.py", "frontends", "config/settings.py")
     texts = [
         path.read_text()
         for path in root.rglob("*.py")

@@ -10,12 +10,13 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from server.config.model_config import RequestLogging
-from server.dataplane import DataPlane, ModelSpec
+from server.dataplane import ModelSpec
 from server.models.manager import Manager
 from server.request_log import RequestLog
 from server.warmup import FileWarmUp
 from tests.server.aspired_versions import aspire
 from tests.server.dataplane.models import ExamplesModel
+from tests.server.waiting_data_plane import WaitingDataPlane
 from tests.tpuserve.saved_models import copy_of_words
 from tpuserve import cli
 from tpuserve.saved_model import warm_up_file
@@ -31,7 +32,7 @@ def log_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log.configure({"m": RequestLogging("file", str(directory / "requests"), 1)})
     manager = Manager(lambda _: ExamplesModel())
     aspire(manager, "m", {3: Path("/models/m/3")})
-    dataplane = DataPlane(manager, request_log=log)
+    dataplane = WaitingDataPlane(manager, request_log=log)
     example = tf.train.Example()
     example.features.feature["x"].int64_list.value.append(5)
     examples = [example.SerializeToString()] * 2

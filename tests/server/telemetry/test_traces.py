@@ -10,8 +10,8 @@ import pytest
 
 from tests import processes
 from tests.server.frontends.grpc import clients
-from tests.server.multiprocess.fake_server import GOOD, SECONDS, FakeServer
 from tests.server.telemetry.collector import Collector, Span
+from tests.server.whole_server.fake_server import GOOD, SECONDS, FakeServer
 
 INTERNAL, SERVER = 1, 2
 TRACE, PARENT, OTHER_TRACE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "1" * 32
@@ -27,15 +27,15 @@ MODEL = {
 
 @pytest.fixture(
     scope="module",
-    params=[{}, {"enable_batching": True}, {"frontend_processes": 2}],
-    ids=["one process", "batching", "frontend processes"],
+    params=[{}, {"enable_batching": True}],
+    ids=["one process", "batching"],
 )
 def collector(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Collector]:
     """Return a collector that has the spans of a server, which has stopped."""
     collector = Collector()
-    flags = {"frontend_processes": 0, "otlp_endpoint": collector.endpoint} | request.param
+    flags = {"otlp_endpoint": collector.endpoint} | request.param
     server = FakeServer(tmp_path_factory.mktemp("traces"), **flags)
     post(server.predict_url, GOOD, SAMPLED)
     post(server.predict_url, GOOD, NOT_SAMPLED)
@@ -176,7 +176,7 @@ def test_environment_names_the_collector_and_the_service_and_sets_the_sampler(
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
     collector = Collector()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
-    server = FakeServer(tmp_path, 0)
+    server = FakeServer(tmp_path)
     post(server.predict_url, GOOD)
     post(server.predict_url, GOOD, SAMPLED)
     assert server.stop()[0] == 0
@@ -188,7 +188,7 @@ def test_environment_names_the_collector_and_the_service_and_sets_the_sampler(
 @pytest.mark.slow
 def test_server_without_a_collector_answers_and_stops(tmp_path: Path) -> None:
     (port,) = processes.free_ports(1)
-    server = FakeServer(tmp_path, 0, otlp_endpoint=f"http://{processes.LOOPBACK}:{port}")
+    server = FakeServer(tmp_path, otlp_endpoint=f"http://{processes.LOOPBACK}:{port}")
     assert server.is_answering()
     status, log = server.stop()
     assert (status, "Traceback" in log) == (0, False)

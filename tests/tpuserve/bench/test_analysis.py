@@ -84,16 +84,14 @@ def plan(seconds: float = 1000.0) -> Plan:
     return Plan(model, requests, "", "rest", loads, Procedure(), Goal(99.0, 3.0), seconds)
 
 
-def sweep(
-    monkeypatch: pytest.MonkeyPatch, plan: Plan, fastest: str, processors: int = 2
-) -> list[Analysis]:
+def sweep(monkeypatch: pytest.MonkeyPatch, plan: Plan, fastest: str) -> list[Analysis]:
     """Sweep without servers: one configuration answers nine times as many requests as the others.
 
     The engine "broken" does not start.
     """
     engines = [ModelEngine(name, {"engine": name}) for name in ("broken", "tensorflow", "xla")]
     monkeypatch.setattr(configurations, "find_engines", lambda tag_sets: engines)
-    monkeypatch.setattr(configurations, "num_processors", lambda: processors)
+    monkeypatch.setattr(configurations, "num_processors", lambda: 1)
 
     def measure(_: Plan, configuration: Configuration, *__: Any) -> Analysis:
         if configuration.engine.name == "broken":
@@ -104,7 +102,7 @@ def sweep(
     return analysis.analyse(plan, measure=measure)
 
 
-def test_the_best_engine_is_measured_with_sizes_timeouts_and_a_frontend_process(
+def test_the_best_engine_is_measured_with_sizes_and_timeouts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engines = ["broken", "tensorflow", "tensorflow, batching", "xla", "xla, batching"]
@@ -112,13 +110,11 @@ def test_the_best_engine_is_measured_with_sizes_timeouts_and_a_frontend_process(
     batches = [f"xla, {rows} rows, {ms} ms" for rows in (16, 64) for ms in (0, 1)]
     for fastest in ("xla", "xla, batching"):
         names = [a.configuration.name for a in sweep(monkeypatch, plan(), fastest)]
-        assert names == [*engines, *batches, f"{fastest}, frontend process"]
+        assert names == [*engines, *batches]
     analyses = sweep(monkeypatch, plan(), batches[2])
     # The batches are those of the engine that was best before, which all engines tie for.
     assert analyses[5].configuration.name == "tensorflow, 16 rows, 0 ms"
     assert analyses[0].error == "no such engine"
-    names = [a.configuration.name for a in sweep(monkeypatch, plan(), "xla", processors=1)]
-    assert names == [*engines, *batches]
     assert plan().num_configurations == len(engines) + 1 + len(batches)
 
 
@@ -133,7 +129,7 @@ def test_nothing_is_measured_after_the_time_is_over(monkeypatch: pytest.MonkeyPa
 def test_the_expected_time_is_that_of_all_windows_or_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sweep(monkeypatch, plan(), "xla", processors=1)
+    sweep(monkeypatch, plan(), "xla")
     # Six with engines and four with timeouts; a start of 10 s and a load of 1 + 10 * 2 s each.
     assert plan(seconds=1000.0).expected_seconds == 10 * 31
     assert plan(seconds=60.0).expected_seconds == 60.0

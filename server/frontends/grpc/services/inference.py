@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tensorflow_serving.apis import classification_pb2, inference_pb2, regression_pb2
 
-from server.dataplane import Classification, DataPlaneInterface, Regression
+from server.dataplane import Classification, DataPlane, Regression
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.call_handler import UnaryFunction
@@ -28,7 +28,7 @@ _Result = TypeVar("_Result", Classification, Regression)
 _WriteResult: TypeAlias = Callable[[Any, _Result], None]
 
 
-def classify_function(dataplane: DataPlaneInterface) -> UnaryFunction:
+def classify_function(dataplane: DataPlane) -> UnaryFunction:
     """Return the implementation of the method Classify.
 
     Args:
@@ -40,7 +40,7 @@ def classify_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     )
 
 
-def regress_function(dataplane: DataPlaneInterface) -> UnaryFunction:
+def regress_function(dataplane: DataPlane) -> UnaryFunction:
     """Return the implementation of the method Regress.
 
     Args:
@@ -52,7 +52,7 @@ def regress_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     )
 
 
-def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
+def multi_inference_function(dataplane: DataPlane) -> UnaryFunction:
     """Return the implementation of the method MultiInference.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends.grpc import errors
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.model_spec import (
@@ -21,7 +21,7 @@ from server.servables.servable import VersionStatus
 class GetModelStatus:
     """The method GetModelStatus: returns the states of a model's versions."""
 
-    def __init__(self, dataplane: DataPlaneInterface) -> None:
+    def __init__(self, dataplane: DataPlane) -> None:
         """Create the method.
 
         Args:
@@ -52,7 +52,7 @@ class GetModelStatus:
 class GetModelMetadata:
     """The method GetModelMetadata: returns the signatures of a model."""
 
-    def __init__(self, dataplane: DataPlaneInterface) -> None:
+    def __init__(self, dataplane: DataPlane) -> None:
         """Create the method.
 
         Args:

@@ -5,7 +5,7 @@ Source: tensorflow_serving/apis/predict.proto.
 
 from tensorflow_serving.apis import predict_pb2
 
-from server.dataplane import DataPlaneInterface, Prediction
+from server.dataplane import DataPlane, Prediction
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.model_spec import (
@@ -33,7 +33,7 @@ class Predict:
 
     def __init__(
         self,
-        dataplane: DataPlaneInterface,
+        dataplane: DataPlane,
         *,
         as_content: bool = False,
         max_tensor_bytes: int = tensor_proto.MAX_BYTES,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tensorflow_serving.apis import model_management_pb2
 
 from server.config import model_file
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.parsing import parse_message
 from server.metrics import Metrics
@@ -18,7 +18,7 @@ from tpuserve.errors import TpuserveError
 class HandleReloadConfigRequest:
     """The method HandleReloadConfigRequest: replaces the configuration of the served models."""
 
-    def __init__(self, dataplane: DataPlaneInterface, metrics: Metrics | None) -> None:
+    def __init__(self, dataplane: DataPlane, metrics: Metrics | None) -> None:
         """Create the method.
 
         Args:

@@ -13,7 +13,7 @@ import grpc
 
 from server.admission.admission import AdmissionController
 from server.config.settings import Settings
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends.grpc.executor.call_admission import CallAdmission
 from server.frontends.grpc.executor.call_executor import CallExecutor
 from server.frontends.grpc.observability import CallObserver
@@ -39,7 +39,7 @@ class ServiceContext:
       service_types: the classes of all services that the settings enable.
     """
 
-    dataplane: DataPlaneInterface
+    dataplane: DataPlane
     settings: Settings
     environment: CallEnvironment
     admin_pool: ThreadPool

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from server.codec import json_parser
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers
@@ -50,7 +50,7 @@ class SageMakerRouter:
 
     prefix = "/models"
 
-    def __init__(self, dataplane: DataPlaneInterface, v1: V1Router) -> None:
+    def __init__(self, dataplane: DataPlane, v1: V1Router) -> None:
         """Create a router.
 
         Args:

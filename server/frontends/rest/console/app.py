@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from importlib import metadata, resources
 
-from server.dataplane import DataPlaneInterface, ModelSpec
+from server.dataplane import DataPlane, ModelSpec
 from server.frontends.rest import errors
 from server.frontends.rest.console import forms, paths
 from server.frontends.rest.console.status import StatusReporter
@@ -42,7 +42,7 @@ class ConsoleApp:
 
     def __init__(
         self,
-        dataplane: DataPlaneInterface,
+        dataplane: DataPlane,
         metrics: Metrics | None,
         is_enabled: bool,
         monitoring_path: str | None = None,

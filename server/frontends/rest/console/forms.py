@@ -3,7 +3,7 @@
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
-from server.dataplane import DataPlaneInterface, ModelSpec
+from server.dataplane import DataPlane, ModelSpec
 from server.dataplane.results import SampleInput
 from server.frontends.rest import sample_values
 from tpuserve.errors import InvalidInput, TpuserveError
@@ -41,7 +41,7 @@ def parse_query(query: str) -> ModelSpec:
         ) from error
 
 
-def describe_version(dataplane: DataPlaneInterface, spec: ModelSpec) -> Json:
+def describe_version(dataplane: DataPlane, spec: ModelSpec) -> Json:
     """Describe the signatures of a version, with a valid value for each input.
 
     The page builds a form for each signature, and fills it with these values.
@@ -65,7 +65,7 @@ def describe_version(dataplane: DataPlaneInterface, spec: ModelSpec) -> Json:
 
 
 def _describe_signature(
-    dataplane: DataPlaneInterface, spec: ModelSpec, name: str, signature: Signature
+    dataplane: DataPlane, spec: ModelSpec, name: str, signature: Signature
 ) -> Json:
     reason = ""
     samples: dict[str, SampleInput] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from importlib import metadata
 from typing import Any, TypeAlias
 
-from server.dataplane import DataPlaneInterface, ModelSpec
+from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
 from server.metrics.family import Family, Snapshot
 from server.metrics.metrics import IN_FLIGHT, QUEUE_SIZE, RESIDENT_BYTES
@@ -26,7 +26,7 @@ class StatusReporter:
     differences between two reports.
     """
 
-    def __init__(self, dataplane: DataPlaneInterface, metrics: Metrics | None) -> None:
+    def __init__(self, dataplane: DataPlane, metrics: Metrics | None) -> None:
         """Create a reporter.
 
         Args:

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends.rest.openapi import document, paths
 from server.frontends.rest.openapi.options import DocumentOptions
 from server.frontends.rest.transport.shared_builds import SharedBuilds
@@ -43,7 +43,7 @@ _HTML = f"""<!DOCTYPE html>
 _SCRIPT = "page.js"
 
 
-def build_openapi_app(dataplane: DataPlaneInterface, options: DocumentOptions) -> FastAPI:
+def build_openapi_app(dataplane: DataPlane, options: DocumentOptions) -> FastAPI:
     """Build the ASGI application that serves the OpenAPI document and the Swagger UI page.
 
     The document is built again when a client requests it, so that it describes the current models.

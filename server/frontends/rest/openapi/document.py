@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from server.dataplane import DataPlaneInterface, ModelSpec, SampleRequest
+from server.dataplane import DataPlane, ModelSpec, SampleRequest
 from server.frontends.rest.openapi import examples, open_inference, schemas
 from server.frontends.rest.openapi.examples import ExampleBuilder, OperationExamples
 from server.frontends.rest.openapi.options import DocumentOptions
@@ -43,7 +43,7 @@ _ERROR = {
 }
 
 
-def build_document(dataplane: DataPlaneInterface, options: DocumentOptions) -> Json:
+def build_document(dataplane: DataPlane, options: DocumentOptions) -> Json:
     """Build the OpenAPI document of the models that are available now.
 
     Args:
@@ -121,7 +121,7 @@ def _add_tag(paths: Json, tag: str) -> Json:
     return paths
 
 
-def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool) -> Json:
+def _describe_model(dataplane: DataPlane, model: str, has_console: bool) -> Json:
     base = f"/v1/models/{quote(model, safe='')}"
     paths: Json = {
         base: {"get": _get_operation(f"Status of {model}", "The status of its versions.")},
@@ -164,7 +164,7 @@ def _describe_model(dataplane: DataPlaneInterface, model: str, has_console: bool
 
 
 def _find_samples(
-    dataplane: DataPlaneInterface, model: str, names: Iterable[str]
+    dataplane: DataPlane, model: str, names: Iterable[str]
 ) -> dict[str, SampleRequest]:
     """Return a valid request for each signature of a model, by the name of the signature.
 

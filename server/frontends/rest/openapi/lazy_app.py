@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlane
 from server.frontends.rest.openapi.options import DocumentOptions
 from tpuserve.runtime import gc_control
 
@@ -16,7 +16,7 @@ class LazyOpenApiApp:
     of a second and 20 MB of memory.
     """
 
-    def __init__(self, dataplane: DataPlaneInterface, options: DocumentOptions) -> None:
+    def __init__(self, dataplane: DataPlane, options: DocumentOptions) -> None:
         """Create the object; FastAPI is not imported yet.
 
         Args:

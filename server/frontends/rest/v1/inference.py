@@ -7,7 +7,7 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.codec import responses
 from server.codec.array_to_json import JsonText
-from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
+from server.dataplane import DataPlane, ModelSpec, Prediction
 from server.frontends import output_memory
 from server.metrics.timeline import Timeline
 from server.parsing.parsed_request import ParsedRequest
@@ -39,7 +39,7 @@ class Operation(Protocol):
 
     def __call__(
         self,
-        dataplane: DataPlaneInterface,
+        dataplane: DataPlane,
         model_spec: ModelSpec,
         request: ParsedRequest,
         timeout_ms: float | None,
@@ -69,7 +69,7 @@ class Operation(Protocol):
 
 
 def _predict(
-    dataplane: DataPlaneInterface,
+    dataplane: DataPlane,
     model_spec: ModelSpec,
     request: ParsedRequest,
     timeout_ms: float | None,
@@ -122,7 +122,7 @@ def _hold_memory(body: JsonText, version: int, budget: MemoryBudget) -> EncodedR
 
 
 def _make_examples_operation(
-    find_method: Callable[[DataPlaneInterface], Callable[..., Any]],
+    find_method: Callable[[DataPlane], Callable[..., Any]],
     encode: Callable[[Any], JsonText],
 ) -> Operation:
     """Return the operation of requests whose inputs are tf.Examples.
@@ -133,7 +133,7 @@ def _make_examples_operation(
     """
 
     def run(
-        dataplane: DataPlaneInterface,
+        dataplane: DataPlane,
         model_spec: ModelSpec,
         request: ParsedRequest,
         timeout_ms: float | None,

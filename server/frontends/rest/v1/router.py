@@ -10,7 +10,7 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import WouldBlock
 from server.admission.time_limit import remaining_ms
-from server.dataplane import DataPlaneInterface, ModelSpec
+from server.dataplane import DataPlane, ModelSpec
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers
@@ -34,7 +34,7 @@ class V1Router:
 
     def __init__(
         self,
-        dataplane: DataPlaneInterface,
+        dataplane: DataPlane,
         parser: RequestParser,
         memory_budget: MemoryBudget | None = None,
         *,

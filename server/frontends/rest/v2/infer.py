@@ -11,7 +11,7 @@ from server.codec.array_to_json import JsonText
 from server.codec.open_inference.infer_request import InferRequest
 from server.codec.open_inference.infer_response import encode_infer_response
 from server.codec.open_inference.time_limit import limit_remaining_ms
-from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
+from server.dataplane import DataPlane, ModelSpec, Prediction
 from server.frontends import output_memory
 from server.frontends.rest.transport.headers import Headers, get_header
 from server.metrics.timeline import Timeline
@@ -108,7 +108,7 @@ def parse_body(
 
 
 def run_model(
-    dataplane: DataPlaneInterface,
+    dataplane: DataPlane,
     spec: ModelSpec,
     request: InferRequest,
     binary: memoryview,

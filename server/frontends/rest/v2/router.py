@@ -9,7 +9,7 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import WouldBlock
 from server.codec import json_parser
-from server.dataplane import DataPlaneInterface, ModelSpec
+from server.dataplane import DataPlane, ModelSpec
 from server.frontends.open_inference.describer import Describer
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.router import Route
@@ -36,7 +36,7 @@ class V2Router:
 
     def __init__(
         self,
-        dataplane: DataPlaneInterface,
+        dataplane: DataPlane,
         parser: RequestParser,
         describer: Describer,
         memory_budget: MemoryBudget | None = None,

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from server.dataplane import Classification, DataPlane, ModelSpec, Regression
+from server.dataplane import Classification, ModelSpec, Regression
 from server.models.manager import Manager
 from tests.server.aspired_versions import aspire
+from tests.server.waiting_data_plane import WaitingDataPlane
 from tpuserve.errors import InvalidInput, InvalidTensor, ModelExecutionError, SignatureNotFound
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
@@ -102,7 +103,7 @@ def test_multi_inference_is_one_run(directory: Path) -> None:
         (ModelSpec("counting", signature_name="runs"), CLASSIFY_METHOD),
         (ModelSpec("counting", signature_name="lengths"), REGRESS_METHOD),
     ]
-    runs, lengths = DataPlane(manager).multi_inference(tasks, EXAMPLES.tolist())
+    runs, lengths = WaitingDataPlane(manager).multi_inference(tasks, EXAMPLES.tolist())
     assert isinstance(runs, Classification)
     assert isinstance(lengths, Regression)
     assert runs.scores is not None
@@ -129,7 +130,7 @@ def test_multi_inference_of_a_model_that_tensorflow_2_has_exported(tmp_path: Pat
         (ModelSpec("lengths", signature_name="c"), CLASSIFY_METHOD),
         (ModelSpec("lengths", signature_name="r"), REGRESS_METHOD),
     ]
-    classified, regressed = DataPlane(manager).multi_inference(tasks, EXAMPLES.tolist())
+    classified, regressed = WaitingDataPlane(manager).multi_inference(tasks, EXAMPLES.tolist())
     assert isinstance(classified, Classification)
     assert isinstance(regressed, Regression)
     assert classified.scores is not None

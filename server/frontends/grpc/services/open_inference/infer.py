@@ -7,7 +7,7 @@ from server.codec.open_inference import raw_tensors
 from server.codec.open_inference.datatypes import datatype_of_array, find_datatype
 from server.codec.open_inference.raw_tensors import check_matches
 from server.codec.open_inference.time_limit import limit_remaining_ms
-from server.dataplane import DataPlaneInterface, Prediction
+from server.dataplane import DataPlane, Prediction
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.open_inference.contents import read_contents, write_contents
@@ -36,7 +36,7 @@ _RAW_OUTPUT_TAG = protobuf_wire.field_tag(6)
 class ModelInfer:
     """The method ModelInfer: runs a signature of one of the served models on tensors."""
 
-    def __init__(self, dataplane: DataPlaneInterface) -> None:
+    def __init__(self, dataplane: DataPlane) -> None:
         """Create the method.
 
         Args:

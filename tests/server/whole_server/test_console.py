@@ -1,4 +1,4 @@
-"""The console shows the whole server, however many processes it has."""
+"""The console shows the state, the requests and the errors of the server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.server.frontends.grpc import clients
-from tests.server.multiprocess.fake_server import SECONDS, FakeServer
+from tests.server.whole_server.fake_server import SECONDS, FakeServer
 
 pytestmark = pytest.mark.slow
 
@@ -16,14 +16,11 @@ HTML = {"Accept": "text/html"}
 INVALID = '{"instances": ["a"]}'
 
 
-@pytest.fixture(scope="module", params=[0, 2], ids=["one process", "frontend processes"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[FakeServer]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeServer]:
     """Return a server that has answered 6 requests with 2 rows, and refused 6 and 1 over gRPC."""
-    server = FakeServer(tmp_path_factory.mktemp("console"), frontend_processes=request.param)
+    server = FakeServer(tmp_path_factory.mktemp("console"))
     for _ in range(6):
-        # Each request has a connection of its own, which any of the frontend processes may accept.
         for body in ('{"instances": [1, 2]}', INVALID):
             httpx.post(f"{server.url}/v1/models/half:predict", content=body, timeout=SECONDS)
     with clients.connect(server.rpc) as client, pytest.raises(grpc.RpcError):
@@ -37,7 +34,7 @@ def status(server: FakeServer) -> dict[str, Any]:
     return dict(httpx.get(f"{server.url}/console/status", timeout=SECONDS).json())
 
 
-def test_status_adds_up_all_processes(status: Any) -> None:
+def test_status_counts_the_requests_of_each_code(status: Any) -> None:
     (model,) = status["models"]
     assert model["requests"] == {"OK": 6, "INVALID_ARGUMENT": 7}
     assert sum(model["latency_counts"]) == 6
@@ -48,7 +45,7 @@ def test_status_adds_up_all_processes(status: Any) -> None:
     assert 0 < status["resident_bytes"] < status["memory_bytes"]
 
 
-def test_equal_errors_of_all_processes_share_an_entry(status: Any) -> None:
+def test_equal_errors_share_an_entry(status: Any) -> None:
     counts = {(error["protocol"], error["status"]): error["count"] for error in status["errors"]}
     assert counts == {("REST", "INVALID_ARGUMENT"): 6, ("GRPC", "INVALID_ARGUMENT"): 1}
     messages = [error["message"] for error in status["errors"]]

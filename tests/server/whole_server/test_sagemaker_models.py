@@ -1,4 +1,4 @@
-"""SageMaker's contract for containers with several models, with and without frontend processes.
+"""SageMaker's contract for containers with several models.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.multiprocess.fake_server import SECONDS, FakeServer
+from tests.server.whole_server.fake_server import SECONDS, FakeServer
 
 pytestmark = pytest.mark.slow
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 class MultiModelServer(FakeServer):
     """A server that begins without a model."""
 
-    def __init__(self, directory: Path, frontend_processes: int) -> None:
+    def __init__(self, directory: Path) -> None:
         flags = {"sagemaker_multi_model": True, "model_base_path": "", "health_route": "/ping"}
-        super().__init__(directory, frontend_processes, **flags)
+        super().__init__(directory, **flags)
 
     def send(self, method: str, path: str, body: object = None) -> httpx.Response:
         return httpx.request(method, self.url + path, json=body, timeout=SECONDS)
@@ -28,11 +28,9 @@ class MultiModelServer(FakeServer):
         return self.send("POST", "/models", {"model_name": name, "url": str(url)})
 
 
-@pytest.fixture(scope="module", params=[0, 2], ids=["one process", "frontend processes"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MultiModelServer]:
-    server = MultiModelServer(tmp_path_factory.mktemp("models"), request.param)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelServer]:
+    server = MultiModelServer(tmp_path_factory.mktemp("models"))
     yield server
     server.kill()
 

@@ -1,4 +1,4 @@
-"""A server of a fake model in a process of its own, with or without frontend processes."""
+"""A server of a fake model in a process of its own."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ class FakeServer:
       log_text: the server's output on standard error so far.
     """
 
-    def __init__(self, directory: Path, frontend_processes: int = 2, **flags: Any) -> None:
+    def __init__(self, directory: Path, **flags: Any) -> None:
         """Start the server, and wait until it is ready."""
         (directory / "models" / "3").mkdir(parents=True, exist_ok=True)
         config = directory / "monitoring.config"
@@ -58,7 +58,6 @@ class FakeServer:
             "port": rpc_port,
             "rest_api_port": rest_port,
             "monitoring_config_file": str(config),
-            "frontend_processes": frontend_processes,
         }
         if "model_config_file" not in flags:
             own |= {"model_name": "half", "model_base_path": str(directory / "models")}
@@ -69,7 +68,7 @@ class FakeServer:
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tests.server.multiprocess.serve_fake"),
+                    *(sys.executable, "-m", "tests.server.whole_server.serve_fake"),
                     json.dumps(own | flags),
                 ],
                 stderr=log,

@@ -1,4 +1,4 @@
-"""What a server of one process promises, a server with frontend processes promises as well."""
+"""A whole server obeys its config files, keys, TLS, log and sockets."""
 
 import json
 import ssl
@@ -14,19 +14,14 @@ import pytest
 
 from tests.server.certificates import Authority
 from tests.server.frontends.grpc import clients
-from tests.server.multiprocess.fake_server import GOOD, SECONDS, FakeServer, wait_until
+from tests.server.whole_server.fake_server import GOOD, SECONDS, FakeServer, wait_until
 from tpuserve.saved_model import warm_up_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.first]
 
 AUTHORITY = Authority()
-# The number of connections: so many that each of two frontend processes gets some.
 CONNECTIONS = 8
 SERVING, NOT_SERVING = 1, 2
-
-both_ways = pytest.mark.parametrize(
-    "frontend_processes", [0, 2], ids=["one process", "frontend processes"]
-)
 
 
 def quote(pem: bytes) -> str:
@@ -36,7 +31,7 @@ def quote(pem: bytes) -> str:
 class GuardedServer(FakeServer):
     """A server with TLS, API keys and an access log."""
 
-    def __init__(self, directory: Path, frontend_processes: int) -> None:
+    def __init__(self, directory: Path) -> None:
         identity = AUTHORITY.identity()
         tls = directory / "ssl.config"
         tls.write_text(
@@ -45,7 +40,7 @@ class GuardedServer(FakeServer):
         self.keys = directory / "keys"
         self.keys.write_text("first\n")
         flags = {"ssl_config_file": str(tls), "api_keys_file": str(self.keys)}
-        super().__init__(directory, frontend_processes, access_log=True, open_health=True, **flags)
+        super().__init__(directory, access_log=True, open_health=True, **flags)
         self.context = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
 
     def rest_status(self, key: str, path: str = "/v1/models/half:predict") -> int:
@@ -83,13 +78,12 @@ def repeat(function: Callable[..., Any], *arguments: Any) -> set[Any]:
 
 
 @pytest.fixture
-def guarded_server(tmp_path: Path, frontend_processes: int) -> Iterator[GuardedServer]:
-    server = GuardedServer(tmp_path, frontend_processes)
+def guarded_server(tmp_path: Path) -> Iterator[GuardedServer]:
+    server = GuardedServer(tmp_path)
     yield server
     server.kill()
 
 
-@both_ways
 def test_keys_are_asked_for_over_tls_and_read_again_by_every_process(
     guarded_server: GuardedServer,
 ) -> None:
@@ -135,14 +129,13 @@ def model(name: str, base_path: Path, more: str = "") -> str:
 class ConfiguredServer(FakeServer):
     """A server with a model config file, a request log, a UNIX socket and gRPC health checks."""
 
-    def __init__(self, directory: Path, socket: str, frontend_processes: int) -> None:
+    def __init__(self, directory: Path, socket: str) -> None:
         self.base_path = directory / "models"
         self.logs = directory / "logs"
         self.config = directory / "models.config"
         self.configure(model("half", self.base_path, self.logging_config))
         super().__init__(
             directory,
-            frontend_processes,
             model_config_file=str(self.config),
             model_config_file_poll_wait_seconds=0.05,
             grpc_socket_path=socket,
@@ -167,15 +160,14 @@ class ConfiguredServer(FakeServer):
 
 
 @pytest.fixture
-def configured_server(tmp_path: Path, frontend_processes: int) -> Iterator[ConfiguredServer]:
+def configured_server(tmp_path: Path) -> Iterator[ConfiguredServer]:
     # The path of a UNIX socket may have about 100 characters, so use a short directory.
     with tempfile.TemporaryDirectory() as directory:
-        server = ConfiguredServer(tmp_path, f"{directory}/socket", frontend_processes)
+        server = ConfiguredServer(tmp_path, f"{directory}/socket")
         yield server
         server.kill()
 
 
-@both_ways
 def test_reload_is_in_force_in_every_process_and_requests_are_logged_once(
     configured_server: ConfiguredServer,
 ) -> None:
@@ -219,7 +211,6 @@ def reload(client: clients.Client, name: str, base_path: Path) -> Any:
     return client.model.HandleReloadConfigRequest(request, timeout=SECONDS)
 
 
-@both_ways
 def test_socket_answers_and_watchers_of_its_health_hear_of_the_stop(
     configured_server: ConfiguredServer,
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.frontends.grpc import clients
-from tests.server.multiprocess.fake_server import SECONDS, FakeServer, wait_until
+from tests.server.whole_server.fake_server import SECONDS, FakeServer, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -19,14 +19,14 @@ DEFAULT = VERSION | {"signature": "serving_default"}
 
 @pytest.fixture(
     scope="module",
-    params=[{}, {"enable_batching": True}, {"frontend_processes": 2}],
-    ids=["one process", "batching", "frontend processes"],
+    params=[{}, {"enable_batching": True}],
+    ids=["one process", "batching"],
 )
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[FakeServer]:
     """Return a server that has answered four requests with 9 rows, and refused five."""
-    flags: dict[str, Any] = {"frontend_processes": 0} | request.param
+    flags: dict[str, Any] = request.param
     server = FakeServer(tmp_path_factory.mktemp("metrics"), **flags)
     model_url = f"{server.url}/v1/models/half"
     for body in ('{"instances": [1, 2, 3]}', '{"instances": [4]}', "{", '{"inputs": "text"}'):
@@ -101,7 +101,7 @@ def test_statistics_of_triton_have_every_stage(server: FakeServer) -> None:
         return httpx.get(url, timeout=SECONDS).json()["model_stats"][0]
 
     def is_complete() -> bool:
-        # Another frontend process reports the stages of its requests after half a second.
+        # A request's encoding is recorded just after its response was sent.
         return all(size["compute_output"]["ns"] for size in read()["batch_stats"])
 
     wait_until(is_complete)

@@ -1,1 +1,0 @@
-"""A server of several processes: a supervisor, an engine that runs the models, and frontends."""

@@ -1,1 +1,0 @@
-"""Forwards requests from the frontend processes to the engine process, which runs the models."""
