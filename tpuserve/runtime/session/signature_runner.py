@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,14 +38,9 @@ _NODE = "[[{{node "
 # TensorFlow's message for an exceeded deadline, which is also used for deadlines that are checked
 # in Python.
 TIMED_OUT = "Timed out waiting for notification"
-# A run with a time limit takes place in the calling thread only if the limit is longer than this
-# number times the duration of the last run on inputs of the same shapes. Otherwise the run takes
-# place in a thread pool, where it can be stopped.
-_SAFETY_FACTOR = 20
 _LONG_MS = 3_600_000
-# The maximum number of entries in each of two caches of a SignatureRunner: the session callables
-# for requested outputs, and the run times for input shapes. Clients choose outputs and shapes, so
-# the caches must be bounded.
+# The largest number of session callables, and of shapes that have run, in a SignatureRunner. Both
+# must be bounded, because clients choose outputs and shapes.
 _MAX_CACHED = 64
 
 
@@ -57,8 +51,7 @@ class SignatureRunner:
     small model, but a run there cannot be stopped. So two kinds of runs take place in the thread
     pool: runs that a client may cancel, if the graph has a loop; and runs that may miss their
     deadline. A run is not expected to miss its deadline if the run time depends only on the shapes
-    of the inputs, and the last run on inputs of the same shapes took a small part of the time
-    limit.
+    of the inputs, and a run on inputs of the same shapes has met its deadline.
     """
 
     def __init__(
@@ -118,7 +111,8 @@ class SignatureRunner:
         # on the shapes.
         has_strings = any(spec.dtype == "string" for spec in signature.inputs.values())
         self._has_static_cost = has_static_cost and not has_strings
-        self._durations: dict[tuple[Any, ...], float] = {}
+        # The outputs and input shapes of runs that have met their deadlines.
+        self._known_runs: set[tuple[Any, ...]] = set()
         self._lock = threading.Lock()
 
     def run(
@@ -210,15 +204,12 @@ class SignatureRunner:
         if not self._has_static_cost:
             return self._run_in_deadline_pool(outputs, feeds, timeout_ms)
         key = (outputs, *[array.shape for array in feeds])
-        last = self._durations.get(key)
-        begin = time.perf_counter()
-        if last is not None and last * 1000 * _SAFETY_FACTOR < timeout_ms:
-            results = function(*feeds)
-        else:
-            results = self._run_in_deadline_pool(outputs, feeds, timeout_ms)
-        if last is None and len(self._durations) >= _MAX_CACHED:
-            self._durations = {}
-        self._durations[key] = time.perf_counter() - begin
+        if key in self._known_runs and timeout_ms > 0:
+            return function(*feeds)
+        results = self._run_in_deadline_pool(outputs, feeds, timeout_ms)
+        if len(self._known_runs) >= _MAX_CACHED:
+            self._known_runs = set()
+        self._known_runs.add(key)
         return results
 
     def _run_in_deadline_pool(

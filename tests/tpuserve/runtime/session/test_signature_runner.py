@@ -79,12 +79,10 @@ def test_only_a_run_of_predictable_duration_stays_in_the_calling_thread(
         array = np.array(values, np.float32)
         answer = runner.run({"x": array}, ["doubled"], 3_600_000)
         assert answer["doubled"].tolist() == [2 * value for value in values]
-    # The time limit of an hour is much longer than a run on any machine, so runs are predictable
-    # once their shape has run.
     assert pooled_shapes == ([(2,), (3,)] if has_static_cost else [(2,), (2,), (3,)])
 
 
-def test_predictable_run_close_to_its_deadline_goes_to_the_pool(session: Any) -> None:
+def test_deadline_in_the_past_is_exceeded_by_a_predictable_run_too(session: Any) -> None:
     runner = SignatureRunner(session, VECTOR, has_static_cost=True)
     runner.run(X, None, 3_600_000)
     with pytest.raises(DeadlineExceeded):
