@@ -17,11 +17,10 @@ from server.admission.admission import AdmissionController
 from server.admission.cancellation import Cancellation
 from server.admission.latency_tracker import LatencyTracker
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
-from server.admission.nonblocking import WouldBlock
+from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.admission.peers import network_of_host
 from server.admission.time_limit import remaining_ms
 from server.frontends.rest import errors, origins
-from server.frontends.rest.dispatch.adaptive_fast_path import AdaptiveFastPath
 from server.frontends.rest.dispatch.fair_deliveries import FairDeliveries
 from server.frontends.rest.dispatch.path_cache import MAX_STORED_PATH, MAX_STORED_PATHS
 from server.frontends.rest.dispatch.router import Route, Router
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
 
 _UNKNOWN_ROUTE = Route()
+_RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)
 
 Sender: TypeAlias = tuple[str, str, Headers, Peer]
 """The method, the path as sent, the headers and the client of a request."""
@@ -327,8 +327,7 @@ class Dispatcher:
         if router is None or not route.runs_model:
             return None
         tracker = self._get_tracker(router, route, path)
-        handler: SyncHandler = partial(self._handle_synchronously, router, route, path, tracker)
-        return tracker, AdaptiveFastPath(handler, tracker) if self._is_batched else handler
+        return tracker, partial(self._handle_synchronously, router, route, path, tracker)
 
     def _handle_synchronously(
         self,
@@ -347,8 +346,15 @@ class Dispatcher:
         ticket = self._workers.begin_inline(route.model)
         if ticket is None:
             return None
+        run = partial(self._run_inline, router, route, path, tracker, headers, body, peer)
         try:
-            return self._run_inline(router, route, path, tracker, headers, body, peer)
+            if not self._is_batched:
+                return run()
+            # A request that must not wait or run here is parsed again in a thread.
+            with _RUN if tracker.is_quick and len(body) <= MAX_INLINE_BYTES else _WAIT:
+                return run()
+        except WouldBlock:
+            return None
         finally:
             self._workers.end_inline(ticket)
 
