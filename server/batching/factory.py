@@ -1,6 +1,7 @@
 """Creates for each model version the batching runner, which runs requests in batches."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,7 +12,6 @@ from weakref import WeakValueDictionary
 from server.batching.batch_executor import BatchingContext
 from server.batching.continuous_policy import ContinuousPolicy, ReturningClients
 from server.batching.policy import MakePolicy
-from server.batching.run_limit import MeasuredRunLimit
 from server.batching.runner import BatchingRunner
 from server.batching.scheduler import Clock, Scheduler
 from server.batching.statistics import BatchingStatistics
@@ -119,15 +119,16 @@ class BatchingRunnerFactory:
             for signature_name, signature in model.signatures.items()
             if signature.write is not None
         }
-        limit: int | MeasuredRunLimit = self._parameters.num_batch_threads
         if is_continuous:
             unbatched |= self._find_unbatched(model, directory, parameters)
-            limit = MeasuredRunLimit(parameters.num_batch_threads, name)
+            runs = parameters.num_batch_threads or 1
+        else:
+            runs = self._parameters.num_batch_threads or os.cpu_count() or 1
         for signature_name, reason in unbatched.items():
             logger.warning(
                 "%s: signature %s is served without batching: %s", directory, signature_name, reason
             )
-        scheduler = Scheduler(limit, f"{parameters.thread_pool_name}-{name}", self._clock)
+        scheduler = Scheduler(runs, f"{parameters.thread_pool_name}-{name}", self._clock)
         # At the limit of threads of a container, one thread runs all batches.
         scheduler.start()
         self._schedulers[name] = scheduler

@@ -1,5 +1,6 @@
 """The batching runner: runs the requests of a model version in batches."""
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
@@ -52,7 +53,7 @@ class BatchingRunner:
         self._context = context
         self._unbatched = unbatched
         # The slots for requests that run without a batch.
-        self._slots = RunSlots(context.parameters.num_batch_threads)
+        self._slots = RunSlots(context.parameters.num_batch_threads or os.cpu_count() or 1)
         self.close = close
 
     @property
@@ -325,7 +326,7 @@ class BatchingRunner:
         try:
             run(batch)
         finally:
-            scheduler.release_inline_slot(size)
+            scheduler.release_inline_slot()
             if cancellation is not None:
                 cancellation.remove_callback(fail)
         return task.wait(now)

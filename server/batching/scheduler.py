@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from server.admission.nonblocking import WouldBlock
 from server.batching.policy import BatchingPolicy
-from server.batching.run_limit import FixedRunLimit, RunLimit
 from server.batching.tasks import AloneReason, Batch, BatchTask
 from tpuserve.errors import Unavailable
 
@@ -52,19 +51,20 @@ class Scheduler:
 
     Attributes:
       clock: returns seconds, as `time.monotonic` does.
+      run_limit: the largest number of batches that run at the same time.
     """
 
-    def __init__(self, runs: int | RunLimit, name: str, clock: Clock = time.monotonic) -> None:
+    def __init__(self, runs: int, name: str, clock: Clock = time.monotonic) -> None:
         """Create a scheduler, whose threads start when the first task is enqueued.
 
         Args:
-          runs: the largest number of batches that run at the same time, or an object that decides
-            this number. Tests pass 0, so that no threads start, and call `take` themselves.
+          runs: the largest number of batches that run at the same time. Tests pass 0, so that no
+            threads start, and call `take` themselves.
           name: the prefix of the threads' names.
           clock: returns seconds, as `time.monotonic` does.
         """
         self.clock = clock
-        self._run_limit = FixedRunLimit(runs) if isinstance(runs, int) else runs
+        self.run_limit = runs
         self._name = name
         self._queues: OrderedDict[Hashable, BatchingQueue] = OrderedDict()
         # The number of batches that run, or that wait in `_ready` for a thread. While this number
@@ -92,11 +92,6 @@ class Scheduler:
         """
         with self._lock:
             self._start_threads(1)
-
-    @property
-    def run_limit(self) -> int:
-        """The number of batches that may run at the same time now."""
-        return self._run_limit.limit
 
     @property
     def running(self) -> int:
@@ -142,7 +137,7 @@ class Scheduler:
                 running_allowed
                 and key not in self._queues
                 and not self._unanswered
-                and self._running < self._run_limit.inline_limit
+                and self._running < self.run_limit
             ):
                 self._check_open()
                 queue, now = make_queue(), self.clock()
@@ -154,7 +149,7 @@ class Scheduler:
                     self._running += 1
                     return queue.run, batch
                 if blocking_allowed:
-                    self._start_threads(self._run_limit.limit)
+                    self._start_threads(self.run_limit)
                     if batch is not None:
                         self._enqueue_ready((queue.run, batch))
                     self._unanswered += 1
@@ -165,17 +160,12 @@ class Scheduler:
             self._submit(key, make_queue, task)
             return None
 
-    def release_inline_slot(self, rows: int) -> None:
-        """Record the end of a batch that `try_run_inline` returned, so that other batches can run.
-
-        Args:
-          rows: the number of rows (examples) of the batch.
-        """
+    def release_inline_slot(self) -> None:
+        """Let other batches run after the end of one that `try_run_inline` returned."""
         with self._lock:
-            now = self.clock()
-            self._end_run(rows, now)
+            self._running -= 1
             if self._queues:
-                self._dispatch(now)
+                self._dispatch(self.clock())
 
     def submit(
         self, key: Hashable, make_queue: Callable[[], BatchingQueue], task: BatchTask
@@ -246,7 +236,7 @@ class Scheduler:
         self, key: Hashable, make_queue: Callable[[], BatchingQueue], task: BatchTask
     ) -> None:
         self._check_open()
-        self._start_threads(self._run_limit.limit)
+        self._start_threads(self.run_limit)
         queue, now = self._queues.get(key) or make_queue(), self.clock()
         queue.policy.add(task, now)
         self._unanswered += 1
@@ -266,7 +256,7 @@ class Scheduler:
         If no batch is ready, make sure that a sleeping thread wakes up when the next batch becomes
         ready.
         """
-        while self._queues and self._running < self._run_limit.limit:
+        while self._queues and self._running < self.run_limit:
             ready = self._take(now)
             if ready is None:
                 next_time = self._next_time()
@@ -331,28 +321,24 @@ class Scheduler:
             except Exception:
                 # Log the error and continue: the thread must run further batches.
                 logger.exception("a batch failed")
-            rows = batch.size
             # Delete the references to the finished batch, so that its arrays are freed while the
             # thread waits for the next batch.
             del run, batch
             ready = None
-            ready = self._wait_for_batch(rows)
+            ready = self._wait_for_batch(has_run=True)
 
-    def _wait_for_batch(self, ended_rows: int | None = None) -> ReadyBatch | None:
-        """Wait for the next batch that the calling thread must run.
-
-        The result is None if the scheduler is closed: the thread must then end.
+    def _wait_for_batch(self, has_run: bool = False) -> ReadyBatch | None:
+        """Wait for the next batch that the calling thread must run; None if it must end.
 
         Args:
-          ended_rows: the number of rows (examples) of the batch that the thread has just run; None
-            if the thread has run no batch yet.
+          has_run: whether the thread has just run a batch.
         """
         with self._lock:
             # Hold the lock from the end of the last batch until the thread has taken the next.
             # Otherwise a request that arrives in between could run first, although another batch
             # has waited longer for a free thread.
-            if ended_rows is not None:
-                self._end_run(ended_rows, self.clock())
+            if has_run:
+                self._running -= 1
             while True:
                 now = math.inf if self._is_closed else self.clock()
                 ready = self._claim(now)
@@ -364,22 +350,16 @@ class Scheduler:
                     return None
                 self._sleep(now)
 
-    def _end_run(self, rows: int, now: float) -> None:
-        self._running -= 1
-        self._run_limit.run_ended(rows, now, bool(self._queues or self._ready))
-        if self._queues:
-            self._start_threads(self._run_limit.limit)
-
     def _claim(self, now: float) -> ReadyBatch | None:
         if self._ready:
             return self._ready.popleft()
-        ready = self._take(now) if self._running < self._run_limit.limit else None
+        ready = self._take(now) if self._running < self.run_limit else None
         if ready is not None:
             self._running += 1
         return ready
 
     def _sleep(self, now: float) -> None:
-        next_time = self._next_time() if self._running < self._run_limit.limit else None
+        next_time = self._next_time() if self._running < self.run_limit else None
         if next_time is None or next_time >= self._next_wakeup:
             # Sleep until another thread notifies this one. No wake-up time is needed in three
             # cases: no task waits; another thread wakes up when the next batch is ready; or as many

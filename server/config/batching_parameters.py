@@ -8,8 +8,7 @@ session_bundle_config.proto and bundle_factory_util.cc.
 """
 
 import dataclasses
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -52,8 +51,9 @@ class BatchingParameters:
       max_enqueued_batches: the largest number of batches that wait in a queue, including the batch
         that is not full yet. With the policy "continuous", the largest number of waiting rows is
         max_enqueued_batches times the rows of the largest batch.
-      num_batch_threads: the largest number of batches of a version that run at the same time. With
-        the policy "continuous", the server may choose a smaller number.
+      num_batch_threads: the largest number of batches of a version that run at the same time, and
+        of requests that run alone. None means one for each CPU, but one batch with the policy
+        "continuous".
       thread_pool_name: the name of the thread pool that runs batches, a label value of the metrics.
       allowed_batch_sizes: increasing numbers of rows. A batch is padded to the smallest of these
         numbers that is not less than its own number of rows. Empty to allow any number.
@@ -70,7 +70,7 @@ class BatchingParameters:
     max_batch_size: int = 1000
     batch_timeout_micros: int = 0
     max_enqueued_batches: int = 10
-    num_batch_threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    num_batch_threads: int | None = None
     thread_pool_name: str = "model_server_batch_threads"
     allowed_batch_sizes: tuple[int, ...] = ()
     pad_variable_length_inputs: bool = False
@@ -84,8 +84,11 @@ class BatchingParameters:
             raise InvalidConfig(
                 f"batching_policy is {self.batching_policy!r}. Give {' or '.join(POLICIES)}."
             )
-        for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads"):
+        for name in ("max_batch_size", "max_enqueued_batches"):
             check_integer(name, getattr(self, name), least=1, error=InvalidConfig)
+        check_integer(
+            "num_batch_threads", self.num_batch_threads, least=1, optional=True, error=InvalidConfig
+        )
         timeout = self.batch_timeout_micros
         check_integer("batch_timeout_micros", timeout, least=0, error=InvalidConfig)
         if not 0 < self.largest_batch <= self.max_batch_size:

@@ -25,27 +25,6 @@ class Clock:
         return self.now
 
 
-class AdjustableLimit:
-    """A run limit that a test changes, and that keeps the arguments of `run_ended`."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.ended: list[tuple[int, bool]] = []
-        self.run_end = threading.Semaphore(0)
-
-    @property
-    def max_limit(self) -> int:
-        return self.limit
-
-    @property
-    def inline_limit(self) -> int:
-        return self.limit
-
-    def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:
-        self.ended.append((rows, has_waiting))
-        self.run_end.release()
-
-
 def ignore(batch: Batch) -> None:
     pass
 
@@ -261,7 +240,7 @@ def test_a_task_that_is_due_at_once_runs_inline_while_a_thread_is_free() -> None
         is None
     )
     assert not has_run.wait(0.05)
-    scheduler.release_inline_slot(1)
+    scheduler.release_inline_slot()
     assert has_run.wait(10)
     scheduler.close()
 
@@ -320,58 +299,18 @@ def test_batches_count_as_running_from_their_start_to_their_end() -> None:
     assert scheduler.running == 0
 
 
-def test_a_lowered_limit_holds_while_more_batches_than_the_limit_run() -> None:
-    limit = AdjustableLimit(3)
-    scheduler = Scheduler(limit, "batch-test")
-    started, gate = threading.Semaphore(0), threading.Semaphore(0)
-
-    def block(batch: Batch) -> None:
-        started.release()
-        assert gate.acquire(timeout=10)
-
-    for key in "abc":
-        scheduler.submit(key, lambda: make_timeout_queue(0, block), task())
-    for _ in range(3):
-        assert started.acquire(timeout=10)
-        scheduler.task_answered()
-    limit.limit = 1
-    assert scheduler.try_run_inline("d", lambda: make_timeout_queue(0, block), task()) is None
-    assert scheduler.waiting == 1
-    for _ in range(2):
-        gate.release()
-        assert limit.run_end.acquire(timeout=10)
-        assert scheduler.waiting == 1
-    gate.release()
-    assert started.acquire(timeout=10)
-    gate.release()
-    scheduler.close(timeout_seconds=10)
-    assert limit.ended == [(1, True), (1, True), (1, True), (1, False)]
-
-
-@pytest.mark.parametrize("lowered", [1, 2])
-def test_a_thread_that_may_run_no_batch_sleeps_until_a_batch_ends(
-    lowered: int, clock: Clock
-) -> None:
-    limit = AdjustableLimit(3)
-    entered, gate, has_run = threading.Semaphore(0), threading.Event(), threading.Event()
-
-    def block(batch: Batch) -> None:
-        entered.release()
-        assert gate.wait(10)
-
-    scheduler = Scheduler(limit, "batch-test", clock)
-    for key in "ab":
-        scheduler.submit(key, lambda: make_timeout_queue(0, block), task())
-        assert entered.acquire(timeout=10)
+def test_a_thread_that_may_run_no_batch_sleeps_until_a_batch_ends(clock: Clock) -> None:
+    has_run = threading.Event()
+    scheduler = Scheduler(1, "batch-test", clock)
+    assert scheduler.try_run_inline("a", lambda: make_timeout_queue(0), task()) is not None
     scheduler.submit("open", lambda: make_timeout_queue(0.02, lambda batch: has_run.set()), task())
-    limit.limit = lowered
     clock.now = 0.02
     clock.num_readings = 0
     time.sleep(0.1)
     assert not has_run.is_set()
     # A thread that does not sleep reads the clock thousands of times.
     assert clock.num_readings < 20
-    gate.set()
+    scheduler.release_inline_slot()
     assert has_run.wait(10)
     scheduler.close()
 
@@ -455,7 +394,7 @@ def test_a_client_with_a_new_queue_for_each_task_does_not_delay_other_queues() -
         ):
             assert turn.acquire(timeout=10)
         else:
-            scheduler.release_inline_slot(1)
+            scheduler.release_inline_slot()
     scheduler.close()
 
 
@@ -483,14 +422,13 @@ def test_a_task_that_no_thread_can_run_is_refused_and_the_next_task_runs() -> No
 
 
 def test_one_thread_runs_all_batches_if_no_other_can_be_started() -> None:
-    limit = AdjustableLimit(1)
-    scheduler = Scheduler(limit, "batch")
-    scheduler.submit("a", make_timeout_queue, task(2))
-    assert limit.run_end.acquire(timeout=10)
-    limit.limit = 2
+    scheduler, runs = Scheduler(2, "batch"), threading.Semaphore(0)
+    scheduler.start()
     with no_new_threads():
         for _ in range(2):
-            scheduler.submit("a", make_timeout_queue, task(2))
-    for _ in range(2):
-        assert limit.run_end.acquire(timeout=10)
+            scheduler.submit(
+                "a", lambda: make_timeout_queue(0, lambda batch: runs.release()), task(2)
+            )
+        for _ in range(2):
+            assert runs.acquire(timeout=10)
     scheduler.close()

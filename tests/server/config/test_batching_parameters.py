@@ -1,6 +1,5 @@
 """A parameters file is read as TensorFlow Serving reads it."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
 
 def test_what_is_left_out_is_as_by_default(tmp_path: Path) -> None:
     parameters = read_parameters(tmp_path, "max_batch_size { value: 5 }")
-    assert parameters == BatchingParameters(5, 0, 10, os.cpu_count() or 1, "batch_threads")
+    assert parameters == BatchingParameters(5, 0, 10, None, "batch_threads")
     assert not parameters.pad_variable_length_inputs
     assert not parameters.enable_large_batch_splitting
 
