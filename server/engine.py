@@ -21,6 +21,7 @@ from server.process import malloc
 from server.request_log import RequestLog
 from server.request_log.settings import check_logging_config
 from server.scheduling.run_limits import LimitTable
+from server.servables.direct_runner import DirectRunner
 from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import InferenceRunner, Load, Model, VersionStatus
 from server.storage import file_systems
@@ -94,8 +95,7 @@ class Engine:
 
         def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
             runner = make_runner(model, directory, name)
-            # Without batching, `runner` is the model itself. With batching, it is another object.
-            self._limits.set_batched(name.rpartition("/")[0], runner is not model)
+            self._limits.set_batched(name.rpartition("/")[0], not isinstance(runner, DirectRunner))
             return runner
 
         warm_up = runner_factory.make_warm_up(settings, platform, metrics, self._loader.executor)

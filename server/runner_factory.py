@@ -9,6 +9,7 @@ from server.dataplane.data_plane import MakeSample
 from server.dataplane.results import SampleRequest
 from server.metrics import Metrics
 from server.models.servable_loader import MakeRunner, WarmUpModel
+from server.servables.direct_runner import DirectRunner
 from server.servables.servable import Array, Model
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ def make_runner_factory(
       metrics: the registry in which batches are counted.
     """
     if not settings.enable_batching:
-        # Without batching, requests run on the model itself, which has the interface of a runner.
-        return (lambda model, directory, name: model), _close_nothing
+        return (lambda model, directory, name: DirectRunner(model)), _close_nothing
     from server.batching.factory import BatchingRunnerFactory
     from server.batching.row_check import RowCheck
 

@@ -5,6 +5,9 @@ from collections.abc import Callable
 
 from tpuserve.errors import InvalidSetting, ShuttingDown, TooManyRequests
 
+UNREAD_RESPONSE_SECONDS = 20.0
+"""How long a client may read nothing of a response, over REST and gRPC, until it is given up."""
+
 
 class AdmissionController:
     """Counts the requests in flight, bounds their number, and refuses new requests while draining.

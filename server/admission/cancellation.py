@@ -1,46 +1,55 @@
-"""The cancellation of a request whose client no longer waits for the answer."""
+"""The cancellation of a request for whose answer nobody waits any more."""
 
 import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tpuserve.errors import Cancelled
+from tpuserve.errors import Cancelled, TpuserveError
 
 Callback: TypeAlias = Callable[[], object]
 
-MESSAGE = "the request was cancelled: its client no longer waits for the answer."
-"""The text of the error of a cancelled request."""
+_MESSAGE = "the request was cancelled: its client no longer waits for the answer."
 
 
 class Cancellation:
-    """Informs the code that handles a request that the request was cancelled. Thread-safe.
+    """Informs the code that handles a request that nobody waits for the answer. Thread-safe.
 
-    A frontend creates one object per request, and calls `cancel` when the client closes the
-    connection or cancels the call, and when the time limit of the request has passed. Code that
-    waits on behalf of the request adds a callback, which ends the wait.
+    A frontend calls `cancel` when the client closes the connection or cancels the call, and the
+    clock of the deadlines when the time of the request is over. Code that waits on behalf of the
+    request adds a callback, which ends the wait.
     """
 
-    __slots__ = ("_callbacks", "_is_cancelled", "_lock")
+    __slots__ = ("_callbacks", "_error", "_lock")
 
     def __init__(self) -> None:
         """Create the cancellation of one request, which is not cancelled yet."""
-        self._is_cancelled = False
+        self._error: TpuserveError | None = None
         self._callbacks: list[Callback] = []
         self._lock = threading.Lock()
 
     @property
     def is_cancelled(self) -> bool:
         """Whether `cancel` was called."""
-        return self._is_cancelled
+        return self._error is not None
 
-    def cancel(self) -> None:
+    @property
+    def error(self) -> TpuserveError:
+        """A new error that says why the request was cancelled."""
+        reason = self._error
+        return Cancelled(_MESSAGE) if reason is None else type(reason)(*reason.args)
+
+    def cancel(self, error: TpuserveError | None = None) -> None:
         """Cancel the request, and call the callbacks in the calling thread; later calls do nothing.
 
         A callback must not block and must not raise, because the calling thread may be the thread
         of the event loop.
+
+        Args:
+          error: why the request is cancelled; None if its client has left.
         """
         with self._lock:
-            self._is_cancelled = True
+            if self._error is None:
+                self._error = Cancelled(_MESSAGE) if error is None else error
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
@@ -48,7 +57,7 @@ class Cancellation:
     def add_callback(self, callback: Callback) -> None:
         """Call a function when the request is cancelled, or at once if it was cancelled before."""
         with self._lock:
-            if not self._is_cancelled:
+            if self._error is None:
                 self._callbacks.append(callback)
                 return
         callback()
@@ -63,10 +72,6 @@ class Cancellation:
                 self._callbacks.remove(callback)
 
     def raise_if_cancelled(self) -> None:
-        """Raise Cancelled if the request was cancelled.
-
-        Raises:
-          Cancelled: the request was cancelled.
-        """
-        if self._is_cancelled:
-            raise Cancelled(MESSAGE)
+        """Raise the error for which the request was cancelled, such as Cancelled, if it was."""
+        if self._error is not None:
+            raise self.error

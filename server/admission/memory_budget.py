@@ -84,17 +84,14 @@ class MemoryReservation:
 
     Attributes:
       num_bytes: The number of bytes that the request has reserved.
-      owner: The client and the model of the request. Requests of different owners that wait for
-        the same resource, such as a parse process, take turns.
     """
 
-    __slots__ = ("_budget", "num_bytes", "owner")
+    __slots__ = ("_budget", "num_bytes")
 
     def __init__(self, budget: MemoryBudget) -> None:
         """Create a reservation of 0 bytes from a budget."""
         self._budget = budget
         self.num_bytes = 0
-        self.owner = ("", "")
 
     def grow(self, num_bytes: int) -> None:
         """Reserve more memory. If this fails, the reservation keeps its size.

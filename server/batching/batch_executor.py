@@ -6,26 +6,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from server.admission.cancellation import Cancellation
 from server.batching import merge
 from server.batching.continuous_policy import ReturningClients
 from server.batching.scheduler import Clock
 from server.batching.statistics import BatchingStatistics
-from server.batching.task_deadlines import TaskDeadlines
 from server.batching.tasks import AloneReason, Batch, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from server.metrics import Metrics
 from server.metrics.family import Labels
+from server.request import RequestContext
 from server.servables.servable import Array
 from tpuserve.errors import InvalidInput, ModelExecutionError, TpuserveError
 
 logger = logging.getLogger(__name__)
 
 
-RunModel: TypeAlias = Callable[
-    [Mapping[str, Array], float | None, Cancellation], Mapping[str, Array]
-]
-"""(alias → [rows, ...], time limit in milliseconds or None, cancellation) → alias → [rows, ...]."""
+RunModel: TypeAlias = Callable[[RequestContext, Mapping[str, Array]], Mapping[str, Array]]
+"""(context of the batch, alias → [rows, ...]) → alias → [rows, ...]."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,6 @@ class BatchingContext:
       labels: the label values of the metrics: model name, version and metagraph.
       pool_name: the name of the thread pool that runs batches, a label value of the metrics.
       clock: returns seconds, as `time.monotonic` does.
-      deadlines: ends the requests whose deadlines pass while they wait.
       returning: records the end of each batch, so that the next batch can wait for the next
         requests of the same clients. None if the batching policy does not wait for such requests.
     """
@@ -50,7 +46,6 @@ class BatchingContext:
     labels: Labels
     pool_name: str
     clock: Clock
-    deadlines: TaskDeadlines
     returning: ReturningClients | None = None
 
 
@@ -116,6 +111,9 @@ class BatchExecutor:
                 if not task_slice.task.is_done:
                     self._run_group([task_slice], self._context.clock(), AloneReason.AFTER_ERROR)
         except TpuserveError as error:
+            for task_slice in group:
+                # The error of a run that took too long is that of each task's own deadline.
+                task_slice.task.check()
             _fail(group, error)
         except Exception as error:
             logger.exception("signature %s failed", self._name)
@@ -124,9 +122,7 @@ class BatchExecutor:
     def _is_pending(self, task_slice: TaskSlice, now: float) -> bool:
         task = task_slice.task
         self._context.metrics.queued(self._context.pool_name, (now - task.enqueued) * 1e6)
-        if task.deadline_exceeded(now):
-            task.fail_deadline()
-        return not task.is_done
+        return task.check()
 
     def _run(self, slices: list[TaskSlice], now: float, reason: AloneReason) -> None:
         context = self._context
@@ -137,12 +133,10 @@ class BatchExecutor:
         run_size = context.parameters.padded_size(size)
         running_ns = time.perf_counter_ns()
         for task_slice in slices:
-            task_slice.task.timeline.begin_run(running_ns, size)
+            task_slice.task.context.timeline.begin_run(running_ns, size)
         runs_again = False
         try:
-            outputs = self._run_model(
-                merged, _time_limit_ms(slices, now), _cancel_when_done(slices)
-            )
+            outputs = self._run_model(_make_context(slices), merged)
         except _REFUSALS:
             # The requests of a refused batch run again one by one, and are counted then.
             runs_again = len(slices) > 1
@@ -159,33 +153,22 @@ class BatchExecutor:
             task_slice.succeed(part)
 
 
-def _time_limit_ms(slices: list[TaskSlice], now: float) -> float | None:
-    """Return the time limit of a batch's run in milliseconds; None for no limit.
-
-    The limit is the time from `now` until the latest deadline of the batch's tasks: after this
-    deadline, no task waits for the outputs. The run has no limit if any task has no deadline.
-    """
-    deadlines = [task_slice.task.deadline for task_slice in slices]
-    latest = max((deadline for deadline in deadlines if deadline is not None), default=None)
-    return None if latest is None or None in deadlines else (latest - now) * 1000
-
-
-def _cancel_when_done(slices: list[TaskSlice]) -> Cancellation:
-    """Return a cancellation that stops a batch's run when no task of the batch waits any more.
+def _make_context(slices: list[TaskSlice]) -> RequestContext:
+    """Return the context of a batch's run, which nobody waits for when no task waits any more.
 
     A task stops waiting when it has its outputs or an error, for example because its request was
-    cancelled or its deadline has passed. After a successful run the cancellation has no effect.
+    cancelled. After a successful run the cancellation has no effect.
     """
-    cancellation = Cancellation()
     tasks = [task_slice.task for task_slice in slices]
+    context = RequestContext(max(task.context.deadline for task in tasks))
 
     def cancel_if_done() -> None:
         if all(task.is_done for task in tasks):
-            cancellation.cancel()
+            context.cancellation.cancel()
 
     for task in tasks:
         task.add_done_callback(cancel_if_done)
-    return cancellation
+    return context
 
 
 def _fail(slices: list[TaskSlice], error: TpuserveError) -> None:

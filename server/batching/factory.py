@@ -15,13 +15,13 @@ from server.batching.policy import MakePolicy
 from server.batching.runner import BatchingRunner
 from server.batching.scheduler import Clock, Scheduler
 from server.batching.statistics import BatchingStatistics
-from server.batching.task_deadlines import TaskDeadlines
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config import batching_parameters
 from server.config.batching_parameters import CONTINUOUS, PER_MODEL_FILE, BatchingParameters
 from server.config.model_config import XLA_ENGINE
 from server.metrics import Metrics
 from server.metrics.family import Labels
+from server.servables.direct_runner import DirectRunner
 from server.servables.servable import InferenceRunner, Model, metagraph_of
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class BatchingRunnerFactory:
         find_unbatched: FindUnbatched = lambda model, directory, parameters: {},
         clock: Clock = time.monotonic,
     ) -> None:
-        """Create a factory, and start the thread that ends requests at their deadlines.
+        """Create a factory.
 
         Args:
           parameters: the batching parameters of the server.
@@ -62,9 +62,6 @@ class BatchingRunnerFactory:
           find_unbatched: finds the signatures of a model that the policy "continuous" must not
             batch, because the rows of a batch would change each other's outputs.
           clock: returns seconds, as `time.monotonic` does.
-
-        Raises:
-          RuntimeError: the system cannot start a thread.
         """
         self._parameters = parameters
         self._metrics = Metrics() if metrics is None else metrics
@@ -72,8 +69,6 @@ class BatchingRunnerFactory:
         self._make_policy = make_policy
         self._find_unbatched = find_unbatched
         self._clock = clock
-        self._deadlines = TaskDeadlines(clock)
-        self._deadlines.start()
         # The name of a version → its scheduler. The references are weak, so that a scheduler is
         # freed when its version is unloaded.
         self._schedulers: WeakValueDictionary[str, Scheduler] = WeakValueDictionary()
@@ -81,7 +76,7 @@ class BatchingRunnerFactory:
         self._metrics.watch_batching(self._read_runs)
 
     def wrap(self, model: Model, directory: Path, name: str = "") -> InferenceRunner:
-        """Create the runner of a version; return the model itself if its requests are not batched.
+        """Create the runner of a version; a direct runner if its requests are not batched.
 
         Args:
           model: the loaded model of the version.
@@ -96,7 +91,7 @@ class BatchingRunnerFactory:
         if self._per_model:
             path = directory / PER_MODEL_FILE
             if not path.exists():
-                return model
+                return DirectRunner(model)
             parameters = batching_parameters.read_batching_parameters(path)
         if getattr(model.choice, "runtime", "") == XLA_ENGINE:
             parameters = parameters.padded_to_powers()
@@ -110,7 +105,6 @@ class BatchingRunnerFactory:
             (*_model_and_version(name), metagraph_of(model)),
             self._parameters.thread_pool_name,
             self._clock,
-            self._deadlines,
             returning,
         )
         # A signature that writes is never batched, and never run by a check.
@@ -150,7 +144,6 @@ class BatchingRunnerFactory:
         """
         for scheduler in list(self._schedulers.values()):
             scheduler.close(timeout_seconds)
-        self._deadlines.close()
 
     def _count_waiting(self) -> dict[Labels, float]:
         """Return the number of requests that wait for a batch, by model: (model name,) → number."""

@@ -1,14 +1,11 @@
 """Limits how many requests of a version run at the same time without a batch."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from server.admission import nonblocking
-from server.admission.cancellation import Cancellation
-from server.admission.time_limit import remaining_ms
-from tpuserve.errors import DeadlineExceeded
+from server.request import RequestContext
 
 
 class RunSlots:
@@ -28,54 +25,34 @@ class RunSlots:
         self._condition = threading.Condition()
 
     @contextmanager
-    def occupy(
-        self, timeout_ms: float | None, cancellation: Cancellation | None
-    ) -> Iterator[float | None]:
-        """Wait for a free slot, and occupy the slot in the context.
-
-        Args:
-          timeout_ms: the time limit of the request in milliseconds; None for no limit.
-          cancellation: cancels the request; None if the request cannot be cancelled.
-
-        Yields:
-          The milliseconds that are left for the run, more than 0; None for no limit.
+    def occupy(self, context: RequestContext) -> Iterator[None]:
+        """Wait for a free slot, and occupy the slot in the context of the `with` statement.
 
         Raises:
-          DeadlineExceeded: no slot became free within the time limit.
-          Cancelled: the request was cancelled while it waited.
+          DeadlineExceeded, Cancelled: the request was cancelled before it had a slot.
           WouldBlock: no slot is free, and the calling thread must not wait.
         """
         with self._condition:
             if not self._free:
                 if not nonblocking.blocking_allowed():
                     raise nonblocking.WouldBlock
-                timeout_ms = self._wait(timeout_ms, cancellation or Cancellation())
+                self._wait(context)
             self._free -= 1
         try:
-            if cancellation is not None:
-                cancellation.raise_if_cancelled()
-            yield timeout_ms
+            context.check()
+            yield
         finally:
             with self._condition:
                 self._free += 1
                 self._condition.notify()
 
-    def _wait(self, timeout_ms: float | None, cancellation: Cancellation) -> float | None:
+    def _wait(self, context: RequestContext) -> None:
         """Wait until a slot is free; the caller holds the condition."""
-        started = time.monotonic()
-        timeout_seconds = None if timeout_ms is None else max(0, timeout_ms / 1000)
+        cancellation = context.cancellation
         cancellation.add_callback(self._wake)
         try:
-            self._condition.wait_for(
-                lambda: self._free or cancellation.is_cancelled, timeout_seconds
-            )
+            self._condition.wait_for(lambda: self._free or cancellation.is_cancelled)
             cancellation.raise_if_cancelled()
-            if not self._free:
-                raise DeadlineExceeded(
-                    f"the request has waited for {timeout_ms:g} ms: {self._count} requests run, "
-                    f"the limit of num_batch_threads. Allow more time, or raise num_batch_threads."
-                )
-            return remaining_ms(timeout_ms, started)
         except BaseException:
             # Pass on the wake-up that this request may have got in the place of another.
             self._condition.notify()

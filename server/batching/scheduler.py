@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from server.admission.nonblocking import WouldBlock
 from server.batching.policy import BatchingPolicy
 from server.batching.tasks import AloneReason, Batch, BatchTask
 from tpuserve.errors import Unavailable
@@ -109,7 +108,6 @@ class Scheduler:
         key: Hashable,
         make_queue: Callable[[], BatchingQueue],
         task: BatchTask,
-        blocking_allowed: bool = True,
         running_allowed: bool = True,
     ) -> ReadyBatch | None:
         """Enqueue a task, or return a batch of this task that the caller must run at once.
@@ -118,7 +116,6 @@ class Scheduler:
           key: identifies the batching queue, which holds tasks with the same signature and outputs.
           make_queue: creates the queue if no queue has this key.
           task: the request to run.
-          blocking_allowed: whether the calling thread may wait for the outputs of the task.
           running_allowed: whether the calling thread may run a batch itself.
 
         Returns:
@@ -130,7 +127,6 @@ class Scheduler:
           BatchTooLarge: the task has more rows than any batch may have.
           QueueFull: the queue is full at the moment.
           Unavailable: the scheduler is closed, or the system cannot start its first thread.
-          WouldBlock: the task must wait, and `blocking_allowed` is False; the task is not enqueued.
         """
         with self._lock:
             if (
@@ -148,15 +144,12 @@ class Scheduler:
                     batch.alone_reason = AloneReason.IDLE if is_idle else AloneReason.FREE_RUN
                     self._running += 1
                     return queue.run, batch
-                if blocking_allowed:
-                    self._start_threads(self.run_limit)
-                    if batch is not None:
-                        self._enqueue_ready((queue.run, batch))
-                    self._unanswered += 1
-                    self._store_queue(key, queue, now)
-                    return None
-            if not blocking_allowed:
-                raise WouldBlock
+                self._start_threads(self.run_limit)
+                if batch is not None:
+                    self._enqueue_ready((queue.run, batch))
+                self._unanswered += 1
+                self._store_queue(key, queue, now)
+                return None
             self._submit(key, make_queue, task)
             return None
 

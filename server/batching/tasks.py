@@ -10,12 +10,10 @@ from enum import Enum
 
 import numpy as np
 
-from server.metrics.timeline import Timeline
+from server.request import RequestContext
 from server.servables import output_size
 from server.servables.servable import Array
-from tpuserve.errors import DeadlineExceeded, TpuserveError
-
-_TIMEOUT_MESSAGE = "Run() timeout exceeded while waiting in batching queue"
+from tpuserve.errors import TpuserveError
 
 
 class BatchTask:
@@ -25,9 +23,8 @@ class BatchTask:
       inputs: input alias → [size, ...].
       size: the number of rows (examples), the first dimension of all inputs.
       enqueued: when the request arrived, in seconds of the scheduler's clock.
-      deadline: when the request times out, in seconds of the same clock; None for no deadline.
+      context: the context of the request.
       is_done: whether the request has its outputs or an error.
-      timeline: records when the batch of the request began and ended.
     """
 
     __slots__ = (
@@ -37,12 +34,11 @@ class BatchTask:
         "_lock",
         "_parts",
         "_rows_left",
-        "deadline",
+        "context",
         "enqueued",
         "inputs",
         "is_done",
         "size",
-        "timeline",
     )
 
     def __init__(
@@ -50,15 +46,13 @@ class BatchTask:
         inputs: Mapping[str, Array],
         size: int,
         enqueued: float,
-        deadline: float | None,
-        timeline: Timeline | None = None,
+        context: RequestContext,
     ) -> None:
         """Create a task that has neither outputs nor an error; the arguments are the attributes."""
-        self.timeline = Timeline() if timeline is None else timeline
+        self.context = context
         self.inputs = inputs
         self.size = size
         self.enqueued = enqueued
-        self.deadline = deadline
         self._rows_left = size
         self._parts: dict[int, Mapping[str, Array]] = {}
         self._error: TpuserveError | None = None
@@ -71,10 +65,6 @@ class BatchTask:
         self._done_lock = threading.Lock()
         self._done_lock.acquire()
 
-    def deadline_exceeded(self, now: float) -> bool:
-        """Return whether the task's deadline has passed at the time `now`."""
-        return self.deadline is not None and now >= self.deadline
-
     def fail(self, error: TpuserveError) -> None:
         """End the task with an error, unless it already has its outputs or an error."""
         with self._lock:
@@ -84,9 +74,13 @@ class BatchTask:
             self._finish()
         self._call_back()
 
-    def fail_deadline(self) -> None:
-        """End the task with a DeadlineExceeded error, because its deadline has passed."""
-        self.fail(DeadlineExceeded(_TIMEOUT_MESSAGE))
+    def check(self) -> bool:
+        """Fail the task if nobody waits for its outputs; return whether it still waits for them."""
+        try:
+            self.context.check()
+        except TpuserveError as error:
+            self.fail(error)
+        return not self.is_done
 
     def add_part(self, start: int, size: int, outputs: Mapping[str, Array]) -> None:
         """Record the outputs of some rows of the task, which one batch has computed.
@@ -103,7 +97,7 @@ class BatchTask:
             self._rows_left -= size
             if self._rows_left > 0 or self.is_done:
                 return
-            self.timeline.end_run()
+            self.context.timeline.end_run()
             self._finish()
         self._call_back()
 
@@ -127,23 +121,14 @@ class BatchTask:
             return 0
         return sum(output_size.count_values(part.values()) for part in self._parts.values())
 
-    def wait(self, now: float) -> dict[str, Array]:
-        """Wait for the outputs, at most until the deadline of the task.
-
-        Args:
-          now: the present time, in seconds of the scheduler's clock.
-
-        Returns:
-          Output alias → [size, ...].
+    def wait(self) -> dict[str, Array]:
+        """Wait for the outputs, and return them: output alias → [size, ...].
 
         Raises:
-          DeadlineExceeded: the deadline passed first.
-          TpuserveError: the error that ended the task.
+          TpuserveError: the error that ended the task, such as that of its cancellation.
         """
         if not self.is_done:
-            timeout = -1 if self.deadline is None else max(0, self.deadline - now)
-            if not self._done_lock.acquire(timeout=timeout):
-                self.fail_deadline()
+            self._done_lock.acquire()
         if self._error is not None:
             # Raise a new exception, because all tasks of a batch have the same exception object.
             # The traceback of a single object would grow with each thread that raises it.

@@ -7,12 +7,10 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from server.admission import nonblocking
-from server.admission.cancellation import Cancellation
 from server.dataplane import (
     classify,
     examples,
@@ -40,6 +38,7 @@ from server.metrics import Metrics
 from server.metrics.timeline import Timeline
 from server.models.config_manager import ModelConfigManager
 from server.models.manager import Manager, statuses
+from server.request import RequestContext
 from server.scheduling.run_limits import RunLimits
 from server.servables.pending import Pending
 from server.servables.servable import Array, Model, Servable, VersionStatus
@@ -135,13 +134,10 @@ class DataPlane:
 
     def start_predict(
         self,
+        context: RequestContext,
         spec: ModelSpec,
         read_inputs: ReadInputs,
         output_filter: Sequence[str] = (),
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-        timeline: Timeline | None = None,
     ) -> Prediction | Pending[Prediction]:
         """Begin to answer a Predict request.
 
@@ -154,9 +150,6 @@ class DataPlane:
           spec: the model, version and signature.
           read_inputs: parses the request, which needs the signature; returns alias → array.
           output_filter: the aliases of the requested outputs; empty for all outputs.
-          timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: cancels the request; None if the request cannot be cancelled.
-          timeline: records the times of the request; None to record nothing.
 
         Returns:
           The answer; a Pending if the request waits for a batch. The caller must then call its
@@ -169,7 +162,7 @@ class DataPlane:
           InvalidInputNames: the names of the request's inputs do not match the signature.
           InvalidTensor: an input's type or shape does not match the signature or the model.
         """
-        timeline = Timeline() if timeline is None else timeline
+        timeline = context.timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
             name, signature = spec.find_signature(servable.model.signatures)
@@ -185,9 +178,7 @@ class DataPlane:
             output_names = list(output_filter) or None
             if output_names:
                 signature.check_outputs(output_names)
-            outputs = self._start_recorded_run(
-                servable, name, inputs, output_names, timeout_ms, cancellation, timeline
-            )
+            outputs = self._start_recorded_run(context, servable, name, inputs, output_names)
         except BaseException:
             servable.release()
             raise
@@ -207,19 +198,15 @@ class DataPlane:
 
     def start_classify(
         self,
+        context: RequestContext,
         spec: ModelSpec,
         serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-        timeline: Timeline | None = None,
     ) -> Classification | Pending[Classification]:
         """Begin to answer a Classify request.
 
         Args:
           spec: the model, version and signature.
           serialized: serialised tf.train.Example messages; the answer has one row for each.
-          timeout_ms, cancellation, timeline: as for `start_predict`.
 
         Raises:
           InvalidInput: the model has no signature of this name, the signature is not for
@@ -231,18 +218,13 @@ class DataPlane:
             if self._request_log is not None and self._request_log.should_log(spec.model):
                 self._request_log.classify(answer, serialized)
 
-        return self._start_on_examples(
-            classify.METHOD, spec, serialized, timeout_ms, cancellation, timeline, log
-        )
+        return self._start_on_examples(context, classify.METHOD, spec, serialized, log)
 
     def start_regress(
         self,
+        context: RequestContext,
         spec: ModelSpec,
         serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-        timeline: Timeline | None = None,
     ) -> Regression | Pending[Regression]:
         """Begin to answer a Regress request; see `start_classify`."""
 
@@ -250,18 +232,13 @@ class DataPlane:
             if self._request_log is not None and self._request_log.should_log(spec.model):
                 self._request_log.regress(answer, serialized)
 
-        return self._start_on_examples(
-            regress.METHOD, spec, serialized, timeout_ms, cancellation, timeline, log
-        )
+        return self._start_on_examples(context, regress.METHOD, spec, serialized, log)
 
     def start_multi_inference(
         self,
+        context: RequestContext,
         tasks: Sequence[multi_inference.Task],
         serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-        timeline: Timeline | None = None,
     ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
         """Begin to answer a MultiInference request, which runs several signatures of one model.
 
@@ -272,7 +249,6 @@ class DataPlane:
           tasks: pairs (model specification, method name). The method name is
             "tensorflow/serving/classify" or "tensorflow/serving/regress".
           serialized: serialised tf.train.Example messages.
-          timeout_ms, cancellation, timeline: as for `start_predict`.
 
         Raises:
           InvalidInput: the tasks name different models, two tasks name the same signature, a task
@@ -281,7 +257,7 @@ class DataPlane:
           UnsupportedModel: the method of a task is neither Classify nor Regress.
         """
         spec = multi_inference.model_spec_of_request(tasks)
-        timeline = Timeline() if timeline is None else timeline
+        timeline = context.timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
             plan = multi_inference.make_plan(
@@ -293,8 +269,8 @@ class DataPlane:
             self._metrics.examples_received(spec.model, len(serialized))
             timeline.end_decoding()
             with self._recording_failure(servable, timeline):
-                outputs = multi_inference.start_plan(
-                    servable.runner, plan, packed, timeout_ms, cancellation, timeline
+                outputs = servable.runner.start_multi(
+                    context, plan.outputs, {examples.ALIAS: packed}
                 )
         except BaseException:
             servable.release()
@@ -511,29 +487,14 @@ class DataPlane:
 
     def _start_on_examples(
         self,
+        context: RequestContext,
         method: ExampleMethod[Result],
         spec: ModelSpec,
         serialized: Sequence[bytes],
-        timeout_ms: float | None,
-        cancellation: Cancellation | None,
-        timeline: Timeline | None,
         log: Callable[[Result], None],
     ) -> Result | Pending[Result]:
-        """Begin to run a signature on serialised examples, for Classify and Regress.
-
-        Args:
-          method: Classify or Regress.
-          spec: the model, version and signature.
-          serialized: serialised tf.train.Example messages.
-          timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: cancels the request; None if the request cannot be cancelled.
-          timeline: records the times of the request; None to record nothing.
-          log: passes the answer to the request log, which records only a sample of the answers.
-
-        Returns:
-          The answer; a Pending (a future) of the answer if the request waits for a batch.
-        """
-        timeline = Timeline() if timeline is None else timeline
+        """Begin to run a signature on serialised examples, for Classify and Regress."""
+        timeline = context.timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
             name = spec.effective_signature_name
@@ -542,9 +503,7 @@ class DataPlane:
             )
             timeline.record_version(spec.model, servable.version, name, servable.metagraph)
             inputs = {examples.ALIAS: examples.encode(serialized)}
-            outputs = self._start_recorded_run(
-                servable, name, inputs, output_names, timeout_ms, cancellation, timeline
-            )
+            outputs = self._start_recorded_run(context, servable, name, inputs, output_names)
         except BaseException:
             servable.release()
             raise
@@ -565,29 +524,18 @@ class DataPlane:
 
     def _start_recorded_run(
         self,
+        context: RequestContext,
         servable: Servable,
         name: str,
         inputs: Mapping[str, Array],
         output_names: Sequence[str] | None,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None,
-        timeline: Timeline,
     ) -> StartedRun:
-        """Begin to run a signature.
-
-        If the run fails before this method returns, the failure is recorded in the statistics of
-        the version. The arguments, the result and the errors are those of `_start_run`.
-        """
-        timeline.end_decoding()
-        try:
-            return _start_run(
-                servable, name, inputs, output_names, timeout_ms, cancellation, timeline
+        """Begin to run a signature, and record the run if it fails at once."""
+        context.timeline.end_decoding()
+        with self._recording_failure(servable, context.timeline):
+            return _log_model_error(
+                lambda: servable.runner.start(context, name, inputs, output_names), servable, name
             )
-        except nonblocking.WouldBlock:
-            raise
-        except Exception:
-            self._recorders.find(servable).record_failure(timeline.decoded_ns)
-            raise
 
     def _finish_recorded_run(
         self,
@@ -646,35 +594,6 @@ class DataPlane:
 
 def _fixed_configuration_error() -> UnsupportedModel:
     return UnsupportedModel("this server's model configuration is fixed and cannot be reloaded.")
-
-
-def _start_run(
-    servable: Servable,
-    name: str,
-    inputs: Mapping[str, Array],
-    output_names: Sequence[str] | None,
-    timeout_ms: float | None,
-    cancellation: Cancellation | None,
-    timeline: Timeline,
-) -> StartedRun:
-    """Begin to run a signature; the arguments and errors are those of `InferenceRunner.run`.
-
-    Returns:
-      The outputs (alias → array); a Pending (a future) of the outputs if the request waits for a
-      batch.
-    """
-    start = getattr(servable.runner, "start", None)
-    if start is None:
-        nonblocking.check_running_allowed()
-        start = servable.runner.run
-    else:
-        start = partial(start, timeline=timeline)
-    started: StartedRun = _log_model_error(
-        lambda: start(name, inputs, output_names, timeout_ms=timeout_ms, cancellation=cancellation),
-        servable,
-        name,
-    )
-    return started
 
 
 def _finish_run(started: StartedRun, servable: Servable, name: str) -> Mapping[str, Array]:

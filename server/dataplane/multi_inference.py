@@ -8,24 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from server.admission import nonblocking
-from server.admission.cancellation import Cancellation
-from server.dataplane import classify, examples, regress
+from server.dataplane import classify, regress
 from server.dataplane.example_method import ExampleMethod
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Regression
-from server.metrics.timeline import Timeline
-from server.servables.multi_signature import SupportsMultiRun
-from server.servables.pending import Pending
-from server.servables.servable import Array, InferenceRunner
+from server.servables.servable import Array
 from tpuserve.errors import InvalidInput, UnsupportedModel
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 
 Task: TypeAlias = tuple[ModelSpec, str]
 """A task of a request: the model specification and the requested method name."""
-
-SignatureOutputs: TypeAlias = Mapping[str, Mapping[str, Array]]
-"""Signature name → alias → array."""
 
 AnyExampleMethod: TypeAlias = ExampleMethod[Classification] | ExampleMethod[Regression]
 
@@ -95,53 +87,6 @@ def make_plan(
         methods[name] = _METHODS[method]
         outputs[name] = methods[name].select_outputs(signatures[name], check_method_names)
     return MultiInferencePlan(methods, outputs)
-
-
-def start_plan(
-    runner: InferenceRunner,
-    plan: MultiInferencePlan,
-    serialized: Array,
-    timeout_ms: float | None,
-    cancellation: Cancellation | None = None,
-    timeline: Timeline | None = None,
-) -> SignatureOutputs | Pending[SignatureOutputs]:
-    """Begin to compute the outputs of all tasks, in one run of the model if the runner can do so.
-
-    Args:
-      runner: the model itself, or the batching runner in front of it.
-      plan: the signatures and outputs to compute.
-      serialized: serialised tf.train.Example messages, an object array of bytes of shape [n].
-      timeout_ms: the time limit in milliseconds; None for no limit.
-      cancellation: cancels the request; None if the request cannot be cancelled.
-      timeline: records when the request's batch begins and ends; None to record nothing.
-
-    Returns:
-      The outputs: signature name → alias → array. A Pending (a future) of the outputs if the
-      request waits for a batch.
-
-    Raises:
-      WouldBlock: the calling thread must not run a model, and the request cannot wait for a batch.
-    """
-    inputs = {examples.ALIAS: serialized}
-    start = getattr(runner, "start_multi", None)
-    if start is not None:
-        started: SignatureOutputs | Pending[SignatureOutputs] = start(
-            plan.outputs,
-            inputs,
-            timeout_ms=timeout_ms,
-            cancellation=cancellation,
-            timeline=timeline,
-        )
-        return started
-    nonblocking.check_running_allowed()
-    if isinstance(runner, SupportsMultiRun):
-        return runner.run_multi(
-            plan.outputs, inputs, timeout_ms=timeout_ms, cancellation=cancellation
-        )
-    return {
-        name: runner.run(name, inputs, outputs, timeout_ms=timeout_ms, cancellation=cancellation)
-        for name, outputs in plan.outputs.items()
-    }
 
 
 def read_answers(

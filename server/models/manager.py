@@ -19,6 +19,7 @@ from server.models.servable_loader import (
 )
 from server.process.thread_pool import ThreadPool
 from server.servables import directory_fingerprint
+from server.servables.direct_runner import DirectRunner
 from server.servables.directory_fingerprint import Fingerprint
 from server.servables.servable import Load, Servable, State, VersionStatus
 from tpuserve.errors import LabelNotFound, ModelLoadError, ModelNotFound, TpuserveError
@@ -104,7 +105,7 @@ class Manager:
         self,
         load: Load,
         *,
-        make_runner: MakeRunner = lambda model, directory, name: model,
+        make_runner: MakeRunner = lambda model, directory, name: DirectRunner(model),
         warm_up: WarmUpModel | None = None,
         find_load: Callable[[str], Load] | None = None,
         retries: Retries = _NO_RETRIES,
@@ -120,7 +121,7 @@ class Manager:
         Args:
           load: loads the model in a version's directory.
           make_runner: takes a model, its directory and the name of its version, and returns the
-            runner of its requests: the model itself, or a batching runner.
+            runner of its requests.
           warm_up: runs warm-up requests on a model; None for no warm-up.
           find_load: takes a model's name, and returns the function that loads its versions. This
             function replaces `load`. None to use `load` for all models.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from server.servables.direct_runner import DirectRunner
 from server.servables.servable import InferenceRunner, Load, Model, Servable
 from tpuserve.errors import Code, ModelLoadError, TpuserveError
 
@@ -50,14 +51,14 @@ class ServableLoader:
     Attributes:
       load: loads the model in a version's directory.
       make_runner: takes a model, the directory of its version and the name of the version. It
-        returns the runner of the model's requests: the model itself, or a batching runner.
+        returns the runner of the model's requests.
       warm_up: runs warm-up requests on the model; None for no warm-up.
       find_load: takes a model's name, and returns the function that loads its versions. This
         function replaces `load`. None to use `load` for all models.
     """
 
     load: Load
-    make_runner: MakeRunner = lambda model, directory, name: model
+    make_runner: MakeRunner = lambda model, directory, name: DirectRunner(model)
     warm_up: WarmUpModel | None = None
     find_load: Callable[[str], Load] | None = None
 

@@ -13,9 +13,6 @@ from server.parsing.messages import Buffer, Header
 from tpuserve import errors
 from tpuserve.errors import TpuserveError
 
-# The shortest timeout of a call, in seconds. A socket with a timeout of 0 would be in non-blocking
-# mode, and raise BlockingIOError instead of TimeoutError.
-_LEAST_SECONDS = 0.001
 _PROGRAM = Path(__file__).with_name("child.py")
 
 
@@ -52,8 +49,6 @@ class ParseProcess:
         self,
         operation: str,
         buffers: Sequence[Buffer] = (),
-        *,
-        timeout_seconds: float | None = None,
         **arguments: object,
     ) -> tuple[Header, list[bytearray]]:
         """Let the process run an operation of `server.parsing.child`, such as parsing a body.
@@ -64,7 +59,6 @@ class ParseProcess:
         Args:
           operation: The name of the operation.
           buffers: The bytes that the operation works on.
-          timeout_seconds: The time limit. None for no limit.
           arguments: The other arguments of the operation, of types that JSON can represent.
 
         Returns:
@@ -72,12 +66,8 @@ class ParseProcess:
 
         Raises:
           TpuserveError: The body is invalid.
-          TimeoutError: The time limit has passed.
           EOFError, OSError: The process has ended.
         """
-        self._connection.settimeout(
-            None if timeout_seconds is None else max(_LEAST_SECONDS, timeout_seconds)
-        )
         header = {"operation": operation, **arguments}
         messages.send_message(self._connection, header, buffers)
         answer, results = messages.receive_message(self._connection)

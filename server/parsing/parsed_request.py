@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from server.admission.memory_budget import MemoryReservation
 from server.codec import examples, requests
 from server.codec.json_parser import Json
 from server.codec.requests import Arrays
+from server.request import RequestContext
 from tpuserve.saved_model.signature import Signature
 
 
@@ -44,9 +44,9 @@ class LocalRequest:
     """A `ParsedRequest` whose body was parsed in this process."""
 
     __slots__ = (
+        "_context",
         "_document",
         "_estimated_bytes",
-        "_reservation",
         "is_closed",
         "is_row_format",
         "signature_name",
@@ -64,35 +64,35 @@ class LocalRequest:
         self.is_row_format = requests.is_row_format(document)
         self.is_closed = False
         self._document = document
-        self._reservation: MemoryReservation | None = None
+        self._context = RequestContext()
         self._estimated_bytes = 0
 
-    def hold_memory(self, reservation: MemoryReservation | None, estimated_bytes: int) -> None:
+    def hold_memory(self, context: RequestContext, estimated_bytes: int) -> None:
         """Let the request update a memory reservation when its tensors are decoded.
 
         The request then reserves memory for the tensors, frees the parsed values, and gives back
         the memory that was reserved for them.
 
         Args:
-          reservation: The memory of the request. None for no limit.
+          context: The context of the request.
           estimated_bytes: The number of bytes in the reservation that are for the parsed values.
         """
-        self._reservation = reservation
+        self._context = context
         self._estimated_bytes = estimated_bytes
 
     def decode_inputs(self, signature: Signature) -> Arrays:
         """Decode the inputs of a predict request, as in `ParsedRequest.decode_inputs`."""
         arrays = requests.decode_inputs(self._document, signature)
-        if self._reservation is not None:
-            self._reservation.grow(requests.count_bytes(arrays))
+        if self._context.memory is not None:
+            self._context.reserve(requests.count_bytes(arrays))
             self.close()
         return arrays
 
     def decode_examples(self) -> list[bytes]:
         """Decode the examples of a request, as in `ParsedRequest.decode_examples`."""
-        context, separate = examples.decode_separately(self._document)
-        merged = merge_context(context, separate, self._reservation)
-        if self._reservation is not None:
+        shared, separate = examples.decode_separately(self._document)
+        merged = merge_context(shared, separate, self._context)
+        if self._context.memory is not None:
             self.close()
         return merged
 
@@ -100,21 +100,18 @@ class LocalRequest:
         """Free the parsed values, and give their memory back to the budget."""
         self._document = None
         self.is_closed = True
-        if self._reservation is not None:
-            self._reservation.shrink(self._estimated_bytes)
+        if self._context.memory is not None:
+            self._context.memory.shrink(self._estimated_bytes)
             self._estimated_bytes = 0
 
 
-def merge_context(
-    context: bytes, separate: list[bytes], reservation: MemoryReservation | None
-) -> list[bytes]:
+def merge_context(shared: bytes, separate: list[bytes], context: RequestContext) -> list[bytes]:
     """Merge the context of a request with each of its examples, and reserve memory for the result.
 
     Args:
-      context: The features that all examples share, as a serialised tf.train.Example.
+      shared: The features that all examples share, as a serialised tf.train.Example.
       separate: The examples, as serialised tf.train.Example messages.
-      reservation: The memory of the request. None for no limit.
+      context: The context of the request.
     """
-    if reservation is not None:
-        reservation.grow(examples.count_bytes(context, separate))
-    return examples.merge_with_context(context, separate)
+    context.reserve(examples.count_bytes(shared, separate))
+    return examples.merge_with_context(shared, separate)

@@ -1,13 +1,10 @@
 """A pool of parse processes, which parse large request bodies."""
 
 import threading
-import time
-from collections.abc import Hashable
 
-from server.admission.cancellation import Cancellation
 from server.parsing.parse_process import ParseProcess
+from server.request import RequestContext
 from server.scheduling.turns import Turns
-from tpuserve.errors import DeadlineExceeded
 
 
 class ParseProcessPool:
@@ -31,32 +28,22 @@ class ParseProcessPool:
         self._is_closed = False
         self._changed = threading.Condition()
 
-    def acquire(
-        self,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-        owner: Hashable = "",
-    ) -> ParseProcess:
+    def acquire(self, context: RequestContext) -> ParseProcess:
         """Wait for an idle process, or start one. The caller must call `release` once afterwards.
 
-        Args:
-          timeout_ms: The longest wait in milliseconds. None means no limit.
-          cancellation: Ends the wait if the request is cancelled; None if it cannot be cancelled.
-          owner: Whose request it is. The requests of one owner come in the order of arrival.
+        The requests of different clients or models take turns.
 
         Raises:
-          DeadlineExceeded: No process became idle within the time.
-          Cancelled: The request was cancelled.
+          DeadlineExceeded, Cancelled: Nobody waits for the request any more.
           OSError: No process can be started.
         """
-        ticket = object()
-        if cancellation is not None:
-            cancellation.add_callback(self._wake_all)
+        ticket, owner = object(), (context.peer, context.model)
+        context.cancellation.add_callback(self._wake_all)
         try:
             with self._changed:
                 self._waiting.push(owner, ticket)
                 try:
-                    self._wait_for_turn(ticket, timeout_ms, cancellation)
+                    self._wait_for_turn(ticket, context)
                 finally:
                     self._waiting.remove(owner, ticket)
                     self._changed.notify_all()
@@ -64,8 +51,7 @@ class ParseProcessPool:
                 if self._idle:
                     return self._idle.pop()
         finally:
-            if cancellation is not None:
-                cancellation.remove_callback(self._wake_all)
+            context.cancellation.remove_callback(self._wake_all)
         try:
             return ParseProcess()
         except BaseException:
@@ -95,22 +81,12 @@ class ParseProcessPool:
         for process in idle:
             process.close()
 
-    def _wait_for_turn(
-        self, ticket: object, timeout_ms: float | None, cancellation: Cancellation | None
-    ) -> None:
-        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+    def _wait_for_turn(self, ticket: object, context: RequestContext) -> None:
         while True:
-            if cancellation is not None:
-                cancellation.raise_if_cancelled()
+            context.check()
             if self._waiting.first is ticket and self._num_lent < self._max_processes:
                 return
-            remaining = None if deadline is None else deadline - time.monotonic()
-            if remaining is not None and remaining <= 0:
-                raise DeadlineExceeded(
-                    f"the request waited {timeout_ms:g} ms for other large requests to be parsed. "
-                    f"Send the request again later."
-                )
-            self._changed.wait(remaining)
+            self._changed.wait()
 
     def _wake_all(self) -> None:
         # A cancelled request may call this function in the event loop, which must not block.

@@ -1,10 +1,7 @@
 """The implementation of a parsed request for bodies that a parse process parses."""
 
-import time
 from collections.abc import Mapping, Sequence
 
-from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryReservation
 from server.codec import requests
 from server.codec.open_inference.infer_request import InferInput, InferRequest
 from server.codec.requests import Arrays
@@ -14,41 +11,31 @@ from server.parsing.messages import Buffer, Header
 from server.parsing.parse_process import ParseProcess
 from server.parsing.parsed_request import merge_context
 from server.parsing.process_pool import ParseProcessPool
-from tpuserve.errors import DeadlineExceeded, TpuserveError, Unavailable
+from server.request import RequestContext
+from tpuserve.errors import TpuserveError, Unavailable
 from tpuserve.saved_model.signature import Signature
 
 
 class RemoteRequest:
     """A `ParsedRequest` that a parse process parses. `close` returns the process to its pool.
 
-    If the request is cancelled or its time limit passes, the process is killed, because a parser
+    If the request is cancelled, as at its deadline, the process is killed, because a parser
     cannot be interrupted. A later request then starts a new process.
     """
 
     def __init__(
-        self,
-        process: ParseProcess,
-        processes: ParseProcessPool,
-        reservation: MemoryReservation | None,
-        deadline: float | None,
-        cancellation: Cancellation | None,
+        self, process: ParseProcess, processes: ParseProcessPool, context: RequestContext
     ) -> None:
         """Create a request that uses a parse process.
 
         Args:
           process: The parse process, which was acquired from `processes`.
           processes: The pool to which `close` returns the process.
-          reservation: The memory of the request. None for no limit.
-          deadline: The time at which the time limit passes, by the clock `time.monotonic`. None for
-            no limit.
-          cancellation: Kills the process if the request is cancelled; None if it cannot be
-            cancelled.
+          context: The context of the request.
         """
         self._process = process
         self._processes = processes
-        self._reservation = reservation
-        self._deadline = deadline
-        self._cancellation = cancellation
+        self._context = context
         self._estimated_bytes = 0
         self.is_closed = False
         self.signature_name = ""
@@ -98,7 +85,7 @@ class RemoteRequest:
         """Decode the examples of a request, as in `ParsedRequest.decode_examples`."""
         _, (context, *buffers) = self._call("examples")
         separate = messages.unpack_strings(buffers)
-        merged = merge_context(bytes(context), separate, self._reservation)
+        merged = merge_context(bytes(context), separate, self._context)
         self.close()
         return merged
 
@@ -113,10 +100,10 @@ class RemoteRequest:
         self._close(self._process)
 
     def _reserve_for_parsing(self, body: bytes) -> None:
-        if self._reservation is not None:
+        if self._context.memory is not None:
             # Reserve memory for the body too, because the parse process gets a copy of it.
             estimated_bytes = len(body) + estimate_memory_bytes(body)
-            self._reservation.grow(estimated_bytes)
+            self._context.reserve(estimated_bytes)
             self._estimated_bytes = estimated_bytes
 
     def _receive_arrays(
@@ -126,37 +113,30 @@ class RemoteRequest:
             alias: messages.unpack_array(description, buffers)
             for alias, description in descriptions.items()
         }
-        if self._reservation is not None:
-            self._reservation.grow(requests.count_bytes(arrays))
+        self._context.reserve(requests.count_bytes(arrays))
         self.close()
         return arrays
 
     def _call(
         self, operation: str, buffers: Sequence[Buffer] = (), **arguments: object
     ) -> tuple[Header, list[bytearray]]:
-        process, cancellation = self._process, self._cancellation
-        remaining = None if self._deadline is None else self._deadline - time.monotonic()
-        if cancellation is not None:
-            cancellation.add_callback(process.kill)
+        process, cancellation = self._process, self._context.cancellation
+        cancellation.add_callback(process.kill)
         try:
-            return process.call(operation, buffers, timeout_seconds=remaining, **arguments)
+            return process.call(operation, buffers, **arguments)
         except (EOFError, OSError) as error:
             process.close()
             self._close(None)
-            if cancellation is not None:
-                cancellation.raise_if_cancelled()
-            if isinstance(error, TimeoutError):
-                raise DeadlineExceeded("the request was not parsed in time.") from error
+            cancellation.raise_if_cancelled()
             raise Unavailable(
                 "the process that parsed the request has ended. Send the request again."
             ) from error
         finally:
-            if cancellation is not None:
-                cancellation.remove_callback(process.kill)
+            cancellation.remove_callback(process.kill)
 
     def _close(self, process: ParseProcess | None) -> None:
         self.is_closed = True
         self._processes.release(process)
-        if self._reservation is not None:
-            self._reservation.shrink(self._estimated_bytes)
+        if self._context.memory is not None:
+            self._context.memory.shrink(self._estimated_bytes)
             self._estimated_bytes = 0

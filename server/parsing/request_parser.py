@@ -2,14 +2,11 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from server.admission import nonblocking
-from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryReservation
 from server.codec import json_parser, requests
 from server.codec.json_parser import Json
 from server.codec.open_inference.infer_request import InferRequest, decode_infer_request
@@ -17,6 +14,7 @@ from server.parsing.memory_estimate import estimate_memory_bytes, worst_memory_b
 from server.parsing.parsed_request import LocalRequest, ParsedRequest
 from server.parsing.process_pool import ParseProcessPool
 from server.parsing.remote_request import RemoteRequest
+from server.request import RequestContext
 from tpuserve.errors import MemoryBudgetExceeded, RequestTooLarge
 
 Decoded = TypeVar("Decoded")
@@ -55,21 +53,14 @@ class RequestParser:
     def parse(
         self,
         body: bytes,
-        reservation: MemoryReservation | None = None,
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
+        context: RequestContext,
     ) -> ParsedRequest:
         """Parse a request body.
 
         Args:
           body: The JSON text.
-          reservation: The memory of the request, which grows by the memory of the parsed values
-            before they are created. None for no limit.
-          timeout_ms: The time limit for parsing in a parse process, in milliseconds. None for no
-            limit.
-          cancellation: Ends the parsing in a parse process if the request is cancelled; None if it
-            cannot be cancelled.
+          context: The context of the request. Its memory grows by that of the parsed values before
+            they are created.
 
         Raises:
           InvalidJson: The body is not a JSON object.
@@ -86,14 +77,13 @@ class RequestParser:
             return LocalRequest(json_parser.parse_json(body))
         if len(body) <= MAX_LOCAL_NUMERIC_BYTES:
             with self._local_turn():
-                if cancellation is not None:
-                    cancellation.raise_if_cancelled()
-                parsed = _parse_locally(body, reservation, LocalRequest)
+                context.check()
+                parsed = _parse_locally(body, context, LocalRequest)
                 if parsed is not None:
                     request, estimated_bytes = parsed
-                    request.hold_memory(reservation, estimated_bytes)
+                    request.hold_memory(context, estimated_bytes)
                     return request
-        remote = self._start_remote_request(reservation, timeout_ms, cancellation)
+        remote = RemoteRequest(self._processes.acquire(context), self._processes, context)
         try:
             remote.parse(body)
         except BaseException:
@@ -104,21 +94,14 @@ class RequestParser:
     def parse_infer_request(
         self,
         body: bytes,
-        reservation: MemoryReservation | None = None,
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
+        context: RequestContext,
     ) -> InferRequest:
         """Parse and decode the JSON of an infer request of the Open Inference Protocol.
 
         Args:
           body: The JSON text.
-          reservation: The memory of the request. It grows by the memory of the parsed values, which
-            is given back when they are decoded, and by the memory of the arrays. None for no limit.
-          timeout_ms: The time limit for parsing in a parse process, in milliseconds. None for no
-            limit.
-          cancellation: Ends the parsing in a parse process if the request is cancelled; None if it
-            cannot be cancelled.
+          context: The context of the request. Its memory grows by that of the parsed values, which
+            is given back when they are decoded, and by that of the arrays.
 
         Raises:
           InvalidJson, InvalidTensor, InvalidInputNames, InvalidInput: The request is invalid;
@@ -131,16 +114,14 @@ class RequestParser:
             return decode_infer_request(json_parser.parse_json(body))
         if len(body) <= MAX_LOCAL_NUMERIC_BYTES:
             with self._local_turn():
-                if cancellation is not None:
-                    cancellation.raise_if_cancelled()
-                parsed = _parse_locally(body, reservation, decode_infer_request)
+                context.check()
+                parsed = _parse_locally(body, context, decode_infer_request)
                 if parsed is not None:
                     request, estimated_bytes = parsed
-                    _give_back(reservation, estimated_bytes)
-                    if reservation is not None:
-                        reservation.grow(requests.count_bytes(request.arrays))
+                    _give_back(context, estimated_bytes)
+                    context.reserve(requests.count_bytes(request.arrays))
                     return request
-        remote = self._start_remote_request(reservation, timeout_ms, cancellation)
+        remote = RemoteRequest(self._processes.acquire(context), self._processes, context)
         try:
             return remote.decode_infer_request(body)
         except BaseException:
@@ -165,34 +146,22 @@ class RequestParser:
         finally:
             self._local_lock.release()
 
-    def _start_remote_request(
-        self,
-        reservation: MemoryReservation | None,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None,
-    ) -> RemoteRequest:
-        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        process = self._processes.acquire(
-            timeout_ms, cancellation, ("", "") if reservation is None else reservation.owner
-        )
-        return RemoteRequest(process, self._processes, reservation, deadline, cancellation)
-
 
 def _parse_locally(
-    body: bytes, reservation: MemoryReservation | None, decode: Callable[[Json], Decoded]
+    body: bytes, context: RequestContext, decode: Callable[[Json], Decoded]
 ) -> tuple[Decoded, int] | None:
     """Parse and decode a body in this process, unless this could take too long.
 
     Args:
       body: The JSON text.
-      reservation: The memory of the request. None for no limit.
+      context: The context of the request.
       decode: Converts the parsed values to the result.
 
     Returns:
       The result of `decode`, and the number of bytes that are reserved for the parsed values; None
       if the body is so large that parsing it in this process could take too long.
     """
-    estimated_bytes = _reserve_for_parsing(body, reservation)
+    estimated_bytes = _reserve_for_parsing(body, context)
     try:
         if len(body) <= MAX_LOCAL_BYTES:
             return decode(json_parser.parse_json(body)), estimated_bytes
@@ -200,27 +169,27 @@ def _parse_locally(
         if document is not None:
             return decode(document), estimated_bytes
     except BaseException:
-        _give_back(reservation, estimated_bytes)
+        _give_back(context, estimated_bytes)
         raise
-    _give_back(reservation, estimated_bytes)
+    _give_back(context, estimated_bytes)
     return None
 
 
-def _reserve_for_parsing(body: bytes, reservation: MemoryReservation | None) -> int:
+def _reserve_for_parsing(body: bytes, context: RequestContext) -> int:
     """Reserve memory for the parsed values of a body, and return the number of bytes."""
-    if reservation is None:
+    if context.memory is None:
         return 0
     num_bytes = worst_memory_bytes(len(body))
     try:
-        reservation.grow(num_bytes)
+        context.memory.grow(num_bytes)
     except (MemoryBudgetExceeded, RequestTooLarge):
         # The upper bound for any body of this size exceeds the memory budget. Count the tokens of
         # the body, which takes longer, to get a tighter upper bound.
         num_bytes = estimate_memory_bytes(body)
-        reservation.grow(num_bytes)
+        context.memory.grow(num_bytes)
     return num_bytes
 
 
-def _give_back(reservation: MemoryReservation | None, num_bytes: int) -> None:
-    if reservation is not None:
-        reservation.shrink(num_bytes)
+def _give_back(context: RequestContext, num_bytes: int) -> None:
+    if context.memory is not None:
+        context.memory.shrink(num_bytes)

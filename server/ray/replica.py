@@ -1,8 +1,11 @@
 """The replica of a Ray Serve deployment, which loads models and answers gRPC calls."""
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from server.admission.memory_budget import MemoryBudget
@@ -14,6 +17,7 @@ from server.frontends.grpc.call_context import CallContext
 from server.metrics import Metrics
 from server.process import memory_limit
 from server.ray.settings import make_settings
+from server.request import CLOCK
 from server.servables.pending import Pending
 from tpuserve.errors import TpuserveError, Unavailable
 
@@ -66,7 +70,8 @@ class Replica:
             # TensorFlow and the models.
             settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2
         )
-        self._timeout_ms = settings.default_request_timeout_ms or None
+        # In seconds; infinite for no limit.
+        self._time_limit = settings.default_request_timeout_ms / 1000 or math.inf
         self._functions = _make_functions(self._engine, settings)
         self._threads = ThreadPoolExecutor(threads, "call")
 
@@ -131,10 +136,11 @@ class Replica:
         Raises:
           TpuserveError: the request cannot be answered.
         """
-        call = CallContext()
-        call.timeout_ms = self._timeout_ms
-        loop = asyncio.get_running_loop()
-        with self._memory.reserve() as call.memory:
+        loop, call = asyncio.get_running_loop(), CallContext()
+        with self._memory.reserve() as memory:
+            deadline = time.monotonic() + self._time_limit
+            call.request = replace(call.request, deadline=deadline, memory=memory)
+            CLOCK.watch(call.request)
             try:
                 result = await loop.run_in_executor(
                     self._threads, self._functions[method], request.SerializeToString(), call
@@ -151,7 +157,8 @@ class Replica:
             finally:
                 # If the client has cancelled the call, stop the work that still runs for it. If the
                 # call is answered, this has no effect.
-                call.cancellation.cancel()
+                call.request.cancellation.cancel()
+                CLOCK.unwatch(call.request)
         return MessageBytes(result)
 
 

@@ -74,7 +74,7 @@ class ModelQueue:
 
     def push(self, ticket: Ticket) -> None:
         """Append a request to the waiting requests."""
-        self.waiting.setdefault(ticket.pool, Turns()).push(ticket.peer, ticket)
+        self.waiting.setdefault(ticket.pool, Turns()).push(ticket.context.peer, ticket)
 
     def first(self, pool: RunPool) -> Ticket:
         """Return the request whose turn it is to get one of the threads `pool`."""
@@ -83,7 +83,7 @@ class ModelQueue:
     def remove(self, ticket: Ticket) -> bool:
         """Remove a request from the waiting requests; return whether it was waiting."""
         tickets = self.waiting.get(ticket.pool)
-        if tickets is None or not tickets.remove(ticket.peer, ticket):
+        if tickets is None or not tickets.remove(ticket.context.peer, ticket):
             return False
         if not tickets:
             del self.waiting[ticket.pool]

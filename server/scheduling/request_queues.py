@@ -14,7 +14,7 @@ from server.process.alarm import Alarm, log_exceptions
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
-from tpuserve.errors import DeadlineExceeded, QueueFull, Unavailable, WaitedTooLong
+from tpuserve.errors import QueueFull, Unavailable, WaitedTooLong
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class RequestQueues:
             return self._remove(ticket)
 
     def refuse_expired(self) -> float:
-        """Refuse the requests that have waited longer than their own limit or that of their model.
+        """Refuse the requests that have waited longer than the limit of their model.
 
         If a request cannot be refused, the exception is logged, and the others are still refused.
 
@@ -185,7 +185,7 @@ class RequestQueues:
         self._alarm.close()
 
     def _try_start(self, ticket: Ticket) -> bool:
-        queue = self._find_queue(ticket.model)
+        queue = self._find_queue(ticket.context.model)
         ticket.queue = queue
         if not queue.may_start(ticket.pool):
             return False
@@ -232,14 +232,13 @@ class RequestQueues:
             yield from chain.from_iterable(queue.waiting.values())
 
     def _refuse_expired(self, ticket: Ticket, now: float) -> None:
-        waited = f"the request has waited for {(now - ticket.enqueued) * 1000:.0f} ms for "
-        waited += _format_model(ticket.queue)
-        if ticket.enqueued + ticket.timeout_seconds <= now:
-            ticket.refuse(DeadlineExceeded(f"{waited}, and its time limit has passed."))
-            return
         self._metrics.request_shed(ticket.queue.model, "waited too long")
         ticket.refuse(
-            WaitedTooLong(f"{waited}, longer than its max_queue_ms. Send the request again later.")
+            WaitedTooLong(
+                f"the request has waited for {(now - ticket.enqueued) * 1000:.0f} ms for "
+                f"{_format_model(ticket.queue)}, longer than its max_queue_ms. Send the request "
+                f"again later."
+            )
         )
 
     def _remove(self, ticket: Ticket) -> bool:
@@ -311,10 +310,9 @@ def _start_tag(ticket: Ticket) -> tuple[float, int]:
 
 
 def _expiry(ticket: Ticket) -> float:
-    """Return when a waiting request exceeds the smaller of its limits, in seconds of the clock."""
+    """Return when a waiting request exceeds the limit of its model, in seconds of the clock."""
     limit = ticket.queue.limits.max_queue_seconds
-    seconds = ticket.timeout_seconds if limit is None else min(limit, ticket.timeout_seconds)
-    return ticket.enqueued + seconds
+    return math.inf if limit is None else ticket.enqueued + limit
 
 
 def _format_model(queue: ModelQueue) -> str:

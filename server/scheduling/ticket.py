@@ -1,9 +1,9 @@
 """Tickets, which represent requests in the queues, and the limits of a frontend's threads."""
 
-import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from server.request import RequestContext
 from tpuserve.errors import TpuserveError
 
 if TYPE_CHECKING:
@@ -33,16 +33,11 @@ class RunPool:
 class Ticket(ABC):
     """Represents a request of a frontend in the queues, from its arrival until it has run.
 
-    The attributes except `model`, `pool`, `timeout_seconds` and `peer` are only for `RequestQueues`
-    and its queues.
+    The attributes except `context` and `pool` are only for `RequestQueues` and its queues.
 
     Attributes:
-      model: the name of the model; "" for a request that runs no model.
+      context: the context of the request.
       pool: the threads of the frontend in which the request is to run.
-      timeout_seconds: the time limit of the request in seconds, from its submission. After this
-        time, the queues refuse the request if it still waits. Infinite for no limit, and if the
-        frontend withdraws the request itself after this time.
-      peer: the name of the client; the waiting requests of the clients of a model take turns.
       queue: the queue of the request's model; set when the request is submitted.
       number: the position of the request in the order in which all requests began to wait.
       enqueued: when the request began to wait, in seconds of the queues' clock.
@@ -54,26 +49,20 @@ class Ticket(ABC):
 
     __slots__ = (
         "charge",
+        "context",
         "enqueued",
-        "model",
         "number",
-        "peer",
         "pool",
         "queue",
         "started",
-        "timeout_seconds",
     )
 
     queue: "ModelQueue"
 
-    def __init__(
-        self, model: str, pool: RunPool, timeout_seconds: float = math.inf, peer: str = ""
-    ) -> None:
+    def __init__(self, context: RequestContext, pool: RunPool) -> None:
         """Create the ticket of a request that is not submitted yet."""
-        self.model = model
+        self.context = context
         self.pool = pool
-        self.timeout_seconds = timeout_seconds
-        self.peer = peer
         self.number = 0
         self.enqueued = self.started = 0.0
         self.charge: float | None = None

@@ -1,8 +1,9 @@
 """Estimates how long the outputs of a model take to encode, before they are encoded."""
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
-from server.servables.servable import Array
+import numpy as np
 
 MANY_VALUES = 1 << 13
 """The number of values from which outputs are large.
@@ -15,7 +16,7 @@ BYTES_PER_VALUE = 16
 """The number of bytes of a string that take about as long to encode as a further value."""
 
 
-def count_values(arrays: Iterable[Array]) -> int:
+def count_values(arrays: Iterable[np.ndarray[Any, Any]]) -> int:
     """Return about how many values must be encoded: numbers, strings and parts of long strings.
 
     Args:

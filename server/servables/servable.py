@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from server.admission.cancellation import Cancellation
+from server.request import RequestContext
+from server.servables.pending import Pending
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
 
@@ -20,7 +22,53 @@ logger = logging.getLogger(__name__)
 
 
 class InferenceRunner(Protocol):
-    """Computes the outputs of requests: the model itself, or a batching runner in front of it."""
+    """Computes the outputs of requests, directly or in batches. Thread-safe."""
+
+    def start(
+        self,
+        context: RequestContext,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+    ) -> Mapping[str, Array] | Pending[Mapping[str, Array]]:
+        """Begin to compute the outputs of a signature.
+
+        Args:
+          context: the request.
+          signature_name: the name of the signature.
+          inputs: alias → array of the signature's dtype, with any shape that the model can compute.
+          output_names: the aliases of the outputs to compute; None for all outputs.
+
+        Returns:
+          Alias → array; a Pending of it if the request waits for a batch. The caller must then call
+          its `finish`.
+
+        Raises:
+          DeadlineExceeded, Cancelled: nobody waits for the answer any more.
+          WouldBlock: the calling thread must not run a model, and the request cannot wait for a
+            batch.
+        """
+
+    def start_multi(
+        self,
+        context: RequestContext,
+        output_names: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, Array],
+    ) -> Mapping[str, Mapping[str, Array]] | Pending[Mapping[str, Mapping[str, Array]]]:
+        """Begin to compute several signatures for the same inputs, in one run if possible.
+
+        Args:
+          context: the request.
+          output_names: signature name → the aliases of the outputs to compute.
+          inputs: alias → array.
+
+        Returns:
+          Signature name → alias → array, or a Pending as for `start`.
+        """
+
+
+class Model(Protocol):
+    """A loaded model, such as a `tpuserve.loader.LoadedModel`."""
 
     def run(
         self,
@@ -31,25 +79,7 @@ class InferenceRunner(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
-        """Compute the outputs of a signature. Thread-safe.
-
-        Args:
-          signature_name: the name of the signature.
-          inputs: alias → array of the signature's dtype, with any shape that the model can compute.
-          output_names: the aliases of the outputs to compute; None for all outputs.
-          timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: cancels the request; None if the request cannot be cancelled.
-
-        Returns:
-          Alias → array.
-
-        Raises:
-          Cancelled: the request was cancelled before the model has run.
-        """
-
-
-class Model(InferenceRunner, Protocol):
-    """A loaded model, such as a `tpuserve.loader.LoadedModel`."""
+        """Compute the outputs of a signature; see `tpuserve.runtime.loaded_model`. Thread-safe."""
 
     @property
     def choice(self) -> object:
@@ -187,7 +217,7 @@ class Servable:
 
     @property
     def runner(self) -> InferenceRunner:
-        """The object that runs requests: the model itself, or a batching runner in front of it."""
+        """The object that runs requests, directly or in batches."""
         assert self._runner is not None, f"{self} is used without try_acquire"
         return self._runner
 
@@ -195,12 +225,9 @@ class Servable:
         """Enter the state LOADING, in which requests cannot use the version yet."""
         self._enter(State.LOADING)
 
-    def mark_available(self, model: Model, runner: InferenceRunner | None = None) -> None:
-        """Enter the state AVAILABLE, in which requests use the model.
-
-        `runner` runs the requests; None for the model itself.
-        """
-        self._model, self._runner = model, runner or model
+    def mark_available(self, model: Model, runner: InferenceRunner) -> None:
+        """Enter the state AVAILABLE, in which requests use the model through its runner."""
+        self._model, self._runner = model, runner
         self._note = str(getattr(model.choice, "fallback", ""))
         self.metagraph = metagraph_of(model)
         self._enter(State.AVAILABLE, None)
@@ -271,7 +298,7 @@ class Servable:
             self._model = self._runner = None
         # Close a batching runner before its model, because the runner may still use the model.
         close = getattr(runner, "close", None)
-        if runner is not model and close is not None:
+        if close is not None:
             close()
         model.close()
         # Delete the references to the model and its runner, so that the model's memory is freed

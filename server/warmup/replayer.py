@@ -12,7 +12,8 @@ from server.admission.cancellation import Cancellation
 from server.dataplane import classify, examples, method_names, multi_inference, regress
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.multi_inference import AnyExampleMethod
-from server.servables.pending import Pending
+from server.request import RequestContext
+from server.servables.direct_runner import DirectRunner
 from server.servables.servable import Model
 from server.tensors import tensor_proto
 from tpuserve.errors import DamagedWarmUp, InvalidInput, UnsupportedModel
@@ -103,10 +104,9 @@ class WarmupReplayer:
         multi_inference.model_spec_of_request(tasks)
         plan = multi_inference.make_plan(tasks, model.signatures, self._check_method_names)
         serialized = _examples(request.input)
-        started = multi_inference.start_plan(
-            model, plan, examples.encode(serialized), None, cancellation
-        )
-        outputs = started.finish() if isinstance(started, Pending) else started
+        context = RequestContext(cancellation=cancellation or Cancellation())
+        inputs = {examples.ALIAS: examples.encode(serialized)}
+        outputs = DirectRunner(model).start_multi(context, plan.outputs, inputs)
         multi_inference.read_answers("", 0, plan, outputs, len(serialized))
 
 

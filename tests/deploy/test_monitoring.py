@@ -56,7 +56,7 @@ def selectors(node: Any) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     """Return metric → labels, of a live server that has answered a request."""
-    server = FakeServer(tmp_path_factory.mktemp("monitoring"), 0)
+    server = FakeServer(tmp_path_factory.mktemp("monitoring"))
     httpx.post(server.predict_url, content=GOOD, timeout=SECONDS)
     page = httpx.get(f"{server.url}/metrics", timeout=SECONDS).text
     server.kill()

@@ -27,6 +27,7 @@ import numpy as np
 
 from benchmarks.serve.protocols.rest import Side
 from server.parsing.request_parser import RequestParser
+from server.request import RequestContext
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
 SHAPE = (1, 224, 224, 3)
@@ -148,7 +149,7 @@ def measure_codec() -> tuple[float, float]:
     signature = Signature({"x": TensorSpec("x:0", "float32", (None, *SHAPE[1:]))}, {})
 
     def decode(text: bytes, binary: bytes) -> None:
-        request = parser.parse_infer_request(text)
+        request = parser.parse_infer_request(text, RequestContext())
         inputs = request.read_inputs(signature, memoryview(binary), lambda num_bytes: None)
         assert np.array_equal(inputs["x"], image)
 

@@ -6,10 +6,10 @@ but not the total size of all messages. Earlier releases have no limit.
 """
 
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 
-from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from tpuserve.errors import RequestTooLarge
 
@@ -26,7 +26,7 @@ _CHUNK_BYTES, _PART_BYTES = 1 << 20, 1 << 16
 
 
 def decompress(
-    message: bytes, max_bytes: int, memory: MemoryReservation, cancellation: Cancellation
+    message: bytes, max_bytes: int, memory: MemoryReservation, check: Callable[[], object]
 ) -> bytes | memoryview:
     """Decompress a message; return it unchanged if it is not compressed.
 
@@ -36,12 +36,12 @@ def decompress(
       max_bytes: the largest size of the decompressed message.
       memory: the request's reservation in the memory budget. It is enlarged before each chunk is
         decompressed.
-      cancellation: is set when the client no longer waits, which ends the decompression.
+      check: raises an error if nobody waits for the answer any more; called for each chunk.
 
     Raises:
       RequestTooLarge: the decompressed message is larger than `max_bytes` or the memory budget.
       MemoryBudgetExceeded: all requests together exceed the memory budget.
-      Cancelled: the client no longer waits.
+      DeadlineExceeded, Cancelled: nobody waits for the answer any more.
     """
     window_bits = find_window_bits(message)
     if window_bits is None:
@@ -52,7 +52,7 @@ def decompress(
         # Reserve twice the size of the next chunk: for the chunk, and for its copy when all chunks
         # are joined to the message.
         memory.grow(2 * _CHUNK_BYTES)
-        cancellation.raise_if_cancelled()
+        check()
         # Pass zlib one small part of the message at a time. Each call of zlib copies the rest of
         # its input that is not decompressed yet. For a whole large message, each copy would be
         # large.

@@ -1,6 +1,7 @@
 """Finds out how long the client of a gRPC call waits for the answer."""
 
 import math
+import time
 
 import grpc
 
@@ -15,19 +16,19 @@ def remaining_seconds(context: grpc.ServicerContext) -> float | None:
     return None if remaining is None or remaining > _NO_DEADLINE_SECONDS else remaining
 
 
-def queue_timeout_seconds(context: grpc.ServicerContext, default_ms: float | None) -> float:
-    """Return how long a call may wait in the queue of its model, in seconds.
-
-    Only a call without a deadline has this limit. gRPC itself ends the other calls when their
-    deadline passes.
+def find_deadline(
+    context: grpc.ServicerContext, default_ms: float | None, received_ns: int
+) -> float:
+    """Return the deadline of a call, in seconds of `time.monotonic`; infinite for none.
 
     Args:
       context: the context of the call.
       default_ms: the time limit of calls without a deadline, in milliseconds; None for no limit.
-
-    Returns:
-      The time limit of the call; infinite for a call with a deadline, and for no limit.
+      received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`.
     """
-    if default_ms is None or remaining_seconds(context) is not None:
-        return math.inf
-    return default_ms / 1000
+    remaining = remaining_seconds(context)
+    if remaining is None:
+        if default_ms is None:
+            return math.inf
+        remaining = default_ms / 1e3 - (time.perf_counter_ns() - received_ns) / 1e9
+    return time.monotonic() + remaining

@@ -14,6 +14,7 @@ from server.admission.cancellation import Cancellation
 from server.batching.factory import BatchingRunnerFactory
 from server.config.batching_parameters import BatchingParameters
 from server.servables.pending import Pending
+from tests.server import contexts
 from tpuserve.errors import Cancelled, DeadlineExceeded
 
 ENDLESS = np.array([1e30], np.float32)
@@ -90,7 +91,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def start(runner: Any, n: Any, **how: Any) -> Pending[Any]:
-    pending = runner.start("count", {"n": n}, **how)
+    pending = contexts.start(runner, "count", {"n": n}, **how)
     assert isinstance(pending, Pending)
     return pending
 
@@ -143,6 +144,6 @@ def test_endless_request_that_runs_in_its_own_thread_is_stopped(model: Any) -> N
     thread = threading.Thread(target=cancel_once_it_runs)
     thread.start()
     with pytest.raises(Cancelled):
-        runner.run("count", {"n": ENDLESS}, cancellation=token)
+        contexts.run(runner, "count", {"n": ENDLESS}, cancellation=token)
     thread.join()
     runners.close()

@@ -5,13 +5,14 @@ import pytest
 from server.batching.continuous_policy import ContinuousPolicy, ReturningClients
 from server.batching.tasks import AloneReason, BatchTask
 from server.config.batching_parameters import BatchingParameters
+from tests.server import contexts
 from tpuserve.errors import BatchTooLarge, QueueFull
 
 
 def policy(*sizes: int, **parameters: object) -> tuple[ContinuousPolicy, list[BatchTask]]:
     """Return a policy with one waiting task of each size, and the list of the tasks."""
     waiting = ContinuousPolicy(BatchingParameters(**{"max_batch_size": 8, **parameters}))  # type: ignore[arg-type]
-    tasks = [BatchTask({}, size, 0, None) for size in sizes]
+    tasks = [BatchTask({}, size, 0, contexts.make_context()) for size in sizes]
     for task in tasks:
         waiting.add(task, 0)
     return waiting, tasks
@@ -36,7 +37,7 @@ def test_a_task_that_waits_is_ready_at_once() -> None:
     waiting, _ = policy()
     assert waiting.next_time() is None
     assert waiting.take(0) is None
-    waiting.add(BatchTask({}, 1, 5, None), 5)
+    waiting.add(BatchTask({}, 1, 5, contexts.make_context()), 5)
     assert waiting.next_time() == 0
 
 
@@ -45,14 +46,14 @@ def test_clients_of_a_batch_are_expected_back_for_a_quarter_of_its_run() -> None
     waiting = ContinuousPolicy(BatchingParameters(max_batch_size=8), returning)
     # A batch of two requests with three rows ran from 7 to 7.002 s.
     returning.run_ended(requests=2, rows=3, began=7, ended=7.002)
-    waiting.add(BatchTask({}, 1, 7.002, None), 7.002)
+    waiting.add(BatchTask({}, 1, 7.002, contexts.make_context()), 7.002)
     assert waiting.take(7.0024) is None
     assert waiting.next_time() == pytest.approx(7.0025)
     # The wait ends when as many rows wait as the last batch had.
-    waiting.add(BatchTask({}, 2, 7.0024, None), 7.0024)
+    waiting.add(BatchTask({}, 2, 7.0024, contexts.make_context()), 7.0024)
     assert waiting.next_time() == 0
     assert waiting.take(7.0024) is not None
-    waiting.add(BatchTask({}, 1, 7.0024, None), 7.0024)
+    waiting.add(BatchTask({}, 1, 7.0024, contexts.make_context()), 7.0024)
     assert waiting.take(7.0025) is not None
 
 
@@ -65,7 +66,7 @@ def test_clients_are_expected_back_for_a_millisecond_at_most() -> None:
 def test_no_task_waits_for_more_than_a_millisecond_while_other_batches_end() -> None:
     returning = ReturningClients()
     waiting = ContinuousPolicy(BatchingParameters(max_batch_size=8), returning)
-    waiting.add(BatchTask({}, 1, 7, None), 7)
+    waiting.add(BatchTask({}, 1, 7, contexts.make_context()), 7)
     returning.run_ended(requests=8, rows=8, began=6, ended=7.0008)
     assert waiting.next_time() == pytest.approx(7.001)
     returning.run_ended(requests=8, rows=8, began=6, ended=7.0016)
@@ -76,7 +77,7 @@ def test_nobody_is_expected_back_after_a_request_that_ran_alone() -> None:
     returning = ReturningClients()
     waiting = ContinuousPolicy(BatchingParameters(max_batch_size=8), returning)
     returning.run_ended(requests=1, rows=4, began=7, ended=7.002)
-    waiting.add(BatchTask({}, 1, 7.002, None), 7.002)
+    waiting.add(BatchTask({}, 1, 7.002, contexts.make_context()), 7.002)
     assert waiting.take(7.002) is not None
 
 
@@ -108,9 +109,9 @@ def test_a_batch_leaves_rows_behind_rather_than_pad_more_rows() -> None:
 def test_the_rows_that_wait_are_bounded() -> None:
     waiting, tasks = policy(8, 8, max_enqueued_batches=2)
     with pytest.raises(QueueFull, match="currently 16 rows enqueued"):
-        waiting.add(BatchTask({}, 1, 0, None), 0)
+        waiting.add(BatchTask({}, 1, 0, contexts.make_context()), 0)
     waiting.remove(tasks[0])
-    waiting.add(BatchTask({}, 8, 0, None), 0)
+    waiting.add(BatchTask({}, 8, 0, contexts.make_context()), 0)
     assert taken_sizes(waiting) == [[8], [8]]
 
 

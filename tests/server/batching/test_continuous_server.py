@@ -159,7 +159,7 @@ def test_a_call_without_a_deadline_waits_for_its_batch_no_longer_than_the_defaul
         with ThreadPoolExecutor() as pool:
             first = pool.submit(predict, address, [[1.0]])
             assert model.has_begun.wait(30)
-            with pytest.raises(grpc.RpcError, match="exceeded while waiting in batching queue"):
+            with pytest.raises(grpc.RpcError, match="the time limit of the request has passed"):
                 predict(address, [[3.0]], timeout_seconds=None)
             assert waiting(server) == 0
             model.gate.set()
@@ -177,7 +177,7 @@ def test_the_parameter_timeout_limits_the_wait_for_a_batch(tmp_path: Path, proto
             answer = infer_over_grpc if protocol == "gRPC" else infer_over_rest
             code, text = answer(url if protocol == "REST" else address, timeout_us=100_000)
             assert code in {grpc.StatusCode.DEADLINE_EXCEEDED, 504}
-            assert "exceeded while waiting in batching queue" in text
+            assert "the time limit of the request has passed" in text
             assert waiting(server) == 0
             model.gate.set()
             assert first.result(30) == [[2.5]]

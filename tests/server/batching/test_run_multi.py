@@ -11,8 +11,9 @@ import pytest
 from server.admission.cancellation import Cancellation
 from server.batching.factory import BatchingRunnerFactory
 from server.config.batching_parameters import BatchingParameters
-from server.servables.multi_signature import SupportsMultiRun
+from server.servables import pending
 from server.servables.servable import Array, InferenceRunner
+from tests.server import contexts
 from tests.server.fakes import FakeModel
 
 # With these parameters a batch runs when it has four rows; the timeout is longer than the test.
@@ -62,8 +63,9 @@ class AllAtOnce(OneBySignature):
 
 
 def ask(runner: InferenceRunner, output_names: Mapping[str, Sequence[str]], *values: float) -> Any:
-    assert isinstance(runner, SupportsMultiRun)
-    return runner.run_multi(output_names, {"x": np.array(values, np.float32)}, timeout_ms=60_000)
+    context = contexts.make_context(60_000)
+    inputs = {"x": np.array(values, np.float32)}
+    return pending.wait(runner.start_multi(context, output_names, inputs))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from server.admission.cancellation import Cancellation
 from server.batching.run_slots import RunSlots
+from tests.server import contexts
 from tpuserve.errors import Cancelled
 
 
@@ -23,13 +24,13 @@ class WatchedCancellation(Cancellation):
 
 
 def occupy(slots: RunSlots, cancellation: Cancellation) -> str:
-    with slots.occupy(None, cancellation):
+    with slots.occupy(contexts.make_context(cancellation=cancellation)):
         return "ran"
 
 
 def test_cancelled_request_leaves_its_wait_before_a_slot_is_free() -> None:
     slots, cancellation = RunSlots(1), WatchedCancellation()
-    with ThreadPoolExecutor() as pool, slots.occupy(None, None):
+    with ThreadPoolExecutor() as pool, slots.occupy(contexts.make_context()):
         waiting = pool.submit(occupy, slots, cancellation)
         assert cancellation.is_awaited.wait(30)
         cancellation.cancel()
@@ -40,7 +41,7 @@ def test_cancelled_request_leaves_its_wait_before_a_slot_is_free() -> None:
 def test_slot_goes_to_a_request_that_still_waits() -> None:
     slots, cancelled, waiting = RunSlots(1), WatchedCancellation(), WatchedCancellation()
     with ThreadPoolExecutor() as pool:
-        with slots.occupy(None, None):
+        with slots.occupy(contexts.make_context()):
             first = pool.submit(occupy, slots, cancelled)
             assert cancelled.is_awaited.wait(30)
             second = pool.submit(occupy, slots, waiting)

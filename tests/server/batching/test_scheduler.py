@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from server.admission.nonblocking import WouldBlock
 from server.batching.scheduler import BatchingQueue, RunBatch, Scheduler
 from server.batching.tasks import AloneReason, Batch, BatchTask
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
+from tests.server import contexts
 from tests.server.batching.waiting_policy import WaitingTasksPolicy
 from tests.threads import no_new_threads
 from tpuserve.errors import Unavailable
@@ -35,7 +35,7 @@ def make_timeout_queue(seconds: float = 0.1, run: RunBatch = ignore) -> Batching
 
 
 def task(size: int = 1) -> BatchTask:
-    return BatchTask({}, size, 0, None)
+    return BatchTask({}, size, 0, contexts.make_context())
 
 
 @pytest.fixture
@@ -359,25 +359,6 @@ def test_a_task_that_is_not_due_or_too_large_for_a_batch_runs_in_the_threads() -
     assert scheduler.try_run_inline("b", lambda: queue, task(4)) is None
     scheduler.close()
     assert sizes == [3, 1]
-
-
-@pytest.mark.parametrize("seconds", [0, 60])
-def test_a_caller_that_may_not_block_leaves_no_task_behind(seconds: float) -> None:
-    scheduler = Scheduler(1, "batch-test")
-    if not seconds:
-        assert (
-            scheduler.try_run_inline(
-                "a", lambda: make_timeout_queue(0), task(), blocking_allowed=False
-            )
-            is not None
-        )
-    for key in "ab":
-        with pytest.raises(WouldBlock):
-            scheduler.try_run_inline(
-                key, lambda: make_timeout_queue(seconds), task(), blocking_allowed=False
-            )
-    assert scheduler.waiting == 0
-    scheduler.close()
 
 
 def test_a_client_with_a_new_queue_for_each_task_does_not_delay_other_queues() -> None:

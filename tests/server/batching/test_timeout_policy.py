@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from server.batching.tasks import Batch, BatchTask
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
+from tests.server import contexts
 from tpuserve.errors import BatchTooLarge, Code, QueueFull
 
 
 def task(size: int) -> BatchTask:
-    return BatchTask({}, size, 0, None)
+    return BatchTask({}, size, 0, contexts.make_context())
 
 
 def sizes(batch: Batch | None) -> list[int] | None:

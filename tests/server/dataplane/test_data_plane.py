@@ -12,6 +12,7 @@ from server.dataplane import ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array, State
+from tests.server import contexts
 from tests.server.aspired_versions import aspire
 from tests.server.dataplane.models import ExamplesModel, serve
 from tests.server.fakes import FakeLoader
@@ -73,7 +74,9 @@ def test_multi_inference_is_in_the_statistics_of_the_version() -> None:
     cancelled = Cancellation()
     cancelled.cancel()
     with pytest.raises(Cancelled):
-        dataplane.multi_inference(tasks, [b"a"], cancellation=cancelled)
+        dataplane.multi_inference(
+            tasks, [b"a"], context=contexts.make_context(cancellation=cancelled)
+        )
     inferences = dataplane.statistics(M).inferences
     assert (inferences.num_successes, inferences.num_failures) == (1, 1)
     assert (inferences.num_rows, inferences.num_runs) == (2, 1)
@@ -82,18 +85,18 @@ def test_multi_inference_is_in_the_statistics_of_the_version() -> None:
 def test_time_that_a_request_has_is_given_to_the_model(
     dataplane: WaitingDataPlane, loader: FakeLoader
 ) -> None:
-    dataplane.predict(HALF, read_x, timeout_ms=60_000)
+    dataplane.predict(HALF, read_x, context=contexts.make_context(60_000))
     # The time in the queue of the engine process counts against the limit.
     assert 30_000 < (loader.models[3].timeout_ms or 0) <= 60_000
 
 
 def test_cancelled_request_is_not_run(dataplane: WaitingDataPlane, loader: FakeLoader) -> None:
     cancellation = Cancellation()
-    dataplane.predict(HALF, read_x, cancellation=cancellation)
+    dataplane.predict(HALF, read_x, context=contexts.make_context(cancellation=cancellation))
     loader.models[3].has_begun.clear()
     cancellation.cancel()
     with pytest.raises(Cancelled):
-        dataplane.predict(HALF, read_x, cancellation=cancellation)
+        dataplane.predict(HALF, read_x, context=contexts.make_context(cancellation=cancellation))
     assert not loader.models[3].has_begun.is_set()
 
 
@@ -102,16 +105,18 @@ def test_cancelled_request_for_examples_is_not_run() -> None:
     dataplane, cancellation = serve(model), Cancellation()
     cancellation.cancel()
     with pytest.raises(Cancelled):
-        dataplane.classify(M, [b"a"], cancellation=cancellation)
+        dataplane.classify(M, [b"a"], context=contexts.make_context(cancellation=cancellation))
     with pytest.raises(Cancelled):
         dataplane.regress(
-            ModelSpec("m", signature_name="regress"), [b"a"], cancellation=cancellation
+            ModelSpec("m", signature_name="regress"),
+            [b"a"],
+            context=contexts.make_context(cancellation=cancellation),
         )
     with pytest.raises(Cancelled):
         dataplane.multi_inference(
             [(ModelSpec("m", signature_name="regress"), REGRESS)],
             [b"a"],
-            cancellation=cancellation,
+            context=contexts.make_context(cancellation=cancellation),
         )
     assert model.runs == []
 

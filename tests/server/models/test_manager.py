@@ -9,6 +9,7 @@ import pytest
 
 from server.models.manager import Manager
 from server.models.servable_loader import Retries
+from server.servables.direct_runner import DirectRunner
 from server.servables.servable import Model, Servable, State, VersionStatus
 from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader, FakeModel
@@ -407,10 +408,10 @@ def test_failed_warm_up_closes_the_model() -> None:
     assert loader.models[3].is_closed
 
 
-def test_runner_is_the_model_itself_unless_one_is_made(manager: Manager) -> None:
+def test_requests_run_directly_unless_a_runner_is_made(manager: Manager) -> None:
     with manager.get_servable_handle("half") as servable:
-        assert servable.runner is servable.model
-    runner = FakeModel()
+        assert isinstance(servable.runner, DirectRunner)
+    runner = DirectRunner(FakeModel())
     other = Manager(FakeLoader(), make_runner=lambda model, directory, name: runner)
     aspire(other, "half", versions(3))
     with other.get_servable_handle("half") as servable:

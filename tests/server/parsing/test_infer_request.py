@@ -10,6 +10,7 @@ from server.admission.memory_budget import MemoryBudget
 from server.codec import json_parser
 from server.codec.open_inference.infer_request import InferInput, decode_infer_request
 from server.parsing.request_parser import MAX_LOCAL_BYTES, RequestParser
+from server.request import RequestContext
 from tpuserve.errors import InvalidJson, InvalidTensor, RequestTooLarge
 
 # A name that no output has, so long that a body with it is parsed in a process.
@@ -41,7 +42,7 @@ def test_large_request_is_decoded_as_a_small_one(parser: RequestParser) -> None:
     )
     budget = MemoryBudget(10**9)
     with budget.reserve() as reservation:
-        remote = parser.parse_infer_request(body, reservation)
+        remote = parser.parse_infer_request(body, RequestContext(memory=reservation))
         local = decode_infer_request(json_parser.parse_json(body))
         assert remote._replace(arrays={}) == local._replace(arrays={})
         assert remote.inputs[2] == InferInput("r", "BF16", (1,), 2)
@@ -71,7 +72,7 @@ def test_error_of_a_large_request_is_that_of_a_small_one(
     parser: RequestParser, body: bytes, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        parser.parse_infer_request(body)
+        parser.parse_infer_request(body, RequestContext())
 
 
 @pytest.mark.parametrize("size", [8 << 10, 2 * MAX_LOCAL_BYTES])
@@ -79,4 +80,4 @@ def test_request_beyond_the_memory_is_refused(parser: RequestParser, size: int) 
     budget = MemoryBudget(4096)
     body = encode({"name": "x", "datatype": "BYTES", "shape": [1], "data": ["a" * size]})
     with budget.reserve() as reservation, pytest.raises(RequestTooLarge):
-        parser.parse_infer_request(body, reservation)
+        parser.parse_infer_request(body, RequestContext(memory=reservation))

@@ -20,6 +20,8 @@ from server.parsing.parsed_request import LocalRequest
 from server.parsing.process_pool import ParseProcessPool
 from server.parsing.remote_request import RemoteRequest
 from server.parsing.request_parser import MAX_LOCAL_BYTES, RequestParser
+from server.request import RequestContext
+from tests.server import contexts
 from tests.server.fakes import spec
 from tpuserve.errors import (
     Cancelled,
@@ -45,7 +47,7 @@ def parser() -> Iterator[RequestParser]:
 
 def decode(parser: RequestParser, body: bytes, dtype: str = "float32") -> Any:
     try:
-        request = parser.parse(body, MemoryBudget(10**10).reserve())
+        request = parser.parse(body, RequestContext(memory=MemoryBudget(10**10).reserve()))
         with closing(request):
             arrays = request.decode_inputs(Signature({"x": spec(dtype)}, {}))
             assert request.is_closed
@@ -83,9 +85,9 @@ def test_large_body_is_decoded_or_refused_as_a_small_body(
 
 def test_large_examples_are_decoded_as_small_examples(parser: RequestParser) -> None:
     body = b'{"context": {"c": "d"}, "examples": [{"a": 1}, %s {"b": [0.5, 1.0]}, {}]}'
-    small = parser.parse(body % b"").decode_examples()
+    small = parser.parse(body % b"", RequestContext()).decode_examples()
     assert len(small) == 3
-    assert parser.parse(body % BLANKS).decode_examples() == small
+    assert parser.parse(body % BLANKS, RequestContext()).decode_examples() == small
 
 
 def test_large_arrays_of_numbers_need_no_other_process(parser: RequestParser) -> None:
@@ -93,7 +95,7 @@ def test_large_arrays_of_numbers_need_no_other_process(parser: RequestParser) ->
     numbers = np.arange(100_000, dtype=np.float32)
     body = b'{"instances": %s}' % str(numbers.tolist()).encode()
     assert len(body) > MAX_LOCAL_BYTES
-    request = parser.parse(body)
+    request = parser.parse(body, RequestContext())
     assert isinstance(request, LocalRequest)
     inputs = request.decode_inputs(Signature({"x": spec("float32")}, {}))
     np.testing.assert_array_equal(inputs["x"], numbers)
@@ -105,7 +107,7 @@ def test_memory_of_parsing_is_given_back_but_for_the_tensors(
 ) -> None:
     budget = MemoryBudget(10**9)
     reservation = budget.reserve()
-    request = parser.parse(body, reservation)
+    request = parser.parse(body, RequestContext(memory=reservation))
     is_large = len(body) > MAX_LOCAL_BYTES
     assert (budget.reserved_bytes > len(body)) == is_large
     request.decode_inputs(Signature({"x": spec("float32")}, {}))
@@ -115,16 +117,16 @@ def test_memory_of_parsing_is_given_back_but_for_the_tensors(
 def test_body_beyond_the_memory_budget_is_not_parsed(parser: RequestParser) -> None:
     body = b'{"inputs": [%s1]}' % (b"{}," * 100_000)
     with pytest.raises(RequestTooLarge):
-        parser.parse(body, MemoryBudget(20 * len(body)).reserve())
+        parser.parse(body, RequestContext(memory=MemoryBudget(20 * len(body)).reserve()))
     budget = MemoryBudget(10**9)
     with budget.reserve(10**9 - 20 * len(body)) as others, pytest.raises(MemoryBudgetExceeded):
-        parser.parse(body, budget.reserve())
+        parser.parse(body, RequestContext(memory=budget.reserve()))
     assert others.num_bytes == budget.reserved_bytes == 0
 
 
 def test_context_that_all_examples_repeat_is_within_the_budget(parser: RequestParser) -> None:
     body = b'{"context": {"a": %s}, "examples": [%s{}]}' % (STRINGS, b"{}," * 100_000)
-    request = parser.parse(body, MemoryBudget(10**9).reserve())
+    request = parser.parse(body, RequestContext(memory=MemoryBudget(10**9).reserve()))
     with pytest.raises(RequestTooLarge):
         request.decode_examples()
     request.close()
@@ -132,8 +134,9 @@ def test_context_that_all_examples_repeat_is_within_the_budget(parser: RequestPa
 
 def test_time_limit_ends_the_process(parser: RequestParser) -> None:
     body = b'{"inputs": [%s1]}' % (b"{}," * 1_000_000)
+    context = contexts.make_context(20)
     with pytest.raises(DeadlineExceeded):
-        parser.parse(body, timeout_ms=20)
+        parser.parse(body, context)
     assert decode(parser, b'{"inputs": 1 %s}' % BLANKS)[3] == 1.0
 
 
@@ -143,13 +146,13 @@ def test_cancelled_request_ends_the_process(parser: RequestParser) -> None:
     canceller = threading.Timer(0.2, cancellation.cancel)
     canceller.start()
     with pytest.raises(Cancelled):
-        parser.parse(body, cancellation=cancellation)
+        parser.parse(body, RequestContext(cancellation=cancellation))
     canceller.join()
     assert decode(parser, b'{"inputs": 1 %s}' % BLANKS)[3] == 1.0
 
 
 def test_process_that_ends_by_itself_is_replaced(parser: RequestParser) -> None:
-    request = parser.parse(b'{"inputs": 1 %s}' % BLANKS)
+    request = parser.parse(b'{"inputs": 1 %s}' % BLANKS, RequestContext())
     assert isinstance(request, RemoteRequest)
     os.kill(request.pid, signal.SIGKILL)
     with pytest.raises(Unavailable, match="Send the request again"):
@@ -161,8 +164,8 @@ def test_invalid_body_leaves_the_process_to_the_next_request(parser: RequestPars
     pids = set()
     for _ in range(3):
         with pytest.raises(InvalidJson):
-            parser.parse(b"{%s" % BLANKS)
-        request = parser.parse(b'{"inputs": 1 %s}' % BLANKS)
+            parser.parse(b"{%s" % BLANKS, RequestContext())
+        request = parser.parse(b'{"inputs": 1 %s}' % BLANKS, RequestContext())
         assert isinstance(request, RemoteRequest)
         pids.add(request.pid)
         request.close()
@@ -171,15 +174,16 @@ def test_invalid_body_leaves_the_process_to_the_next_request(parser: RequestPars
 
 def test_requests_wait_for_a_process_in_order() -> None:
     pool = ParseProcessPool(1)
-    process = pool.acquire()
+    process = pool.acquire(RequestContext())
+    late = contexts.make_context(10)
     with pytest.raises(DeadlineExceeded):
-        pool.acquire(timeout_ms=10)
+        pool.acquire(late)
     cancellation = Cancellation()
     cancellation.cancel()
     with pytest.raises(Cancelled):
-        pool.acquire(cancellation=cancellation)
+        pool.acquire(RequestContext(cancellation=cancellation))
     acquired: list[ParseProcess] = []
-    waiting = threading.Thread(target=lambda: acquired.append(pool.acquire(30_000)))
+    waiting = threading.Thread(target=lambda: acquired.append(pool.acquire(RequestContext())))
     waiting.start()
     pool.release(process)
     waiting.join()
@@ -192,10 +196,10 @@ def test_requests_wait_for_a_process_in_order() -> None:
 
 def test_owners_take_turns_to_get_a_process() -> None:
     pool, order = ParseProcessPool(1), list[str]()
-    process = pool.acquire()
+    process = pool.acquire(RequestContext())
 
     def take(owner: str) -> None:
-        taken = pool.acquire(30_000, owner=owner)
+        taken = pool.acquire(RequestContext(peer=owner))
         order.append(owner)
         pool.release(taken)
 
@@ -218,6 +222,6 @@ def test_the_event_loop_does_not_wait_while_a_thread_parses_a_body(
 ) -> None:
     body = b'{"instances": [%s1]}' % (b"1, " * 2000)
     with parser._local_turn(), NonBlocking(), pytest.raises(WouldBlock):
-        getattr(parser, method)(body)
+        getattr(parser, method)(body, RequestContext())
     with NonBlocking():
-        parser.parse(body).close()
+        parser.parse(body, RequestContext()).close()

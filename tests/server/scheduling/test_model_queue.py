@@ -2,13 +2,14 @@
 
 import pytest
 
+from server.request import RequestContext
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import InlineTicket, RunPool
 
 
 def begin(queue: ModelQueue, pool: RunPool, now: float = 0) -> InlineTicket:
-    ticket = InlineTicket(queue.model, pool)
+    ticket = InlineTicket(RequestContext(model=queue.model), pool)
     queue.begin_run(ticket, now)
     return ticket
 

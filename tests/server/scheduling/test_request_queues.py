@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import pytest
 
 from server.metrics import Metrics
+from server.request import RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
 from tpuserve.errors import (
     Code,
-    DeadlineExceeded,
     QueueFull,
     TpuserveError,
     Unavailable,
@@ -32,7 +32,7 @@ class Request(Ticket):
     """A ticket that only records whether it was started or refused."""
 
     def __init__(self, model: str, pool: RunPool, peer: str = "") -> None:
-        super().__init__(model, pool, peer=peer)
+        super().__init__(RequestContext(model=model, peer=peer), pool)
         self.is_started = False
         self.error: TpuserveError | None = None
 
@@ -57,11 +57,9 @@ class Queues:
         self,
         model: str,
         pool: RunPool | None = None,
-        timeout_seconds: float = math.inf,
         peer: str = "",
     ) -> Request:
         request = Request(model, pool or self.pool, peer)
-        request.timeout_seconds = timeout_seconds
         request.is_started = self.queues.submit(request)
         return request
 
@@ -132,8 +130,8 @@ def test_threads_go_to_the_model_that_has_used_them_least() -> None:
     order: list[str] = []
     following = queues.finish(first, 1)
     while following is not None and len(order) < 10:
-        order.append(following.model)
-        following = queues.finish(following, {"a": 1, "b": 4}[following.model])
+        order.append(following.context.model)
+        following = queues.finish(following, {"a": 1, "b": 4}[following.context.model])
     assert "".join(order) == "baaabaaaab"
 
 
@@ -149,7 +147,7 @@ def test_model_that_was_idle_has_no_claim_to_the_time_before() -> None:
     order: list[str] = []
     following = queues.finish(busy, 1)
     while following is not None:
-        order.append(following.model)
+        order.append(following.context.model)
         following = queues.finish(following, 1)
     assert sorted(order[:4]) == ["a", "a", "c", "c"]
 
@@ -178,7 +176,7 @@ def test_model_held_back_by_its_own_limit_catches_up_within_seconds() -> None:
     order: list[str] = []
     following = queues.finish(others[0], 1)
     while following is not None and len(order) < 8:
-        order.append(following.model)
+        order.append(following.context.model)
         following = queues.finish(following, 1)
     # Without the limit, "slow" would run for a hundred seconds.
     assert order[0] == "slow"
@@ -307,22 +305,6 @@ def test_refusal_names_the_time_since_the_request_came() -> None:
     assert str(waiting.error).startswith("the request has waited for 25000 ms for model a")
 
 
-def test_a_waiting_request_is_refused_at_its_own_time_limit_and_does_not_count_as_shed() -> None:
-    queues = Queues({"a": RunLimits(1, max_queue_seconds=5)})
-    queues.clock.now = 10
-    running = queues.send("a")
-    slow, quick = queues.send("a"), queues.send("a", timeout_seconds=2)
-    assert queues.queues.refuse_expired() == 12
-    queues.clock.now = 12
-    assert queues.queues.refuse_expired() == 15
-    assert isinstance(quick.error, DeadlineExceeded)
-    assert str(quick.error) == (
-        "the request has waited for 2000 ms for model a, and its time limit has passed."
-    )
-    assert queues.sample("requests_shed_total") == []
-    assert queues.finish(running) is slow
-
-
 def test_the_queues_are_checked_when_the_first_request_expires() -> None:
     queues = Queues({"a": RunLimits(1), "b": RunLimits(1, max_queue_seconds=5)})
     queues.clock.now = 10
@@ -333,8 +315,6 @@ def test_the_queues_are_checked_when_the_first_request_expires() -> None:
     queues.clock.now = 12
     queues.send("b")
     assert queues.queues.next_expiry == 15
-    queues.send("a", timeout_seconds=2)
-    assert queues.queues.next_expiry == 14
 
 
 def test_close_ends_the_thread_of_the_queues() -> None:

@@ -12,6 +12,7 @@ from server.models.manager import Manager
 from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import State
 from tests import models
+from tests.server import contexts
 from tests.server.aspired_versions import aspire
 from tests.tpuserve.saved_model.test_signing import write_keys
 from tpuserve import tags
@@ -109,7 +110,7 @@ def test_version_that_is_still_being_copied_is_served_once_it_is_whole(
     for _ in range(2):
         aspire(manager, "half", {1: place})
     with manager.get_servable_handle("half") as servable:
-        assert servable.runner.run("serving_default", X)["y"] == 3
+        assert contexts.run(servable.runner, "serving_default", X)["y"] == 3
 
 
 def test_signature_is_verified_where_it_is_required(directory: Path, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from server.frontends.grpc import peers
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryReservation
+from server.frontends.grpc import deadlines, peers
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.stalled_calls import (
@@ -16,7 +18,9 @@ from server.frontends.grpc.executor.stalled_calls import (
     StalledCallReaper,
     limit_unread_responses,
 )
+from server.metrics.timeline import Timeline
 from server.process.thread_pool import ThreadPool
+from server.request import RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import RunPool
 from server.servables.pending import Pending
@@ -195,28 +199,52 @@ class CallExecutor(ABC):
         """
         return None
 
+    def make_request(
+        self,
+        messages: Iterator[bytes],
+        context: grpc.ServicerContext,
+        memory: MemoryReservation | None,
+        model: str = "",
+    ) -> RequestContext:
+        """Make the context of a call whose message has arrived.
+
+        Args:
+          messages: the iterator over messages that was passed to the handler of the call.
+          context: the context of the call.
+          memory: the call's reservation in the memory budget; None if it has none yet.
+          model: the name of the model that the call runs; "" for none.
+        """
+        received_ns = self.received_ns(messages)
+        return RequestContext(
+            deadlines.find_deadline(context, self.default_timeout_ms, received_ns),
+            Cancellation(),
+            Timeline(received_ns),
+            memory,
+            peers.peer_name(context.peer()),
+            model,
+        )
+
     @abstractmethod
     def wait_for_turn(
-        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
-    ) -> str:
-        """Block until the queue of a model lets a call run.
+        self,
+        messages: Iterator[bytes],
+        context: grpc.ServicerContext,
+        memory: MemoryReservation | None,
+        read_model_name: Callable[[], str],
+    ) -> RequestContext:
+        """Make the context of a call, and block until the queue of its model lets the call run.
 
         Each model limits how many of its requests run at the same time. Further requests wait in
         the queue of the model. Only a handler that runs in one of the executor's own threads calls
         this method.
 
         Args:
-          messages: the iterator over messages that was passed to the handler of the call.
-          context: the context of the call.
-          model: returns the name of the model that the call runs.
-
-        Returns:
-          The name of the model.
+          messages, context, memory: as for `make_request`.
+          read_model_name: returns the name of the model that the call runs.
 
         Raises:
           QueueFull, WaitedTooLong: the queue of the model refuses the call.
-          DeadlineExceeded: the time limit has passed, and the call still waits.
-          Cancelled: the client has cancelled the call.
+          DeadlineExceeded, Cancelled: nobody waits for the call any more.
         """
 
     @abstractmethod

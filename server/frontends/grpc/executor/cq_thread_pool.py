@@ -21,7 +21,7 @@ import grpc
 from grpc import _server
 from grpc._cython import cygrpc
 
-from server.frontends.grpc import deadlines
+from server.admission.memory_budget import MemoryReservation
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
 from server.frontends.grpc.executor.call_executor import (
     CallExecutor,
@@ -34,6 +34,7 @@ from server.frontends.grpc.executor.stalled_calls import CancellableCall, Stalle
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
 from server.process.thread_pool import ThreadPool
+from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import RunnableTicket
 from server.servables.pending import Pending
@@ -217,7 +218,7 @@ class CompletionQueueThreadPool(CallExecutor):
         """
         if isinstance(messages, _ReceivedMessage):
             messages.suspended_call = call
-            raise CallSuspended(pending, messages.model)
+            raise CallSuspended(pending, messages.request.model)
 
     def resume(self, messages: Iterator[bytes]) -> Any:
         """Return the state that the handler of a suspended call has passed to `suspend`.
@@ -228,20 +229,22 @@ class CompletionQueueThreadPool(CallExecutor):
         return messages.suspended_call if isinstance(messages, _ReceivedMessage) else None
 
     def wait_for_turn(
-        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
-    ) -> str:
-        """If the queue of the model has refused the call, raise the error.
+        self,
+        messages: Iterator[bytes],
+        context: grpc.ServicerContext,
+        memory: MemoryReservation | None,
+        read_model_name: Callable[[], str],
+    ) -> RequestContext:
+        """Return the context of a call; if the queue of the model has refused it, raise the error.
 
         The method need not wait, because the executor runs the handler of a call only when the call
         may run.
-
-        The arguments and the result are those of `CallExecutor.wait_for_turn`.
         """
         if not isinstance(messages, _ReceivedMessage):
-            return model()
+            return self.make_request(messages, context, memory, read_model_name())
         if messages.queue_refusal is not None:
             raise messages.queue_refusal
-        return messages.model
+        return messages.request
 
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
         """Return a function that sends the messages of a response stream without blocking.
@@ -281,12 +284,13 @@ class CompletionQueueThreadPool(CallExecutor):
         This method runs in the thread that has received the message of the call. When the call
         ends, the same thread runs the queued calls that may run next.
         """
-        message.model = read_model_name(message.raw or b"")
-        ticket = _CallTicket(message.model, self, future, message)
-        if self.default_timeout_ms is not None:
-            ticket.timeout_seconds = deadlines.queue_timeout_seconds(
-                message.context, self.default_timeout_ms
-            )
+        message.request = self.make_request(
+            message,
+            message.context,
+            None if message.admitted is None else message.admitted.memory,
+            read_model_name(message.raw or b""),
+        )
+        ticket = _CallTicket(self, future, message)
         try:
             is_queued = not self._queues.submit(ticket)
         except QueueFull as error:
@@ -294,6 +298,7 @@ class CompletionQueueThreadPool(CallExecutor):
             return
         if is_queued:
             self._dequeue_when_cancelled(ticket)
+            CLOCK.watch(message.request)
             return
         with self._lock:
             self._running += 1
@@ -310,20 +315,19 @@ class CompletionQueueThreadPool(CallExecutor):
 
         The call then ends, and no longer counts towards the limit on requests in flight.
         """
+        cancellation = ticket.context.cancellation
 
         def dequeue() -> None:
             if self._queues.withdraw(ticket):
-                # Run the handler of the cancelled call, because only the handler removes the call
-                # from the requests in flight. The handler sees that the call has ended, and returns
-                # at once.
-                ticket.future.run()
+                ticket.refuse(cancellation.error)
 
+        cancellation.add_callback(dequeue)
         state = ticket.message.state
         with state.condition:
             if state.callbacks is not None:
-                state.callbacks.append(dequeue)
+                state.callbacks.append(cancellation.cancel)
                 return
-        dequeue()
+        cancellation.cancel()
 
     def _try_to_add_thread(self) -> None:
         try:
@@ -416,8 +420,7 @@ class _ReceivedMessage:
     Attributes:
       admitted: the record that `CallAdmission.admit` has returned for the call; None if no message
         came, the call was refused, or the method has no admission control.
-      model: the name of the model that the request names; "" until the executor has read the name,
-        and for a request without a model.
+      request: the context of the call, with its model; without a model until the call is queued.
       peer_name: the name of the client, from `peers.peer_name`.
       received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`; 0 until then.
       refusal: the error with which the admission control has refused the call; None if the call was
@@ -432,7 +435,7 @@ class _ReceivedMessage:
     __slots__ = (
         "_event",
         "admitted",
-        "model",
+        "request",
         "peer_name",
         "queue_refusal",
         "received_ns",
@@ -446,7 +449,7 @@ class _ReceivedMessage:
         self.state = state
         self.peer_name = peer_name
         self.admitted: AdmittedCall | None = None
-        self.model = ""
+        self.request = RequestContext()
         self.received_ns = 0
         self.refusal: TpuserveError | None = None
         self.suspended_call: object = None
@@ -494,13 +497,9 @@ class _CallTicket(RunnableTicket):
     __slots__ = ("_executor", "future", "message")
 
     def __init__(
-        self,
-        model: str,
-        executor: CompletionQueueThreadPool,
-        future: CallFuture,
-        message: _ReceivedMessage,
+        self, executor: CompletionQueueThreadPool, future: CallFuture, message: _ReceivedMessage
     ) -> None:
-        super().__init__(model, executor._run_pool, peer=message.peer_name)
+        super().__init__(message.request, executor._run_pool)
         self._executor = executor
         self.future = future
         self.message = message

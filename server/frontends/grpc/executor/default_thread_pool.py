@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from server.frontends.grpc import deadlines, peers
+from server.admission.memory_budget import MemoryReservation
 from server.frontends.grpc.executor.call_admission import CallAdmission
 from server.frontends.grpc.executor.call_executor import (
     CallExecutor,
@@ -20,9 +20,10 @@ from server.frontends.grpc.executor.call_executor import (
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
 from server.process.thread_pool import ThreadPool
+from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import RunPool, Ticket
-from tpuserve.errors import Cancelled, TpuserveError
+from tpuserve.errors import TpuserveError
 
 # After a thread has waited for this number of seconds for the first message of its call, the pool
 # adds another thread if other calls are queued.
@@ -117,23 +118,28 @@ class DefaultThreadPool(CallExecutor):
         return future
 
     def wait_for_turn(
-        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
-    ) -> str:
+        self,
+        messages: Iterator[bytes],
+        context: grpc.ServicerContext,
+        memory: MemoryReservation | None,
+        read_model_name: Callable[[], str],
+    ) -> RequestContext:
         """Block until a call may run.
 
         While the current thread is blocked, the executor can add another thread, so that other
         calls run. The arguments and the result are those of `CallExecutor.wait_for_turn`.
         """
-        timeout_seconds = deadlines.queue_timeout_seconds(context, self.default_timeout_ms)
-        peer = peers.peer_name(context.peer())
-        ticket = _CallTicket(model(), self._run_pool, timeout_seconds, peer)
+        request = self.make_request(messages, context, memory, read_model_name())
+        ticket = _CallTicket(request, self._run_pool)
         if not self._queues.submit(ticket):
             with self._lock:
                 self._num_awaiting_turn += 1
             try:
                 self._add_replacements()
-                if not context.add_callback(partial(self._withdraw, ticket)):
-                    self._withdraw(ticket)
+                request.cancellation.add_callback(partial(self._withdraw, ticket))
+                CLOCK.watch(request)
+                if not context.add_callback(request.cancellation.cancel):
+                    request.cancellation.cancel()
                 ticket.turn.wait()
             finally:
                 with self._lock:
@@ -141,11 +147,11 @@ class DefaultThreadPool(CallExecutor):
             if ticket.error is not None:
                 raise ticket.error
         self._current.ticket = ticket
-        return ticket.model
+        return request
 
     def _withdraw(self, ticket: "_CallTicket") -> None:
         if self._queues.withdraw(ticket):
-            ticket.refuse(Cancelled("the client has cancelled the call"))
+            ticket.refuse(ticket.context.cancellation.error)
 
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
         """Return `send`, grpcio's own function, which blocks while the client does not read."""
@@ -243,8 +249,8 @@ class _CallTicket(Ticket):
 
     __slots__ = ("error", "turn")
 
-    def __init__(self, model: str, pool: RunPool, timeout_seconds: float, peer: str) -> None:
-        super().__init__(model, pool, timeout_seconds, peer)
+    def __init__(self, context: RequestContext, pool: RunPool) -> None:
+        super().__init__(context, pool)
         self.turn = threading.Event()
         self.error: TpuserveError | None = None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from server.admission.time_limit import UNREAD_RESPONSE_SECONDS
+from server.admission.admission import UNREAD_RESPONSE_SECONDS
 from server.frontends.grpc import peers
 from server.frontends.grpc.executor.received_bytes import (
     read_bytes_by_address,

@@ -5,28 +5,25 @@ time limits, decompression, error statuses, metrics and the access log.
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
 
-from server.admission import cancellation as cancellations
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
-from server.frontends.grpc import compression, deadlines, errors
+from server.frontends.grpc import compression, errors
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
 from server.frontends.grpc.executor.call_executor import CallExecutor, ReadModelName
 from server.frontends.grpc.executor.suspension import CallSuspended
 from server.frontends.grpc.observability import CallObserver
 from server.process.thread_pool import ThreadPool
+from server.request import CLOCK
 from server.servables.pending import Pending
 from tpuserve.errors import (
-    Cancelled,
     Code,
-    DeadlineExceeded,
     InvalidInput,
     RequestTooLarge,
     TpuserveError,
@@ -204,7 +201,8 @@ class _UnaryHandler:
                 reply = self._answer(messages, context, running)
             if len(reply) >= _MIN_COUNTED_BYTES:
                 # grpcio keeps the response, and a copy of it, until it is sent.
-                call.memory.resize(2 * len(reply))
+                assert call.request.memory is not None
+                call.request.memory.resize(2 * len(reply))
                 unsent_bytes = len(reply)
             return reply
         except CallSuspended:
@@ -229,6 +227,7 @@ class _UnaryHandler:
             context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
         finally:
             if is_over:
+                CLOCK.unwatch(call.request)
                 if unsent_bytes:
                     self._release_when_sent(running, context)
                 else:
@@ -272,25 +271,27 @@ class _UnaryHandler:
             message, running.admitted = executor.receive_admitted(
                 messages, context, self._admission
             )
-        received_ns = executor.received_ns(messages)
+        memory = None if running.admitted is None else running.admitted.memory
         if message is not None and self._is_queued:
-            call.timeline.queued_ns = received_ns
-            call.queue_model = executor.wait_for_turn(
-                messages, context, partial(self._method.read_model_name, message)
+            call.request = executor.wait_for_turn(
+                messages, context, memory, partial(self._method.read_model_name, message)
             )
+            call.is_queued = True
+        else:
+            call.request = executor.make_request(messages, context, memory)
         call.timeline.begin_decoding()
-        call.timeout_ms = _remaining_ms(context, executor.default_timeout_ms, received_ns)
         if message is None:
             raise InvalidInput("the call has no request message. Send exactly one.")
         running.num_bytes = len(message)
-        if not context.add_callback(call.cancellation.cancel):
-            raise Cancelled(cancellations.MESSAGE)
-        if running.admitted is None:
-            call.memory = running.memory = environment.memory_budget.reserve()
-        else:
-            call.memory = running.admitted.memory
+        if not context.add_callback(call.request.cancellation.cancel):
+            call.request.cancellation.cancel()
+        CLOCK.watch(call.request)
+        call.request.check()
+        if memory is None:
+            memory = running.memory = environment.memory_budget.reserve()
+            call.request = replace(call.request, memory=memory)
         content = compression.decompress(
-            message, environment.max_message_bytes, call.memory, call.cancellation
+            message, environment.max_message_bytes, memory, call.request.check
         )
         result = self._method.function(content, call)
         if isinstance(result, Pending):
@@ -322,28 +323,3 @@ def build_rejecting_handler(
     # message has arrived.
     reject_call.experimental_thread_pool = pool  # type: ignore[attr-defined]
     return grpc.stream_unary_rpc_method_handler(reject_call)
-
-
-def _remaining_ms(
-    context: grpc.ServicerContext, default_ms: float | None, received_ns: int
-) -> float | None:
-    """Return the milliseconds in which a call must be answered; None for no limit.
-
-    Args:
-      context: the context of the call.
-      default_ms: the milliseconds for a call without a deadline; None for no limit.
-      received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`.
-
-    Raises:
-      DeadlineExceeded: the time of the call is over.
-    """
-    remaining_seconds = deadlines.remaining_seconds(context)
-    if remaining_seconds is not None:
-        remaining_ms = remaining_seconds * 1000
-    elif default_ms is not None:
-        remaining_ms = default_ms - (time.perf_counter_ns() - received_ns) / 1e6
-    else:
-        return None
-    if remaining_ms <= 0:
-        raise DeadlineExceeded("Deadline Exceeded")
-    return remaining_ms

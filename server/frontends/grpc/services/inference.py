@@ -66,20 +66,14 @@ def multi_inference_function(dataplane: DataPlane) -> UnaryFunction:
         if tasks:
             call.set_model_spec(tasks[0][0])
         examples = read_examples(message.input)
-        results = dataplane.start_multi_inference(
-            tasks,
-            examples,
-            timeout_ms=call.timeout_ms,
-            cancellation=call.cancellation,
-            timeline=call.timeline,
-        )
+        results = dataplane.start_multi_inference(call.request, tasks, examples)
         return pending.transform(results, lambda result: serialize(result, call))
 
     def serialize(results: Sequence[Classification | Regression], call: CallContext) -> bytes:
         response = inference_pb2.MultiInferenceResponse()
         for result in results:
             call.version = result.version
-            output_memory.reserve_for_result_as_message(result, call.memory.grow)
+            output_memory.reserve_for_result_as_message(result, call.request.reserve)
             proto = response.results.add()
             _write_model_spec(proto.model_spec, result)
             if isinstance(result, Classification):
@@ -109,18 +103,12 @@ def _examples_function(
         message = parse_within_limits(ExamplesRequest, raw, EXAMPLES_REQUEST, call)
         call.set_model_spec(decode_request_model_spec(message))
         examples = read_examples(message.input)
-        result = start(
-            call.model_spec,
-            examples,
-            timeout_ms=call.timeout_ms,
-            cancellation=call.cancellation,
-            timeline=call.timeline,
-        )
+        result = start(call.request, call.model_spec, examples)
         return pending.transform(result, lambda inference: serialize(inference, call))
 
     def serialize(result: _Result, call: CallContext) -> bytes:
         call.version = result.version
-        output_memory.reserve_for_result_as_message(result, call.memory.grow)
+        output_memory.reserve_for_result_as_message(result, call.request.reserve)
         response = response_type()
         _write_model_spec(response.model_spec, result)
         write_result(response.result, result)

@@ -54,8 +54,8 @@ def parse_within_limits(
       RequestTooLarge, MemoryBudgetExceeded: parsing would need too much time or memory.
     """
     with parsing_turn(len(raw)):
-        call.cancellation.raise_if_cancelled()
-        call.memory.grow(parsing_cost.bound_parsed_bytes(raw, fields))
+        call.request.check()
+        call.request.reserve(parsing_cost.bound_parsed_bytes(raw, fields))
         return parse_message(message_type, raw)
 
 
@@ -83,9 +83,9 @@ def read_large_predict_request(raw: bytes | memoryview, call: CallContext) -> La
       RequestTooLarge, MemoryBudgetExceeded: parsing would need too much time or memory.
     """
     with parsing_turn(len(raw)):
-        call.cancellation.raise_if_cancelled()
+        call.request.check()
         try:
-            return read_predict_request(raw, call.memory.grow)
+            return read_predict_request(raw, call.request.reserve)
         except (DecodeError, RecursionError) as error:
             raise _invalid_request(PredictRequest) from error
 

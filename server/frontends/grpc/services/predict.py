@@ -81,19 +81,14 @@ class Predict:
             inputs = {}
             with parsing_turn(len(raw)):
                 for alias, proto in protos.items():
-                    call.cancellation.raise_if_cancelled()
+                    call.request.check()
                     inputs[alias] = tensor_proto.tensor_proto_to_array(
-                        proto, alias, self._max_tensor_bytes, call.memory.grow
+                        proto, alias, self._max_tensor_bytes, call.request.reserve
                     )
             return inputs
 
         prediction = self._dataplane.start_predict(
-            call.model_spec,
-            read_inputs,
-            list(message.output_filter),
-            timeout_ms=call.timeout_ms,
-            cancellation=call.cancellation,
-            timeline=call.timeline,
+            call.request, call.model_spec, read_inputs, list(message.output_filter)
         )
         if isinstance(prediction, Pending):
             finish = prediction.finish
@@ -102,7 +97,7 @@ class Predict:
 
     def _serialize_response(self, prediction: Prediction, call: CallContext) -> bytes:
         call.version = prediction.version
-        output_memory.reserve_for_message(prediction.outputs, call.memory.grow)
+        output_memory.reserve_for_message(prediction.outputs, call.request.reserve)
         chunks: list[serializer.Chunk] = []
         for alias, array in prediction.outputs.items():
             chunks += serializer.serialize_map_entry(_OUTPUTS_TAG, alias, array, self._as_content)

@@ -5,7 +5,6 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html.
 
 import json
 import re
-from typing import Any
 from urllib.parse import unquote
 
 from server.codec import json_parser
@@ -15,6 +14,7 @@ from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import JSON, Response
 from server.frontends.rest.v1.router import V1Router
+from server.request import RequestContext
 from server.servables.pending import Pending
 from tpuserve.errors import (
     Code,
@@ -89,7 +89,7 @@ class SageMakerRouter:
         )
 
     def handle(
-        self, route: Route, headers: Headers, body: bytes, **options: Any
+        self, route: Route, headers: Headers, body: bytes, context: RequestContext
     ) -> Response | Pending[Response]:
         """Answer one request.
 
@@ -97,8 +97,7 @@ class SageMakerRouter:
           route: The result of `parse_route`.
           headers: The headers of the request.
           body: The raw body.
-          options: The other arguments of `dispatch.router.Router.handle`. Only requests that run a
-            model use them.
+          context: The context of the request.
 
         Raises:
           ModelNotFound: No configured model has the name in the path, or a load request names a
@@ -108,7 +107,7 @@ class SageMakerRouter:
           TpuserveError: The model of a load request cannot be loaded, or the run of a model fails.
         """
         if route.runs_model:
-            return self._v1.handle(route, headers, body, **options)
+            return self._v1.handle(route, headers, body, context)
         if route.operation == "load":
             return self._load(body)
         if route.operation == "unload":

@@ -4,6 +4,7 @@ The dispatcher adds admission control, limits on bodies and times, metrics and t
 """
 
 import asyncio
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,6 @@ from server.admission.latency_tracker import LatencyTracker
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.admission.peers import network_of_host
-from server.admission.time_limit import remaining_ms
 from server.frontends.rest import errors, origins
 from server.frontends.rest.dispatch.fair_deliveries import FairDeliveries
 from server.frontends.rest.dispatch.path_cache import MAX_STORED_PATH, MAX_STORED_PATHS
@@ -36,6 +36,7 @@ from server.frontends.rest.transport.request_body import (
 from server.frontends.rest.transport.responses import JSON, AnySyncResponse, Response, SyncHandler
 from server.metrics import Metrics
 from server.metrics.timeline import Timeline
+from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.servables.pending import Pending
 from tpuserve.errors import Code, TpuserveError
@@ -88,11 +89,12 @@ class Dispatcher:
         self._routers = tuple(routers)
         self._metrics = metrics
         self._admission = AdmissionController() if admission is None else admission
-        self._timeout_ms = config.timeout_ms
+        # In seconds; infinite for no limit.
+        self._time_limit = math.inf if config.timeout_ms is None else config.timeout_ms / 1000
         self._memory_budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
         self._bodies = RequestBodyReader(config.max_request_bytes)
         self._is_batched = config.is_batched
-        self._workers = Workers(config.threads, config.timeout_ms, not config.is_batched, queues)
+        self._workers = Workers(config.threads, not config.is_batched, queues)
         self._deliveries: FairDeliveries | None = None
         # The latencies of routes, and the handlers of paths. When either has MAX_STORED_PATHS
         # entries, all its entries are discarded.
@@ -148,12 +150,13 @@ class Dispatcher:
                 if route.runs_model or route.has_body:
                     response = await self._run_model(router, route, path, scope, receive, timeline)
                 else:
-                    work = partial(router.handle, route, headers, b"", timeout_ms=self._timeout_ms)
+                    context = RequestContext(self._deadline(), timeline=timeline)
+                    work = partial(router.handle, route, headers, b"", context)
                     if route.changes_models:
-                        result = await self._workers.run_change(work)
+                        result = await self._workers.run_change(context, work)
                     else:
                         tracker = self._get_tracker(router, route, path)
-                        result = await self._workers.run("", work, 0, tracker)
+                        result = await self._workers.run(context, work, 0, tracker)
                     response = result.finish() if isinstance(result, Pending) else result
         except Exception as error:
             response = _to_response(error, route)
@@ -181,62 +184,47 @@ class Dispatcher:
         timeline: Timeline,
     ) -> Response:
         headers, peer = scope["headers"], _network_of(scope.get("client"))
-        chunks, is_gzip, reservation = await self._admit(receive, headers, peer, route.model)
-        release = partial(self._release, peer, reservation)
+        chunks, is_gzip, reservation = await self._admit(receive, headers, peer)
         # Assume the largest size for a body that is compressed still: it is not small, and must be
         # decompressed in a thread.
         size = self._bodies.max_decompressed_bytes if is_gzip else sum(map(len, chunks))
         tracker = self._get_tracker(router, route, path)
-        cancellation = Cancellation()
-        handle = partial(
-            router.handle,
-            route,
-            headers,
-            cancellation=cancellation,
-            reservation=reservation,
-            timeline=timeline,
-        )
-        received_at = time.monotonic()
         timeline.queued_ns = time.perf_counter_ns()
-        work = partial(
-            self._handle_body,
-            handle,
-            chunks,
-            is_gzip,
-            reservation,
-            cancellation,
-            received_at,
-            timeline,
-            release,
+        context = RequestContext(
+            self._deadline(), Cancellation(), timeline, reservation, peer, route.model
         )
+        release = partial(self._release, context)
+        handle = partial(router.handle, route, headers)
+        work = partial(self._handle_body, handle, chunks, is_gzip, context, release)
         watcher: asyncio.Future[None] | None = None
 
         def watch_for_disconnect() -> None:
             nonlocal watcher
-            watcher = asyncio.ensure_future(_cancel_on_disconnect(receive, cancellation))
+            watcher = asyncio.ensure_future(_cancel_on_disconnect(receive, context))
 
         try:
             if route.changes_models:
-                answer = await self._workers.run_change(work, release)
+                answer = await self._workers.run_change(context, work, release)
             else:
                 answer = await self._workers.run(
-                    *(route.model, work, size, tracker, release, cancellation),
-                    *(watch_for_disconnect, peer),
+                    context, work, size, tracker, release, watch_for_disconnect
                 )
             if isinstance(answer, Pending):
-                return await self._finish_later(answer, cancellation, route.model, received_at)
+                return await self._finish_later(answer, context)
             return answer
         except BaseException:
-            # Stop the function that handles the request: its result is not needed any more, for
-            # example because the time limit has passed.
-            cancellation.cancel()
+            # Stop the function that handles the request: its result is not needed any more.
+            context.cancellation.cancel()
             raise
         finally:
             if watcher is not None:
                 watcher.cancel()
 
+    def _deadline(self) -> float:
+        return time.monotonic() + self._time_limit
+
     async def _admit(
-        self, receive: Receive, headers: Headers, peer: str, model: str
+        self, receive: Receive, headers: Headers, peer: str
     ) -> tuple[list[bytes], bool, MemoryReservation]:
         """Read the body of a request, and count the request as in flight.
 
@@ -244,7 +232,6 @@ class Dispatcher:
           receive: The ASGI function that returns the parts of the request body.
           headers: The headers of the request.
           peer: The IP address of the client, or its IPv6 network.
-          model: The name of the model.
 
         Returns:
           The chunks of the body, decompressed if it is small; whether they are compressed with
@@ -257,7 +244,6 @@ class Dispatcher:
         # take long to arrive.
         self._admission.raise_if_draining()
         reservation = self._memory_budget.reserve()
-        reservation.owner = peer, model
         try:
             length, is_gzip = parse_body_headers(headers)
             chunks = await self._bodies.read(receive, length, reservation)
@@ -273,27 +259,23 @@ class Dispatcher:
 
     def _handle_body(
         self,
-        handle: "partial[Response | Pending[Response]]",
+        handle: Callable[[bytes, RequestContext], Response | Pending[Response]],
         chunks: list[bytes],
         is_gzip: bool,
-        reservation: MemoryReservation,
-        cancellation: Cancellation,
-        received_at: float,
-        timeline: Timeline,
+        context: RequestContext,
         release: Callable[[], object],
     ) -> Response | Pending[Response]:
-        timeline.begin_decoding()
+        context.timeline.begin_decoding()
         try:
-            body = join_chunks(chunks, reservation)
+            context.check()
+            assert context.memory is not None
+            body = join_chunks(chunks, context.memory)
             chunks.clear()
             if is_gzip:
                 body = gunzip(
-                    body,
-                    self._bodies.max_decompressed_bytes,
-                    reservation.grow,
-                    cancellation.raise_if_cancelled,
+                    body, self._bodies.max_decompressed_bytes, context.reserve, context.check
                 )
-            response = handle(body, timeout_ms=remaining_ms(self._timeout_ms, received_at))
+            response = handle(body, context)
         except BaseException:
             release()
             raise
@@ -313,9 +295,10 @@ class Dispatcher:
 
         return response.then(finish_and_release)
 
-    def _release(self, peer: str, reservation: MemoryReservation) -> None:
-        self._admission.release(peer)
-        reservation.release()
+    def _release(self, context: RequestContext) -> None:
+        self._admission.release(context.peer)
+        if context.memory is not None:
+            context.memory.release()
 
     def _build_fast_path(self, url: bytes) -> tuple[LatencyTracker, SyncHandler] | None:
         try:
@@ -343,10 +326,11 @@ class Dispatcher:
             return None
         if len(body) > MAX_INLINE_BYTES and not self._is_batched:
             return None
-        ticket = self._workers.begin_inline(route.model)
+        context = RequestContext(self._deadline(), peer=_network_of(peer), model=route.model)
+        ticket = self._workers.begin_inline(context)
         if ticket is None:
             return None
-        run = partial(self._run_inline, router, route, path, tracker, headers, body, peer)
+        run = partial(self._run_inline, context, router, route, path, tracker, headers, body, peer)
         try:
             if not self._is_batched:
                 return run()
@@ -360,6 +344,7 @@ class Dispatcher:
 
     def _run_inline(
         self,
+        context: RequestContext,
         router: Router,
         route: Route,
         path: str,
@@ -368,76 +353,61 @@ class Dispatcher:
         body: bytes,
         peer: Peer,
     ) -> AnySyncResponse:
-        timeline = Timeline()
-        received_at = time.monotonic()
+        timeline = context.timeline
         sender = ("POST", path, headers, peer)
-        network = _network_of(peer)
         try:
-            self._admission.acquire(network)
+            self._admission.acquire(context.peer)
         except Exception as error:
             response = _to_response(error, route)
         else:
-            cancellation = Cancellation() if self._is_batched else None
-            handle = partial(router.handle, route, headers, body, timeout_ms=self._timeout_ms)
+            result: Response | Pending[Response]
             try:
-                result = handle(cancellation=cancellation, timeline=timeline)
+                result = router.handle(route, headers, body, context)
             except WouldBlock:
-                self._admission.release(network)
+                self._admission.release(context.peer)
                 raise
             except Exception as error:
                 result = _to_response(error, route)
             if isinstance(result, Pending):
                 finish = partial(
-                    self._finish_pending, result.finish, route, tracker, timeline, sender
+                    self._finish_pending, context, result.finish, route, tracker, sender
                 )
-                return self._finish_later(
-                    result.then(finish), cancellation, route.model, received_at
-                )
+                return self._finish_later(result.then(finish), context)
             response = result
-            self._admission.release(network)
+            CLOCK.unwatch(context)
+            self._admission.release(context.peer)
         self._record(route, response, timeline, sender)
         tracker.record(timeline.total_seconds)
         return response
 
     def _finish_pending(
         self,
+        context: RequestContext,
         finish: Callable[[], Response],
         route: Route,
         tracker: LatencyTracker,
-        timeline: Timeline,
         sender: Sender,
     ) -> Response:
+        timeline = context.timeline
         try:
             response = finish()
         except Exception as error:
             response = _to_response(error, route)
         finally:
-            self._admission.release(_network_of(sender[3]))
+            self._admission.release(context.peer)
         self._record(route, response, timeline, sender)
         if not tracker.is_quick:
             tracker.record(timeline.total_seconds)
         return response
 
     def _finish_later(
-        self,
-        pending: Pending[Response],
-        cancellation: Cancellation | None,
-        model: str,
-        received_at: float,
+        self, pending: Pending[Response], context: RequestContext
     ) -> asyncio.Future[Response]:
         """Return an asyncio future of a response that is not complete yet.
 
         The response is serialised in the event loop or, if the outputs are large, in a thread:
-        while the loop serialises a response, it answers no other request. If the time limit for
-        requests passes first, the result of the future is the error response for DeadlineExceeded.
-        Cancelling the future cancels the request.
-
-        Args:
-          pending: The response that is not complete yet.
-          cancellation: Is set to stop the work for the request. None if it cannot be stopped.
-          model: The name of the model. Responses of different models are sent in turn.
-          received_at: When the body was complete, in seconds of `time.monotonic`. The time limit
-            counts from then.
+        while the loop serialises a response, it answers no other request. Cancelling the future
+        cancels the request. Responses of different models are sent in turn.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Response] = loop.create_future()
@@ -455,36 +425,21 @@ class Dispatcher:
                 loop.call_soon_threadsafe(complete, response)
 
         def complete(response: Response) -> None:
-            if timer is not None:
-                timer.cancel()
             if future.done():
                 response.release()
             else:
                 future.set_result(response)
 
-        def expire() -> None:
-            if not future.done():
-                future.set_result(errors.response_to_error(self._workers.timeout_error()))
-            cancel()
-
-        def cancel() -> None:
-            if cancellation is not None:
-                cancellation.cancel()
-
         def cancel_with_future(future: asyncio.Future[Response]) -> None:
             if future.cancelled():
-                cancel()
+                context.cancellation.cancel()
 
-        timer = None
-        if self._timeout_ms is not None:
-            seconds_left = received_at + self._timeout_ms / 1000 - time.monotonic()
-            timer = loop.call_later(max(0, seconds_left), expire)
         future.add_done_callback(cancel_with_future)
 
         deliveries = self._deliveries
         if deliveries is None or deliveries.loop is not loop:
             deliveries = self._deliveries = FairDeliveries(loop)
-        pending.add_done_callback(partial(deliveries.deliver, model, deliver))
+        pending.add_done_callback(partial(deliveries.deliver, context.model, deliver))
         return future
 
     def _record(self, route: Route, response: Response, timeline: Timeline, sender: Sender) -> None:
@@ -532,14 +487,14 @@ def _network_of(peer: Peer) -> str:
     return "" if peer is None else network_of_host(peer[0])
 
 
-async def _cancel_on_disconnect(receive: Receive, cancellation: Cancellation) -> None:
+async def _cancel_on_disconnect(receive: Receive, context: RequestContext) -> None:
     """Wait until the client of a request closes the connection, and then cancel the request.
 
     The body of the request must have been read.
     """
     while (await receive())["type"] != "http.disconnect":
         pass
-    cancellation.cancel()
+    context.cancellation.cancel()
 
 
 def _to_response(error: Exception, route: Route) -> Response:

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryReservation
 from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import Response
-from server.metrics.timeline import Timeline
+from server.request import RequestContext
 from server.servables.pending import Pending
 
 
@@ -71,11 +69,7 @@ class Router(Protocol):
         route: Route,
         headers: Headers,
         body: bytes,
-        *,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None = None,
-        reservation: MemoryReservation | None = None,
-        timeline: Timeline | None = None,
+        context: RequestContext,
     ) -> Response | Pending[Response]:
         """Answer one request. Several threads can call this method at the same time.
 
@@ -87,13 +81,8 @@ class Router(Protocol):
           headers: The headers of the request, with names in lower case.
           body: The raw body, decompressed if it was gzip. Empty unless `route.runs_model` or
             `route.has_body`.
-          timeout_ms: The milliseconds left for the answer. None means no limit.
-          cancellation: Tells whether the client still waits for the answer. None if the
-            method runs in the event loop, where this is unknown.
-          reservation: The request's reservation in the memory budget, which covers the body
-            already. None if the body is too small to be counted.
-          timeline: Records the times at which the stages of the request begin and end. None means
-            that nothing is recorded.
+          context: The context of the request. Its memory covers the body already, and is None if
+            the body is too small to be counted.
 
         Raises:
           WouldBlock: The method runs in the event loop, and the request would have to wait.

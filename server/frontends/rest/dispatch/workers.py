@@ -7,16 +7,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from server.admission import cancellation as cancellations
-from server.admission.cancellation import Cancellation
 from server.admission.latency_tracker import LatencyTracker
 from server.frontends.rest.transport.responses import Response
 from server.parsing.request_parser import MAX_LOCAL_BYTES
 from server.process.thread_pool import ThreadPool
+from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import InlineTicket, RunnableTicket, RunPool, Ticket
 from server.servables.pending import Pending
-from tpuserve.errors import Cancelled, DeadlineExceeded, QueueFull, TpuserveError
+from tpuserve.errors import QueueFull, TpuserveError
 
 Result = TypeVar("Result")
 
@@ -46,7 +45,6 @@ class Workers:
     def __init__(
         self,
         threads: int,
-        timeout_ms: float | None,
         may_run_inline: bool = True,
         queues: RequestQueues | None = None,
     ) -> None:
@@ -55,7 +53,6 @@ class Workers:
         Args:
           threads: The largest number of small requests that run in threads at the same time. In
             addition, half as many large requests can run.
-          timeout_ms: The time limit of a request in milliseconds. None means no limit.
           may_run_inline: Whether quick and small requests run in the event loop. Must be False with
             batching, where a request blocks until other requests have filled its batch.
           queues: The queue of each model, in which requests wait until they may run. None means
@@ -68,55 +65,41 @@ class Workers:
         # at the same time: the queues of the models do that.
         self._threads = ThreadPool(_MAX_THREADS, "rest-worker")
         self._change_threads = ThreadPool(_CHANGE_THREADS, "rest-change")
-        self._timeout_ms = timeout_ms
         self.may_run_inline = may_run_inline
-
-    def timeout_error(self) -> DeadlineExceeded:
-        """Return the error for a request that takes longer than the time limit."""
-        return DeadlineExceeded(
-            f"the request was not answered within {self._timeout_ms:g} ms "
-            f"(--rest_api_timeout_in_ms)"
-        )
 
     async def run(
         self,
-        model: str,
+        context: RequestContext,
         work: Callable[[], Result],
         size: int,
         tracker: LatencyTracker,
         on_dropped: Callable[[], object] = lambda: None,
-        cancellation: Cancellation | None = None,
         on_submitted: Callable[[], object] = lambda: None,
-        peer: str = "",
     ) -> Result:
         """Run a function that handles a request, and return its result.
 
-        The function runs in the event loop if it is quick, and otherwise in a thread.
+        The function runs in the event loop if it is quick, and otherwise in a thread, after a wait
+        in the queue of its model.
 
         Args:
-          model: The name of the model that the request runs. The request waits in the queue of this
-            model. "" means no model.
+          context: The context of the request. When it is cancelled, the request leaves its queue;
+            if `work` has begun, it continues, and its result is discarded.
           work: The function, which may block.
           size: The size of the request in bytes. Only small requests run in the event loop.
           tracker: The latencies of the last requests of the same route, which tell whether the
             request is probably quick. The latency of a small request is added.
           on_dropped: Called if `work` is never run, to release the memory of the request and to
             count the request as no longer in flight.
-          cancellation: When it is set, a request that still waits leaves its queue. None means that
-            the request cannot be cancelled.
           on_submitted: Called when the request was given to a thread or to the queue. It is not
             called for a request that runs in the event loop.
-          peer: The name of the client. Requests of different clients take turns in the queue.
 
         Raises:
-          DeadlineExceeded: A request that does not run in the event loop has no result within the
-            time limit. If `work` has begun, it continues, and its result is discarded.
           QueueFull: The queue of the model is full.
           WaitedTooLong: The request has waited in the queue of the model for too long.
-          Cancelled: The request was cancelled while it waited.
+          DeadlineExceeded, Cancelled: The request was cancelled.
         """
         if self.may_run_inline and size <= MAX_INLINE_BYTES and tracker.is_quick:
-            inline = self.begin_inline(model)
+            inline = self.begin_inline(context)
             if inline is not None:
                 try:
                     return _run_timed(tracker, work)
@@ -127,7 +110,7 @@ class Workers:
             # Record the latencies of small requests only, because only small requests may run in
             # the event loop.
             work = partial(_run_timed, tracker, work)
-        ticket = _WorkTicket(model, pool, self, work, on_dropped, peer)
+        ticket = _WorkTicket(context, pool, self, work, on_dropped)
         try:
             if self._queues.submit(ticket):
                 ticket.start()
@@ -135,24 +118,31 @@ class Workers:
             on_dropped()
             raise
         on_submitted()
-        if cancellation is not None:
-            cancellation.add_callback(partial(self._withdraw, ticket))
+        return cast(Result, await self._wait_for(ticket))
+
+    async def _wait_for(self, ticket: "_WorkTicket") -> Any:
+        """Wait for the result of a ticket, but not longer than anybody waits for the request."""
+        context = ticket.context
+        give_up = partial(self._give_up, ticket)
+        context.cancellation.add_callback(give_up)
+        CLOCK.watch(context)
         try:
-            timeout_seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
-            async with asyncio.timeout(timeout_seconds):
-                return cast(Result, await ticket.future)
-        except TimeoutError:
-            raise self.timeout_error() from None
+            return await ticket.future
         finally:
-            if ticket.future.cancelled():
-                self._withdraw(ticket)
+            CLOCK.unwatch(context)
+            context.cancellation.remove_callback(give_up)
+            if ticket.future.cancelled() and self._queues.withdraw(ticket):
+                ticket.drop()
 
     def run_soon(self, function: Callable[[], object]) -> None:
         """Run a function, whose result is not needed, in a thread."""
         self._threads.run_soon(function)
 
     async def run_change(
-        self, work: Callable[[], Result], on_dropped: Callable[[], object] = lambda: None
+        self,
+        context: RequestContext,
+        work: Callable[[], Result],
+        on_dropped: Callable[[], object] = lambda: None,
     ) -> Result:
         """Run a function that loads or unloads a model, in a separate thread pool.
 
@@ -160,36 +150,46 @@ class Workers:
         of the requests that run models.
 
         Args:
-          work: The function.
+          context: The context of the request.
+          work: The function. If it has begun, it continues after the deadline, and its result is
+            discarded.
           on_dropped: Called if `work` is never run, to release the memory of the request and to
             count the request as no longer in flight.
 
         Raises:
-          DeadlineExceeded: The function has no result within the time limit. If it has begun, it
-            continues, and its result is discarded.
+          DeadlineExceeded, Cancelled: The request was cancelled.
         """
         future = self._change_threads.start(work)
-        timeout_seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Result] = loop.create_future()
+
+        def finish(_: object = None) -> None:
+            is_over = future.done() and not future.cancelled()
+            error = future.exception() if is_over else context.cancellation.error
+            result = future.result() if is_over and error is None else None
+            # Ignore the error that the event loop is closed: the server has stopped.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_set_result, waiting, result, error)
+
+        future.add_done_callback(finish)
+        context.cancellation.add_callback(finish)
+        CLOCK.watch(context)
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await asyncio.wrap_future(future)
-        except TimeoutError:
-            raise self.timeout_error() from None
+            return await waiting
         finally:
+            CLOCK.unwatch(context)
+            context.cancellation.remove_callback(finish)
             if future.cancel():
                 on_dropped()
 
-    def begin_inline(self, model: str) -> Ticket | None:
+    def begin_inline(self, context: RequestContext) -> Ticket | None:
         """Begin to run a request in the event loop, unless the request would have to wait.
-
-        Args:
-          model: The name of the model that the request runs.
 
         Returns:
           The record of the running request, to pass to `end_inline`. None if the request must wait
           in the queue of the model, and then run in a thread.
         """
-        ticket = InlineTicket(model, self._run_pool)
+        ticket = InlineTicket(context, self._run_pool)
         return ticket if self._queues.try_start(ticket) else None
 
     def end_inline(self, ticket: Ticket) -> None:
@@ -209,34 +209,36 @@ class Workers:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._change_threads.shutdown(wait=False, cancel_futures=True)
 
-    def _withdraw(self, ticket: "_WorkTicket") -> None:
+    def _give_up(self, ticket: "_WorkTicket") -> None:
+        """End the wait for a ticket whose request was cancelled."""
         if self._queues.withdraw(ticket):
-            ticket.refuse(Cancelled(cancellations.MESSAGE))
+            ticket.drop()
+        ticket.finish(None, ticket.context.cancellation.error)
 
 
 class _WorkTicket(RunnableTicket):
     """The entry of a request in `RequestQueues`. The request waits there until a thread may run it.
 
     Attributes:
+      drop: A function to call if the request is never run.
       future: The asyncio future that gets the result or the exception of the function that handles
         the request.
     """
 
-    __slots__ = ("_loop", "_on_dropped", "_work", "_workers", "future")
+    __slots__ = ("_loop", "_work", "_workers", "drop", "future")
 
     def __init__(
         self,
-        model: str,
+        context: RequestContext,
         pool: RunPool,
         workers: Workers,
         work: Callable[[], Any],
         on_dropped: Callable[[], object],
-        peer: str,
     ) -> None:
-        super().__init__(model, pool, peer=peer)
+        super().__init__(context, pool)
         self._workers = workers
         self._work = work
-        self._on_dropped = on_dropped
+        self.drop = on_dropped
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self._loop.create_future()
 
@@ -244,16 +246,16 @@ class _WorkTicket(RunnableTicket):
         self._workers._threads.run_soon(self._workers._queues.run, self)
 
     def refuse(self, error: TpuserveError) -> None:
-        self._on_dropped()
-        self._finish(None, error)
+        self.drop()
+        self.finish(None, error)
 
     def run(self) -> None:
         try:
-            self._finish(self._work(), None)
+            self.finish(self._work(), None)
         except BaseException as error:
-            self._finish(None, error)
+            self.finish(None, error)
 
-    def _finish(self, result: Any, error: BaseException | None) -> None:
+    def finish(self, result: Any, error: BaseException | None) -> None:
         # Ignore the error that the event loop is closed: the server has stopped before the request
         # has ended.
         with suppress(RuntimeError):
@@ -261,7 +263,7 @@ class _WorkTicket(RunnableTicket):
 
 
 def _set_result(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if future.cancelled():
+    if future.done():
         if isinstance(result, Pending):
             result.add_done_callback(partial(_discard, result))
         elif isinstance(result, Response):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from server.admission.time_limit import UNREAD_RESPONSE_SECONDS
+from server.admission.admission import UNREAD_RESPONSE_SECONDS
 
 
 @dataclass(frozen=True)

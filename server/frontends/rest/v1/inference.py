@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.codec import responses
 from server.codec.array_to_json import JsonText
 from server.dataplane import DataPlane, ModelSpec, Prediction
 from server.frontends import output_memory
-from server.metrics.timeline import Timeline
 from server.parsing.parsed_request import ParsedRequest
+from server.request import RequestContext
 from server.servables import pending
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput, SignatureNotFound
@@ -40,11 +39,9 @@ class Operation(Protocol):
     def __call__(
         self,
         dataplane: DataPlane,
+        context: RequestContext,
         model_spec: ModelSpec,
         request: ParsedRequest,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None,
-        timeline: Timeline | None,
         budget: MemoryBudget,
     ) -> EncodedResult | Pending[EncodedResult]:
         """Run a model on a request, and return the encoded result.
@@ -54,12 +51,9 @@ class Operation(Protocol):
 
         Args:
           dataplane: Finds the model of a request and runs the model.
+          context: The context of the request.
           model_spec: The model, version and signature that the request names.
           request: The parsed request body.
-          timeout_ms: The milliseconds in which the model must answer. None means no limit.
-          cancellation: Tells whether the client still waits for the answer. None if unknown.
-          timeline: Records the times at which the stages of the request begin and end. None means
-            that nothing is recorded.
           budget: The memory budget of the server. The outputs reserve memory in it while they are
             encoded. The encoded body reserves memory until it is sent.
 
@@ -70,21 +64,13 @@ class Operation(Protocol):
 
 def _predict(
     dataplane: DataPlane,
+    context: RequestContext,
     model_spec: ModelSpec,
     request: ParsedRequest,
-    timeout_ms: float | None,
-    cancellation: Cancellation | None,
-    timeline: Timeline | None,
     budget: MemoryBudget,
 ) -> EncodedResult | Pending[EncodedResult]:
     try:
-        prediction = dataplane.start_predict(
-            model_spec,
-            request.decode_inputs,
-            timeout_ms=timeout_ms,
-            cancellation=cancellation,
-            timeline=timeline,
-        )
+        prediction = dataplane.start_predict(context, model_spec, request.decode_inputs)
     except SignatureNotFound as error:
         # Raise an error with another text, because TensorFlow Serving's text for an unknown
         # signature differs between REST and gRPC, and the error caught here has the text of gRPC.
@@ -134,20 +120,12 @@ def _make_examples_operation(
 
     def run(
         dataplane: DataPlane,
+        context: RequestContext,
         model_spec: ModelSpec,
         request: ParsedRequest,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None,
-        timeline: Timeline | None,
         budget: MemoryBudget,
     ) -> EncodedResult | Pending[EncodedResult]:
-        started = find_method(dataplane)(
-            model_spec,
-            request.decode_examples(),
-            timeout_ms=timeout_ms,
-            cancellation=cancellation,
-            timeline=timeline,
-        )
+        started = find_method(dataplane)(context, model_spec, request.decode_examples())
         return pending.transform(started, lambda result: encode_result(result, budget))
 
     def encode_result(result: Any, budget: MemoryBudget) -> EncodedResult:

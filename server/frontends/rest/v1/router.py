@@ -1,15 +1,12 @@
 """Answers the requests to TensorFlow Serving's REST API, below /v1/."""
 
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
-from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryBudget, MemoryReservation
+from server.admission.memory_budget import MemoryBudget
 from server.admission.nonblocking import WouldBlock
-from server.admission.time_limit import remaining_ms
 from server.dataplane import DataPlane, ModelSpec
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.router import Route
@@ -17,8 +14,8 @@ from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import JSON, Response
 from server.frontends.rest.v1 import inference, models, paths
 from server.frontends.rest.v1.inference import EncodedResult
-from server.metrics.timeline import Timeline
 from server.parsing.request_parser import RequestParser
+from server.request import RequestContext
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
@@ -64,35 +61,19 @@ class V1Router:
         route: Route,
         headers: Headers,
         body: bytes,
-        *,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None = None,
-        reservation: MemoryReservation | None = None,
-        timeline: Timeline | None = None,
+        context: RequestContext,
     ) -> Response | Pending[Response]:
         """Answer one request. The arguments are those of `dispatch.router.Router.handle`."""
         if not route.runs_model:
             return Response(200, self._describe(route), model=route.model, version=route.version)
         signature = ""
-        started = time.monotonic()
         try:
-            request = self._parser.parse(
-                body, reservation, timeout_ms=timeout_ms, cancellation=cancellation
-            )
+            request = self._parser.parse(body, context)
             with closing(request):
                 signature = request.signature_name or DEFAULT_SIGNATURE
                 model_spec = ModelSpec(route.model, route.version, signature, route.label)
-                timeout_ms = remaining_ms(timeout_ms, started)
                 infer = inference.OPERATIONS[route.operation]
-                result = infer(
-                    self._dataplane,
-                    model_spec,
-                    request,
-                    timeout_ms,
-                    cancellation,
-                    timeline,
-                    self._memory_budget,
-                )
+                result = infer(self._dataplane, context, model_spec, request, self._memory_budget)
         except WouldBlock:
             raise
         except Exception as error:

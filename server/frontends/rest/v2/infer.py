@@ -1,21 +1,18 @@
 """Runs infer requests, whose bodies consist of JSON and optional binary data."""
 
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
-from server.admission.time_limit import remaining_ms
 from server.codec.array_to_json import JsonText
 from server.codec.open_inference.infer_request import InferRequest
 from server.codec.open_inference.infer_response import encode_infer_response
-from server.codec.open_inference.time_limit import limit_remaining_ms
+from server.codec.open_inference.time_limit import limit_time
 from server.dataplane import DataPlane, ModelSpec, Prediction
 from server.frontends import output_memory
 from server.frontends.rest.transport.headers import Headers, get_header
-from server.metrics.timeline import Timeline
 from server.parsing.request_parser import RequestParser
+from server.request import RequestContext
 from server.servables import pending
 from server.servables.pending import Pending
 from server.servables.servable import Array
@@ -70,53 +67,29 @@ def split_body(headers: Headers, body: bytes) -> tuple[bytes, memoryview]:
 
 
 def parse_body(
-    parser: RequestParser,
-    headers: Headers,
-    body: bytes,
-    timeout_ms: float | None,
-    cancellation: Cancellation | None,
-    reservation: MemoryReservation | None,
-    timeline: Timeline | None,
-) -> tuple[InferRequest, memoryview, float | None]:
-    """Parse the body of an infer request.
-
-    Args:
-      parser: Parses the JSON.
-      headers: The headers of the request.
-      body: The body, consisting of JSON and optional binary data.
-      timeout_ms: The milliseconds left for the answer. None means no limit.
-      cancellation: Tells whether the client still waits for the answer. None if unknown.
-      reservation: The request's reservation in the memory budget. None for a small request.
-      timeline: Tells when the request arrived. None if it arrived now.
+    parser: RequestParser, context: RequestContext, headers: Headers, body: bytes
+) -> tuple[RequestContext, InferRequest, memoryview]:
+    """Parse the body of an infer request: JSON and optional binary data.
 
     Returns:
-      The parsed JSON, the binary data, and the milliseconds that are left for the answer after
-      parsing, or None for no limit.
+      The context with the time limit that the request sets itself, the parsed JSON, and the binary
+      data.
 
     Raises:
       DeadlineExceeded: The time limit that the request sets itself has passed.
       InvalidInput: The body is no valid infer request.
     """
-    started = time.monotonic()
-    received_ns = time.perf_counter_ns() if timeline is None else timeline.queued_ns
     text, binary = split_body(headers, body)
-    request = parser.parse_infer_request(
-        text, reservation, timeout_ms=timeout_ms, cancellation=cancellation
-    )
-    left_ms = remaining_ms(timeout_ms, started)
-    return request, binary, limit_remaining_ms(left_ms, request.timeout_us, received_ns)
+    request = parser.parse_infer_request(text, context)
+    return limit_time(context, request.timeout_us), request, binary
 
 
 def run_model(
     dataplane: DataPlane,
+    context: RequestContext,
     spec: ModelSpec,
     request: InferRequest,
     binary: memoryview,
-    *,
-    timeout_ms: float | None,
-    cancellation: Cancellation | None,
-    timeline: Timeline | None,
-    reservation: MemoryReservation | None,
     budget: MemoryBudget,
 ) -> InferResult | Pending[InferResult]:
     """Run a model on an infer request, and return the encoded result.
@@ -125,31 +98,18 @@ def run_model(
 
     Args:
       dataplane: Finds the model of a request and runs the model.
+      context: The context of the request, whose memory grows by the size of the input arrays.
       spec: The model, version and signature that the request names.
       request: The parsed JSON of the request.
       binary: The binary data of the request, which may hold the values of inputs.
-      timeout_ms: The milliseconds in which the model must answer. None means no limit.
-      cancellation: Tells whether the client still waits for the answer. None if unknown.
-      timeline: Records the times at which the stages of the request begin and end. None means that
-        nothing is recorded.
-      reservation: The request's reservation in the memory budget, which is enlarged by the size of
-        the input arrays. None for a small request.
       budget: The memory budget of the server. The outputs reserve memory in it while they are
         encoded. The encoded body reserves memory until it is sent.
     """
 
     def read_inputs(signature: Signature) -> Mapping[str, Array]:
-        reserve = reservation.grow if reservation is not None else lambda num_bytes: None
-        return request.read_inputs(signature, binary, reserve)
+        return request.read_inputs(signature, binary, context.reserve)
 
-    prediction = dataplane.start_predict(
-        spec,
-        read_inputs,
-        list(request.outputs),
-        timeout_ms=timeout_ms,
-        cancellation=cancellation,
-        timeline=timeline,
-    )
+    prediction = dataplane.start_predict(context, spec, read_inputs, list(request.outputs))
     return pending.transform(prediction, lambda outputs: _encode(outputs, request, budget))
 
 

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryBudget, MemoryReservation
+from server.admission.memory_budget import MemoryBudget
 from server.admission.nonblocking import WouldBlock
 from server.codec import json_parser
 from server.dataplane import DataPlane, ModelSpec
@@ -17,8 +16,8 @@ from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import JSON, Response
 from server.frontends.rest.v2 import infer, paths
 from server.frontends.rest.v2.infer import InferResult
-from server.metrics.timeline import Timeline
 from server.parsing.request_parser import RequestParser
+from server.request import RequestContext
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidJson
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
@@ -64,11 +63,7 @@ class V2Router:
         route: Route,
         headers: Headers,
         body: bytes,
-        *,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None = None,
-        reservation: MemoryReservation | None = None,
-        timeline: Timeline | None = None,
+        context: RequestContext,
     ) -> Response | Pending[Response]:
         """Answer one request. The arguments are those of `dispatch.router.Router.handle`."""
         if not route.runs_model:
@@ -76,20 +71,15 @@ class V2Router:
             return Response(200, text, model=route.model, version=route.version)
         signature = ""
         try:
-            request, binary, timeout_ms = infer.parse_body(
-                self._parser, headers, body, timeout_ms, cancellation, reservation, timeline
-            )
+            context, request, binary = infer.parse_body(self._parser, context, headers, body)
             signature = request.signature_name or DEFAULT_SIGNATURE
             result = infer.run_model(
                 self._dataplane,
+                context,
                 _spec(route, request.signature_name),
                 request,
                 binary,
-                timeout_ms=timeout_ms,
-                cancellation=cancellation,
-                timeline=timeline,
-                reservation=reservation,
-                budget=self._memory_budget,
+                self._memory_budget,
             )
         except WouldBlock:
             raise

@@ -6,7 +6,7 @@ from typing import Any
 from server.codec.open_inference import raw_tensors
 from server.codec.open_inference.datatypes import datatype_of_array, find_datatype
 from server.codec.open_inference.raw_tensors import check_matches
-from server.codec.open_inference.time_limit import limit_remaining_ms
+from server.codec.open_inference.time_limit import limit_time
 from server.dataplane import DataPlane, Prediction
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
@@ -70,15 +70,8 @@ class ModelInfer:
                 return _read_inputs(message, signature, call)
 
         timeout_us = _read_parameter(parameters, "timeout", 0, int)
-        timeout_ms = limit_remaining_ms(call.timeout_ms, timeout_us, call.timeline.queued_ns)
-        prediction = self._dataplane.start_predict(
-            spec,
-            read_inputs,
-            outputs,
-            timeout_ms=timeout_ms,
-            cancellation=call.cancellation,
-            timeline=call.timeline,
-        )
+        call.request = limit_time(call.request, timeout_us)
+        prediction = self._dataplane.start_predict(call.request, spec, read_inputs, outputs)
         # Send outputs in the same form as the inputs of the request, raw bytes or typed fields,
         # because some clients read only one of the two forms.
         is_raw = bool(message.raw_input_contents) or not message.inputs
@@ -119,13 +112,13 @@ def _read_inputs(message: Message, signature: Signature, call: CallContext) -> d
         )
     arrays = {}
     for position, tensor in enumerate(inputs):
-        call.cancellation.raise_if_cancelled()
+        call.request.check()
         name, shape = tensor.name, tuple(tensor.shape)
         datatype = find_datatype(tensor.datatype, name)
         _refuse_shared_memory(tensor, "input")
         raw_tensors.check_shape(name, shape)
         check_matches(name, datatype, shape, signature.inputs[name])
-        reserve = call.memory.grow
+        reserve = call.request.reserve
         if not raw_contents:
             arrays[name] = read_contents(name, tensor.contents, datatype, shape, reserve)
             continue
@@ -177,7 +170,7 @@ def _serialize(
     outputs = prediction.outputs
     if names:
         outputs = {name: outputs[name] for name in names}
-    output_memory.reserve_for_message(outputs, call.memory.grow)
+    output_memory.reserve_for_message(outputs, call.request.reserve)
     datatypes = {name: datatype_of_array(array, name) for name, array in outputs.items()}
     # If there is no typed field for the datatype of one output, send all outputs as raw bytes: all
     # outputs of a response must have the same form.

@@ -14,6 +14,7 @@ from server.frontends.rest.cloud.sagemaker_router import SageMakerRouter
 from server.frontends.rest.transport.responses import Response
 from server.frontends.rest.v1.router import V1Router
 from server.parsing.request_parser import RequestParser
+from server.request import RequestContext
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import ask
 from tpuserve.errors import (
@@ -37,7 +38,7 @@ def test_lack_of_memory_is_507(dataplane: DataPlane, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(dataplane, "add_model", add_model)
     router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
     route = router.parse_route("POST", "/models")
-    response = router.handle(route, (), BODY, timeout_ms=None)
+    response = router.handle(route, (), BODY, RequestContext())
     assert isinstance(response, Response)
     assert (response.status, json.loads(response.body)) == (507, {"error": "out of memory"})
 
@@ -55,7 +56,7 @@ def test_broken_model_is_no_fault_of_the_server(
 
     monkeypatch.setattr(dataplane, "add_model", add_model)
     router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
-    response = router.handle(router.parse_route("POST", "/models"), (), BODY, timeout_ms=None)
+    response = router.handle(router.parse_route("POST", "/models"), (), BODY, RequestContext())
     assert isinstance(response, Response)
     assert (response.status, response.code) == (400, "FAILED_PRECONDITION")
 
@@ -101,7 +102,7 @@ def test_data_plane_with_a_fixed_configuration_refuses(dataplane: DataPlane) -> 
     router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
     route = router.parse_route("DELETE", "/models/half")
     with pytest.raises(TpuserveError, match="fixed"):
-        router.handle(route, (), b"", timeout_ms=None)
+        router.handle(route, (), b"", RequestContext())
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_host_or_name_that_a_client_must_not_choose_is_refused(
     router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
     route = router.parse_route("POST", "/models")
     with pytest.raises(InvalidInput, match=r"the (url|model_name) is '"):
-        router.handle(route, (), body, timeout_ms=None)
+        router.handle(route, (), body, RequestContext())
 
 
 def test_clients_do_not_see_what_other_directories_hold(
@@ -139,5 +140,5 @@ def test_clients_do_not_see_what_other_directories_hold(
     router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
     body = b'{"model_name": "half", "url": "/root"}'
     with pytest.raises(ModelNotFound, match="no model in '/root'") as caught:
-        router.handle(router.parse_route("POST", "/models"), (), body, timeout_ms=None)
+        router.handle(router.parse_route("POST", "/models"), (), body, RequestContext())
     assert "secret" not in str(caught.value)

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import numpy as np
 
@@ -11,22 +10,7 @@ from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport.responses import Response
 from server.servables.pending import Pending
-
-
-def test_the_time_before_the_wait_for_a_batch_counts_against_the_limit() -> None:
-    dispatcher = Dispatcher((), RestConfig(timeout_ms=50_000, is_batched=True))
-    # The batch of this task never runs.
-    pending = Pending(BatchTask({}, 1, 0.0, None), lambda: Response(200, b""))
-
-    async def wait() -> Response:
-        future = dispatcher._finish_later(pending, None, "half", time.monotonic() - 60)
-        async with asyncio.timeout(10):
-            return await future
-
-    response = asyncio.run(wait())
-    assert response.status == 504
-    assert b"not answered within 50000 ms" in response.body
-    dispatcher.close()
+from tests.server import contexts
 
 
 def test_a_thread_serialises_each_large_response_whatever_the_last_one_was() -> None:
@@ -34,13 +18,13 @@ def test_a_thread_serialises_each_large_response_whatever_the_last_one_was() -> 
     serialising_threads: list[int] = []
 
     async def answer(size: int) -> None:
-        task = BatchTask({}, 1, 0.0, None)
+        task = BatchTask({}, 1, 0.0, contexts.make_context())
 
         def finish() -> Response:
             serialising_threads.append(threading.get_ident())
             return Response(200, b"")
 
-        future = dispatcher._finish_later(Pending(task, finish), None, "half", time.monotonic())
+        future = dispatcher._finish_later(Pending(task, finish), task.context)
         task.add_part(0, 1, {"y": np.zeros([1, size])})
         async with asyncio.timeout(10):
             await future

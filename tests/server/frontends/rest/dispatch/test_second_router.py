@@ -17,8 +17,6 @@ import pytest
 from server.admission import latency_tracker
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
-from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryReservation
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
@@ -27,7 +25,7 @@ from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers, get_header
 from server.frontends.rest.transport.responses import Response
 from server.metrics import Metrics
-from server.metrics.timeline import Timeline
+from server.request import RequestContext
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask
 from tpuserve.errors import InvalidInput
@@ -63,11 +61,7 @@ class SumRouter:
         route: Route,
         headers: Headers,
         body: bytes,
-        *,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None = None,
-        reservation: MemoryReservation | None = None,
-        timeline: Timeline | None = None,
+        context: RequestContext,
     ) -> Response:
         if not route.runs_model:
             return Response(200, b'{"name": "sum"}', model="sum")

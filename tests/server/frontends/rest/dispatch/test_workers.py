@@ -12,6 +12,7 @@ from server.batching.tasks import BatchTask
 from server.frontends.rest.dispatch.workers import Workers
 from server.frontends.rest.transport.responses import Response
 from server.servables.pending import Pending
+from tests.server import contexts
 from tests.threads import no_new_threads
 from tpuserve.errors import Cancelled, DeadlineExceeded
 
@@ -86,18 +87,21 @@ def test_route_that_became_slow_is_not_quick() -> None:
 def test_only_quick_and_small_work_runs_in_the_event_loop(
     size: int, may_run_inline: bool, is_quick: bool, inline: bool
 ) -> None:
-    workers = Workers(1, 1000, may_run_inline)
+    workers = Workers(1, may_run_inline)
     tracker = build_tracker(*[QUICK] * 8) if is_quick else LatencyTracker()
-    ran_in = asyncio.run(workers.run("m", threading.get_ident, size, tracker))
+    ran_in = asyncio.run(workers.run(contexts.make_context(), threading.get_ident, size, tracker))
     assert (ran_in == threading.get_ident()) == inline
     workers.close()
 
 
 def test_work_runs_in_the_threads_that_there_are_if_no_other_can_be_started() -> None:
-    workers = Workers(2, 10_000)
+    workers = Workers(2)
 
     async def run_both() -> list[int]:
-        runs = [workers.run("m", threading.get_ident, 9999, LatencyTracker()) for _ in range(2)]
+        runs = [
+            workers.run(contexts.make_context(), threading.get_ident, 9999, LatencyTracker())
+            for _ in range(2)
+        ]
         return await asyncio.gather(*runs)
 
     with no_new_threads():
@@ -107,19 +111,21 @@ def test_work_runs_in_the_threads_that_there_are_if_no_other_can_be_started() ->
 
 
 def test_late_work_is_abandoned() -> None:
-    workers = Workers(1, 20)
+    workers = Workers(1)
     gate = threading.Event()
-    with pytest.raises(DeadlineExceeded, match="within 20 ms"):
-        asyncio.run(workers.run("m", partial(gate.wait, 10), 0, LatencyTracker()))
+    with pytest.raises(DeadlineExceeded, match="time limit of the request has passed"):
+        asyncio.run(
+            workers.run(contexts.make_context(20), partial(gate.wait, 10), 0, LatencyTracker())
+        )
     gate.set()
     workers.close()
 
 
 def test_pending_result_that_comes_too_late_is_finished() -> None:
-    workers = Workers(threads=1, timeout_ms=20)
+    workers = Workers(threads=1)
     is_late = threading.Event()
     # The task is done when the batch of the request has run.
-    task = BatchTask({}, 0, 0.0, None)
+    task = BatchTask({}, 0, 0.0, contexts.make_context())
     finished = threading.Event()
 
     def finish() -> Response:
@@ -132,7 +138,7 @@ def test_pending_result_that_comes_too_late_is_finished() -> None:
 
     async def give_up() -> None:
         with pytest.raises(DeadlineExceeded):
-            await workers.run("half", start_late, 10_000, LatencyTracker())
+            await workers.run(contexts.make_context(20), start_late, 10_000, LatencyTracker())
         is_late.set()
         # The thread passes its result to the event loop before it ends.
         await asyncio.to_thread(workers._threads.shutdown)

@@ -16,14 +16,14 @@ import pytest
 
 from server.admission.admission import AdmissionController
 from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryBudget, MemoryReservation
+from server.admission.memory_budget import MemoryBudget
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import Response
-from server.metrics.timeline import Timeline
+from server.request import RequestContext
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send
 from tpuserve.errors import Cancelled
@@ -50,13 +50,9 @@ class WaitingRouter:
         route: Route,
         headers: Headers,
         body: bytes,
-        *,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None = None,
-        reservation: MemoryReservation | None = None,
-        timeline: Timeline | None = None,
+        context: RequestContext,
     ) -> Response:
-        assert cancellation is not None
+        cancellation = context.cancellation
         cancellation.add_callback(self.has_ended.set)
         self.cancellations.put(cancellation)
         assert self.has_ended.wait(30)

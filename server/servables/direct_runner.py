@@ -1,0 +1,60 @@
+"""Runs requests on a model without batches."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from server.admission import nonblocking
+from server.request import RequestContext
+from server.servables.multi_signature import SupportsMultiRun
+from server.servables.servable import Array, Model
+from tpuserve.errors import DeadlineExceeded
+
+Outputs = TypeVar("Outputs")
+
+
+class DirectRunner:
+    """Runs each request, or each merged batch of requests, in the calling thread.
+
+    The runtime gets the time that is left here, and nowhere else.
+    """
+
+    def __init__(self, model: Model) -> None:
+        """Create the runner of a loaded model."""
+        self._model = model
+
+    def start(
+        self,
+        context: RequestContext,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        """Compute the outputs of a signature; see `InferenceRunner.start`."""
+        return _run(context, partial(self._model.run, signature_name, inputs, output_names))
+
+    def start_multi(
+        self,
+        context: RequestContext,
+        output_names: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, Array],
+    ) -> dict[str, dict[str, Array]]:
+        """Compute the outputs of several signatures; see `InferenceRunner.start_multi`."""
+        model = self._model
+        if isinstance(model, SupportsMultiRun):
+            return _run(context, partial(model.run_multi, output_names, inputs))
+        return {
+            name: self.start(context, name, inputs, outputs)
+            for name, outputs in output_names.items()
+        }
+
+
+def _run(context: RequestContext, run: Callable[..., Outputs]) -> Outputs:
+    nonblocking.check_running_allowed()
+    timeout_ms = context.remaining_ms()
+    try:
+        return run(timeout_ms=timeout_ms, cancellation=context.cancellation)
+    except DeadlineExceeded as error:
+        if timeout_ms is None:
+            raise
+        raise context.expiry_error() from error
