@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from server.batching import merge
-from server.batching.continuous_policy import ReturningClients
 from server.batching.scheduler import Clock
 from server.batching.statistics import BatchingStatistics
 from server.batching.tasks import AloneReason, Batch, TaskSlice
@@ -36,8 +35,6 @@ class BatchingContext:
       labels: the label values of the metrics: model name, version and metagraph.
       pool_name: the name of the thread pool that runs batches, a label value of the metrics.
       clock: returns seconds, as `time.monotonic` does.
-      returning: records the end of each batch, so that the next batch can wait for the next
-        requests of the same clients. None if the batching policy does not wait for such requests.
     """
 
     parameters: BatchingParameters
@@ -46,7 +43,6 @@ class BatchingContext:
     labels: Labels
     pool_name: str
     clock: Clock
-    returning: ReturningClients | None = None
 
 
 # The errors of ops, which one of the requests of a batch may have caused.
@@ -95,8 +91,6 @@ class BatchExecutor:
                 batch.alone_reason = AloneReason.DIFFERENT_SHAPES
         for group in groups:
             self._run_group(group, now, batch.alone_reason)
-        if self._context.returning is not None:
-            self._context.returning.run_ended(len(slices), batch.size, now, self._context.clock())
 
     def _run_group(self, group: list[TaskSlice], now: float, reason: AloneReason) -> None:
         try:

@@ -8,72 +8,17 @@ from server.batching.tasks import AloneReason, Batch, BatchTask, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from tpuserve.errors import QueueFull
 
-# After a batch of several requests, the next batch waits for further requests of the same clients,
-# so that these requests run together and not one by one. The longest wait is _MAX_RETURN_SHARE
-# times the duration of the last run, but at most _MAX_RETURN_SECONDS.
-_MAX_RETURN_SHARE = 0.25
-_MAX_RETURN_SECONDS = 0.001
-
-
-class ReturningClients:
-    """Predicts the next requests of the clients whose requests ran in the last batch.
-
-    These clients often send their next requests as soon as they have their responses. So
-    `ContinuousPolicy` delays the next batch until the waiting requests have `rows` rows (examples)
-    in total, or until the time `until`. Without this delay, the first of the expected requests
-    would run alone, and all others would wait until its run ends.
-
-    All batching queues of a model version share one ReturningClients object. The object cannot
-    belong to a single queue, because a queue exists only while requests wait in it.
-
-    Attributes:
-      rows: the total number of rows (examples) of the expected requests.
-      until: the time until which the requests are expected, in seconds of the scheduler's clock.
-    """
-
-    __slots__ = ("rows", "until")
-
-    def __init__(self) -> None:
-        """Expect no request at first."""
-        self.rows, self.until = 0, 0.0
-
-    def run_ended(self, requests: int, rows: int, began: float, ended: float) -> None:
-        """Record that a batch has run, and expect further requests of its clients.
-
-        A batch of a single request is ignored.
-
-        Args:
-          requests: the number of requests in the batch.
-          rows: the number of rows of the batch.
-          began: when the run began, in seconds of the scheduler's clock.
-          ended: when the run ended, in seconds of the same clock.
-        """
-        if requests > 1:
-            seconds = min(_MAX_RETURN_SHARE * (ended - began), _MAX_RETURN_SECONDS)
-            self.rows, self.until = rows, ended + seconds
-
 
 class ContinuousPolicy:
     """Forms a batch of all waiting tasks, up to the largest size, in the order of their arrival.
 
-    Batches grow with the load, because more requests arrive while a batch runs. A task (a waiting
-    request) waits for further tasks only right after a batch of several requests, whose clients are
-    likely to send their next requests soon. The queue holds at most as many rows (examples) as
-    `max_enqueued_batches` batches of the largest size, so that `max_enqueued_batches` runs can
-    answer all waiting tasks.
+    Batches grow with the load, because more requests arrive while a batch runs. The queue holds at
+    most as many rows (examples) as `max_enqueued_batches` batches of the largest size, so that
+    `max_enqueued_batches` runs can answer all waiting tasks.
     """
 
-    def __init__(
-        self, parameters: BatchingParameters, returning: ReturningClients | None = None
-    ) -> None:
-        """Create an empty queue.
-
-        Args:
-          parameters: the batching parameters: the allowed batch sizes and `max_enqueued_batches`.
-          returning: predicts the next requests of the clients of the last batch. The next batch
-            waits for these requests. None if batches never wait for such requests.
-        """
-        self._returning = ReturningClients() if returning is None else returning
+    def __init__(self, parameters: BatchingParameters) -> None:
+        """Create an empty queue, with the allowed batch sizes and bounds of the parameters."""
         self._parameters = parameters
         self._max_rows = parameters.max_enqueued_batches * parameters.largest_batch
         self._slices: deque[TaskSlice] = deque()
@@ -105,11 +50,8 @@ class ContinuousPolicy:
         self._rows += task.size
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the next batch.
-
-        The result is None if no task waits, or if the batch must wait for more tasks.
-        """
-        if not self._slices or now < self._ready_time():
+        """Dequeue the next batch; None if no task waits."""
+        if not self._slices:
             return None
         max_rows = self._choose_size()
         first = self._slices.popleft()
@@ -121,11 +63,8 @@ class ContinuousPolicy:
         return Batch(tuple(slices), AloneReason.FULL if self._slices else AloneReason.ONLY_ONE)
 
     def next_time(self) -> float | None:
-        """Return the earliest time at which `take` returns a batch if no further task arrives.
-
-        The time is in seconds of the scheduler's clock. 0 means now. None means that no task waits.
-        """
-        return self._ready_time() if self._slices else None
+        """Return 0, because a waiting task can always run; None if no task waits."""
+        return 0 if self._slices else None
 
     def remove(self, task: BatchTask) -> None:
         """Dequeue all waiting slices of a task."""
@@ -133,18 +72,6 @@ class ContinuousPolicy:
         for task_slice in removed:
             self._slices.remove(task_slice)
             self._rows -= task_slice.size
-
-    def _ready_time(self) -> float:
-        """Return the earliest time at which the waiting tasks may run.
-
-        The time is in seconds of the scheduler's clock; 0 means now. At least one task must wait.
-        """
-        if self._rows >= self._returning.rows:
-            return 0
-        # Limit the wait of the oldest task. `self._returning.until` alone is no limit: all queues
-        # of the version share `self._returning`, and batches of other queues can set later times.
-        latest = self._slices[0].task.enqueued + _MAX_RETURN_SECONDS
-        return min(self._returning.until, latest)
 
     def _choose_size(self) -> int:
         """Return the largest number of rows (examples) that the next batch may take from the queue.

@@ -4,13 +4,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from server.batching.batch_executor import BatchingContext
-from server.batching.continuous_policy import ContinuousPolicy, ReturningClients
+from server.batching.continuous_policy import ContinuousPolicy
 from server.batching.policy import MakePolicy
 from server.batching.runner import BatchingRunner
 from server.batching.scheduler import Clock, Scheduler
@@ -97,7 +96,6 @@ class BatchingRunnerFactory:
             parameters = parameters.padded_to_powers()
         is_continuous = parameters.batching_policy == CONTINUOUS
         statistics = BatchingStatistics(name, parameters.batching_policy, self._metrics)
-        returning = ReturningClients() if is_continuous else None
         context = BatchingContext(
             parameters,
             self._metrics,
@@ -105,7 +103,6 @@ class BatchingRunnerFactory:
             (*_model_and_version(name), metagraph_of(model)),
             self._parameters.thread_pool_name,
             self._clock,
-            returning,
         )
         # A signature that writes is never batched, and never run by a check.
         unbatched = {
@@ -130,7 +127,7 @@ class BatchingRunnerFactory:
         statistics.read_runs = lambda: (scheduler.running, scheduler.run_limit)
         return BatchingRunner(
             model,
-            partial(ContinuousPolicy, returning=returning) if is_continuous else self._make_policy,
+            ContinuousPolicy if is_continuous else self._make_policy,
             scheduler,
             context,
             unbatched,

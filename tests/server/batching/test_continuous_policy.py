@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.batching.continuous_policy import ContinuousPolicy, ReturningClients
+from server.batching.continuous_policy import ContinuousPolicy
 from server.batching.tasks import AloneReason, BatchTask
 from server.config.batching_parameters import BatchingParameters
 from tests.server import contexts
@@ -39,46 +39,6 @@ def test_a_task_that_waits_is_ready_at_once() -> None:
     assert waiting.take(0) is None
     waiting.add(BatchTask({}, 1, 5, contexts.make_context()), 5)
     assert waiting.next_time() == 0
-
-
-def test_clients_of_a_batch_are_expected_back_for_a_quarter_of_its_run() -> None:
-    returning = ReturningClients()
-    waiting = ContinuousPolicy(BatchingParameters(max_batch_size=8), returning)
-    # A batch of two requests with three rows ran from 7 to 7.002 s.
-    returning.run_ended(requests=2, rows=3, began=7, ended=7.002)
-    waiting.add(BatchTask({}, 1, 7.002, contexts.make_context()), 7.002)
-    assert waiting.take(7.0024) is None
-    assert waiting.next_time() == pytest.approx(7.0025)
-    # The wait ends when as many rows wait as the last batch had.
-    waiting.add(BatchTask({}, 2, 7.0024, contexts.make_context()), 7.0024)
-    assert waiting.next_time() == 0
-    assert waiting.take(7.0024) is not None
-    waiting.add(BatchTask({}, 1, 7.0024, contexts.make_context()), 7.0024)
-    assert waiting.take(7.0025) is not None
-
-
-def test_clients_are_expected_back_for_a_millisecond_at_most() -> None:
-    returning = ReturningClients()
-    returning.run_ended(requests=2, rows=2, began=0, ended=10)
-    assert returning.until == pytest.approx(10.001)
-
-
-def test_no_task_waits_for_more_than_a_millisecond_while_other_batches_end() -> None:
-    returning = ReturningClients()
-    waiting = ContinuousPolicy(BatchingParameters(max_batch_size=8), returning)
-    waiting.add(BatchTask({}, 1, 7, contexts.make_context()), 7)
-    returning.run_ended(requests=8, rows=8, began=6, ended=7.0008)
-    assert waiting.next_time() == pytest.approx(7.001)
-    returning.run_ended(requests=8, rows=8, began=6, ended=7.0016)
-    assert waiting.take(7.0016) is not None
-
-
-def test_nobody_is_expected_back_after_a_request_that_ran_alone() -> None:
-    returning = ReturningClients()
-    waiting = ContinuousPolicy(BatchingParameters(max_batch_size=8), returning)
-    returning.run_ended(requests=1, rows=4, began=7, ended=7.002)
-    waiting.add(BatchTask({}, 1, 7.002, contexts.make_context()), 7.002)
-    assert waiting.take(7.002) is not None
 
 
 def test_the_reason_why_a_request_is_alone_is_known() -> None:
