@@ -165,7 +165,6 @@ def measure_training(flags: argparse.Namespace) -> dict[str, Any]:
         config = tpu.RunConfig(
             tpu.TPUConfig(iterations_per_loop=flags.iterations_per_loop, **options),
             model_dir=model_dir,
-            tf_random_seed=1,
             **settings,
         )
         estimator = tpu.TPUEstimator(

@@ -121,7 +121,7 @@ class LocalBackend:
         """Return compile_step; replace "auto" by False unless the step runs on this process's CPU.
 
         XLA compiles a training step only for this CPU. If the step runs elsewhere, True raises an
-        error.
+        error. "auto" is False, too, if model_fn or the config has set a seed.
 
         Raises:
           UncompilableStep: compile_step is True, and the step runs elsewhere because of the
@@ -139,7 +139,9 @@ class LocalBackend:
                 f"RunConfig has compile_step=True, and {reason}. XLA compiles a step only for the "
                 f"CPU of this process. Leave compile_step out."
             )
-        return False if reason else compile_step
+        if reason or (compile_step is not True and run_graph.must_repeat_numbers()):
+            return False
+        return compile_step
 
     def build_eval_graph(
         self,

@@ -97,9 +97,9 @@ class RunConfig:
         included; None to disable the profiler.
       compile_step: whether XLA compiles the training step if training runs on the CPU of this
         process, without a TPU: True, False or "auto". With "auto", a run that is long enough
-        measures the time of its steps with and without XLA, and continues in the faster way. The
-        last step of each session.run never uses XLA, so that hooks can fetch all tensors of that
-        step.
+        measures the time of its steps with and without XLA, and continues in the faster way; a run
+        with a seed does not, so that it repeats its numbers. The last step of each session.run
+        never uses XLA, so that hooks can fetch all tensors of that step.
       task: the task of this process in the cluster of TF_CONFIG.
       has_tpu_config: whether a TPUConfig was passed.
 

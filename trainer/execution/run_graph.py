@@ -11,6 +11,16 @@ from trainer import keras_internals
 from trainer.config.run_config import RunConfig
 from trainer.execution.single_replica_graph import SingleReplicaGraph
 from trainer.execution.variable_values import VariableValueGraph
+from trainer.tensorflow_internals import eager_context, is_op_determinism_enabled
+
+
+def must_repeat_numbers() -> bool:
+    """Return whether the program has set a seed, or asked TensorFlow for deterministic ops."""
+    return (
+        tf.compat.v1.get_default_graph().seed is not None
+        or eager_context.global_seed() is not None
+        or is_op_determinism_enabled()
+    )
 
 
 @contextmanager

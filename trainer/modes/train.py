@@ -16,6 +16,7 @@ from trainer.execution import (
     graceful_shutdown,
     host_agreement,
     protobuf_compat,
+    run_graph,
     train_loop,
 )
 from trainer.execution.iterations_per_loop import UNBOUNDED, IterationPlan
@@ -84,12 +85,17 @@ def train(
     ):
         logger.info("nothing to train: step %d is reached, in %s", max_steps, newest)
         return
+    must_repeat = run_graph.must_repeat_numbers()
     with (
         graceful_shutdown.sigterm_watcher() as shutdown_hook,
         backend.new_graph(config) as global_step,
     ):
         plan = host_agreement.agree_on_plan(program.iteration_plan())
-        compile_step = _find_compile_step(config, plan, newest, steps, max_steps)
+        compile_step = config.compile_step
+        if compile_step == COMPILE_AUTO and (
+            must_repeat or _is_short(plan, newest, steps, max_steps)
+        ):
+            compile_step = False
         train_graph = backend.build_train_graph(
             program, input_fn, global_step, newest, plan, compile_step
         )
@@ -249,34 +255,18 @@ def _summary_hooks(
     return [summaries.SummaryHook(loop, scaffold, program.model_dir, start, every_n_steps)]
 
 
-def _find_compile_step(
-    config: RunConfig,
-    plan: IterationPlan,
-    checkpoint: str | None,
-    steps: int | None,
-    max_steps: int | None,
-) -> bool | str:
-    """Return the config's compile_step, or False if it is "auto" and the training is short.
-
-    With "auto", training tries out whether a step that XLA compiles is faster. In a short training
-    the trial costs more time than it can save, so the ops for it are not built.
-
-    Args:
-      config: the settings of the run.
-      plan: determines the number of steps of each `session.run`.
-      checkpoint: the checkpoint from which training starts; None for initial values.
-      steps: the number of steps to train; None for no limit.
-      max_steps: the global step at which to stop; None for no limit.
-    """
+def _is_short(
+    plan: IterationPlan, checkpoint: str | None, steps: int | None, max_steps: int | None
+) -> bool:
+    """Return whether a trial of XLA would cost the training more time than it can save."""
     if max_steps is not None:
         done = 0 if checkpoint is None else checkpoints.read_global_step(checkpoint)
         steps = max_steps - done
-    is_short = (
+    return (
         steps is not None
         and plan.max_iterations != UNBOUNDED
         and steps < MIN_TRIAL_RUNS * plan.max_iterations
     )
-    return False if config.compile_step == COMPILE_AUTO and is_short else config.compile_step
 
 
 def _compiled_step_hooks(

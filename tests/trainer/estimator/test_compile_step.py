@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 import trainer
+from tests.preloaded.process import run_preloaded
 from tests.trainer import programs
 from tpuserve.errors import UncompilableStep
+from trainer.execution import run_graph
 from trainer.hooks import step_trial
 from trainer.modes import train as mode
 
@@ -45,6 +47,16 @@ class Recorder(tf.compat.v1.train.SessionRunHook):
         self.values.append(float(run_values.results))
 
 
+@pytest.fixture
+def may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let "auto" try XLA although a seed is set, and begin the trial after the second loop."""
+    monkeypatch.setattr(run_graph, "must_repeat_numbers", lambda: False)
+    monkeypatch.setattr(step_trial, "_MIN_SECONDS", 0.0)
+    monkeypatch.setattr(step_trial, "_TRANSLATIONS", 0)
+    monkeypatch.setattr(step_trial, "_MIN_MEASURED", 0.0)
+    monkeypatch.setattr(mode, "MIN_TRIAL_RUNS", 1)
+
+
 def train(model_dir: Path, compile_step: bool | str, steps: int) -> list[float]:
     """Train in loops of 5 steps; return the loss of each loop's last step."""
     config = trainer.RunConfig(
@@ -67,14 +79,9 @@ def train(model_dir: Path, compile_step: bool | str, steps: int) -> list[float]:
 def test_hooks_summaries_and_checkpoints_are_the_same_in_xla(
     tmp_path: Path,
     compile_step: bool | str,
-    monkeypatch: pytest.MonkeyPatch,
+    may_differ: None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Set the minimum durations to 0, so that "auto" begins its trial after the second loop.
-    monkeypatch.setattr(step_trial, "_MIN_SECONDS", 0.0)
-    monkeypatch.setattr(step_trial, "_TRANSLATIONS", 0)
-    monkeypatch.setattr(step_trial, "_MIN_MEASURED", 0.0)
-    monkeypatch.setattr(mode, "MIN_TRIAL_RUNS", 1)
     caplog.set_level(logging.INFO, "tensorflow.trainer")
     expected = train(tmp_path / "kernels", False, 60)
     assert "XLA" not in caplog.text
@@ -105,11 +112,52 @@ def test_hooks_summaries_and_checkpoints_are_the_same_in_xla(
 
 
 @pytest.mark.slow
-def test_a_short_run_does_not_try_xla(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_short_run_does_not_try_xla(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run_graph, "must_repeat_numbers", lambda: False)
     caplog.set_level(logging.INFO, "tensorflow.trainer")
     # 250 steps are 50 runs of the session, enough for a trial, but end within the 5 s before it.
     train(tmp_path, "auto", 250)
     assert "XLA" not in caplog.text
+
+
+@pytest.mark.parametrize("seed_of", ["config", "model_fn", "program"])
+def test_a_run_with_a_seed_does_not_try_xla(
+    seed_of: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(step_trial, "_MIN_SECONDS", 0.0)
+    monkeypatch.setattr(mode, "MIN_TRIAL_RUNS", 1)
+    caplog.set_level(logging.INFO, "tensorflow.trainer")
+
+    def seeded_model_fn(features: Any, labels: Any, mode: str) -> Any:
+        if seed_of == "model_fn":
+            v1.set_random_seed(7)
+        return model_fn(features, labels, mode)
+
+    config = trainer.RunConfig(
+        trainer.TPUConfig(iterations_per_loop=5), tf_random_seed=7 if seed_of == "config" else None
+    )
+    with tf.Graph().as_default():
+        if seed_of == "program":
+            v1.set_random_seed(7)
+        trainer.TPUEstimator(
+            seeded_model_fn, str(tmp_path), config, use_tpu=False, train_batch_size=8
+        ).train(input_fn, max_steps=40)
+    assert "XLA" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "ask", ["tf.random.set_seed(1)", "tf.config.experimental.enable_op_determinism()", ""]
+)
+def test_what_a_program_asks_of_the_whole_process_counts(ask: str) -> None:
+    program = f"""
+import tensorflow as tf
+from trainer.execution.run_graph import must_repeat_numbers
+{ask}
+print(must_repeat_numbers())
+"""
+    assert run_preloaded(["-c", program]).stdout.strip() == str(bool(ask))
 
 
 def untranslatable_model_fn(features: Any, labels: Any, mode: str) -> Any:
@@ -123,10 +171,8 @@ def untranslatable_model_fn(features: Any, labels: Any, mode: str) -> Any:
 
 @pytest.mark.numeric
 def test_a_step_that_xla_refuses_trains_in_the_kernels_with_one_line_in_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, may_differ: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(step_trial, "_MIN_SECONDS", 0.0)
-    monkeypatch.setattr(mode, "MIN_TRIAL_RUNS", 1)
     caplog.set_level(logging.INFO, "tensorflow.trainer")
     config = trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=5))
     trainer.TPUEstimator(
@@ -160,11 +206,8 @@ def enormous_model_fn(features: Any, labels: Any, mode: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.numeric
 def test_a_step_in_which_xla_fails_trains_in_the_kernels_with_one_line_in_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, may_differ: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(step_trial, "_MIN_SECONDS", 0.0)
-    monkeypatch.setattr(step_trial, "_TRANSLATIONS", 0)
-    monkeypatch.setattr(mode, "MIN_TRIAL_RUNS", 1)
     caplog.set_level(logging.INFO, "tensorflow.trainer")
     config = trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=5))
     trainer.TPUEstimator(
