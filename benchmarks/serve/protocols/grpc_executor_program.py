@@ -28,8 +28,8 @@ def main() -> None:
     """Serve until standard input ends."""
     variant = sys.argv[1]
     if variant == "several":
-        # No number of quick calls begins the mode of a single poller.
-        single_poller._QUICK_CALLS = sys.maxsize
+        # Neither quick calls nor trials begin the mode of a single poller.
+        single_poller.SinglePollerMode._activate = lambda self: None  # type: ignore[method-assign]
     with ports.bind_port(_HOST, 0, "--port") as reserved:
         port = int(reserved.getsockname()[1])
     metrics = Metrics()

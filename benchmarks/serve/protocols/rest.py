@@ -1,6 +1,7 @@
 """Compares predict over REST with a minimal ASGI echo server.
 
-The server is measured with and without its fast path, which answers small requests without uvicorn.
+The server is measured with and without its fast path, which answers small requests without uvicorn,
+and with all requests in threads, none in the event loop.
 
     python -m benchmarks.serve.protocols.rest [--rounds 5]
 
@@ -26,10 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WITHOUT_FAST_PATH = "%s without fast path"
+IN_THREADS = "ours in threads"
 SIDES = (
     "echo",
     "ours",
     WITHOUT_FAST_PATH % "ours",
+    IN_THREADS,
     "ours batched",
     WITHOUT_FAST_PATH % "ours batched",
 )
@@ -151,9 +154,16 @@ def print_report(results: dict[str, list[tuple[float, float]]]) -> None:
             f"; {cpu:4.0f} us of processor time per request, echo's / this "
             f"{_spread([b[1] / m[1] for m, b in pairs])}"
         )
-    for name in ("ours", "ours batched"):
-        pairs = list(zip(results[name], results[WITHOUT_FAST_PATH % name], strict=True))
-        print(f"  {name}: the fast path gives {_spread([m[0] / b[0] for m, b in pairs])}")
+    for name, other, part in (
+        ("ours", WITHOUT_FAST_PATH % "ours", "the fast path"),
+        ("ours batched", WITHOUT_FAST_PATH % "ours batched", "the fast path"),
+        ("ours", IN_THREADS, "the event loop"),
+    ):
+        pairs = list(zip(results[name], results[other], strict=True))
+        print(
+            f"  {name}: {part} gives {_spread([m[0] / b[0] for m, b in pairs])} of the requests/s, "
+            f"{_spread([m[1] / b[1] for m, b in pairs])} of the processor time"
+        )
 
 
 def _spread(ratios: list[float]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serve.models import save_half_plus_two
+from server.admission import latency_tracker
 from server.frontends.rest.transport.server import RestServer
 from server.process import ports
 
@@ -73,6 +74,9 @@ def build_app(directory: Path, is_batched: bool) -> Any:
 def main() -> None:
     """Serve until standard input ends."""
     side = sys.argv[1]
+    if "in threads" in side:
+        # No request is quick, so none runs in the event loop.
+        latency_tracker._QUICK_SECONDS = 0.0
     with (
         tempfile.TemporaryDirectory() as temporary,
         ports.bind_port(_HOST, 0, "--rest_api_port") as listener,

@@ -1,13 +1,12 @@
 """Quick work runs in the event loop, and slow work in threads."""
 
 import asyncio
-import sys
 import threading
 from functools import partial
 
 import pytest
 
-from server.admission.latency_tracker import LatencyTracker, runqueue_wait_seconds
+from server.admission.latency_tracker import LatencyTracker
 from server.batching.tasks import BatchTask
 from server.frontends.rest.dispatch.workers import Workers
 from server.frontends.rest.transport.responses import Response
@@ -20,7 +19,7 @@ QUICK, SLOW = 0.0001, 0.2
 
 
 def build_tracker(*seconds: float) -> LatencyTracker:
-    tracker = LatencyTracker(lambda: 0.0)
+    tracker = LatencyTracker()
     for duration in seconds:
         tracker.record(duration)
     return tracker
@@ -33,46 +32,19 @@ def test_route_is_quick_once_the_fastest_of_several_runs_is() -> None:
     assert not build_tracker(*[SLOW] * 8).is_quick
 
 
-def test_very_slow_run_leads_to_threads_for_twice_as_long_each_time() -> None:
-    tracker = build_tracker(*[QUICK] * 8, *[0.03] * 3, *[QUICK] * 10, 0.03)
-    for runs in (16, 32):
-        assert tracker.is_quick
-        tracker.record(SLOW)
-        for _ in range(runs):
-            assert not tracker.is_quick
-            tracker.record(QUICK)
+def test_very_slow_run_leads_to_threads_for_the_next_512_runs() -> None:
+    tracker = build_tracker(*[QUICK] * 8, *[0.03] * 3, *[QUICK] * 10)
     assert tracker.is_quick
-
-
-def test_slow_run_is_forgiven_after_thousands_of_quick_ones() -> None:
-    tracker = build_tracker(*[QUICK] * 8, SLOW, *[QUICK] * 16, *[QUICK] * 4096, SLOW)
-    for _ in range(8):
+    tracker.record(SLOW)
+    for _ in range(512):
         assert not tracker.is_quick
         tracker.record(QUICK)
     assert tracker.is_quick
 
 
-def test_wait_for_a_cpu_does_not_count_as_slow() -> None:
-    waited = [0.0]
-    tracker = LatencyTracker(lambda: waited[0])
-    for _ in range(8 + 1):
-        tracker.record(QUICK)
-    for _ in range(10):
-        waited[0] += SLOW
-        tracker.record(SLOW)
-    assert tracker.is_quick
-    tracker.record(SLOW)
-    assert not tracker.is_quick
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="run-queue waits are known on Linux alone")
-def test_run_queue_wait_grows() -> None:
-    before = runqueue_wait_seconds()
-    assert 0 <= before <= runqueue_wait_seconds()
-
-
 def test_route_that_became_slow_is_not_quick() -> None:
     assert not build_tracker(*[QUICK] * 8, *[0.002] * 4).is_quick
+    assert build_tracker(*[QUICK] * 8, *[0.002, 0.002, 0.002, QUICK] * 4).is_quick
 
 
 @pytest.mark.parametrize(
