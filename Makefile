@@ -175,7 +175,7 @@ clean:  ## Remove .venv and what tools leave behind.
 # Beam needs an older protobuf than the one that constraints.txt pins.
 .venv-clusters/stamp: pyproject.toml
 	$(PYTHON) -m venv .venv-clusters
-	.venv-clusters/bin/python -m pip install $(PIP_FLAGS) --editable ".[beam,ray]" \
+	.venv-clusters/bin/python -m pip install $(PIP_FLAGS) --editable ".[beam,pjrt,ray]" \
 	  "apache-beam==2.77.0" "ray==2.60.0" "pytest==9.2.0"
 	touch $@
 

@@ -51,7 +51,6 @@ _PROGRAM_FILES = (
 # Tests that start several processes, such as the hosts of a TPU or a server.
 _PROCESS_FILES = (
     "tests/server/test_sample.py",
-    "tests/trainer/backends/tpu/cluster/test_processes.py",
     "tests/trainer/hosts",
 )
 _ROOMS = ("tests/conformance", "tests/tpuserve")

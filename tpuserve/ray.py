@@ -59,12 +59,12 @@ def run_program(command: Sequence[str], environment: Mapping[str, str] | None = 
 
     Call this function in the training function of the trainer. Ray sets a TF_CONFIG that has only
     workers. The program gets a TF_CONFIG in which the first worker is the chief. The program runs
-    in a separate process, because a TPUEstimator program on a worker ends its process when the
-    chief has finished. Ray's process must not end then.
+    in a separate process, because a TPUEstimator program ends its process when another worker is
+    lost. Ray's process must not end then.
 
     Args:
       command: the program and its arguments.
-      environment: additional environment variables, such as TPUSERVE_EMULATED_TPU.
+      environment: additional environment variables, such as TPUSERVE_TPU_RUNTIME.
 
     Raises:
       WrongContext: this process is not a worker of a TensorflowTrainer.

@@ -86,7 +86,6 @@ _NAMES: dict[str, tuple[str, str]] = {
     "ops": ("tensorflow.python.framework.ops", ""),
     "pywrap_tensorflow": ("tensorflow.python.pywrap_tensorflow", ""),
     "saved_model_builder": ("tensorflow.python.saved_model.builder_impl", ""),
-    "script_ops": ("tensorflow.python.ops.script_ops", ""),
     "session_interface": ("tensorflow.python.client.session", ""),
     "summary_ops_v2": ("tensorflow.python.ops.summary_ops_v2", ""),
     "tensor_util": ("tensorflow.python.framework.tensor_util", ""),
@@ -143,7 +142,6 @@ _MODULE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
         "pack_sequence_as",
     ),
     "saved_model_builder": ("SavedModelBuilder",),
-    "script_ops": ("EagerFunc", "_py_funcs"),
     "session_interface": ("SessionInterface",),
     "summary_ops_v2": ("summary_writer_initializer_op",),
     "tensor_util": ("constant_value",),
@@ -177,8 +175,6 @@ _MODULE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
 # Name of a TensorFlow class → the private attributes of its objects that trainer uses.
 # `check_tensorflow_internals` checks that they exist.
 _OBJECT_ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "EagerFunc": ("_func",),
-    "FuncRegistry": ("_funcs",),
     "StopAfterNEvalsHook": ("_set_evals_completed_tensor",),
     "tf.DType": ("_is_ref_dtype",),
     "tf.Graph": ("_add_function", "_create_op_internal"),
@@ -345,15 +341,13 @@ def _make_objects() -> dict[str, Any]:
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    evaluation, script_ops = __getattr__("evaluation"), __getattr__("script_ops")
+    evaluation = __getattr__("evaluation")
     eager_tensor = tf.constant(1)
     with tf.Graph().as_default() as graph:
         loss = tf.constant(1.0)
         variable = v1.get_variable("variable", [])
         sgd = v1.train.GradientDescentOptimizer(0.1)
         return {
-            "EagerFunc": script_ops.EagerFunc(lambda: None, [], False),
-            "FuncRegistry": script_ops._py_funcs,
             "StopAfterNEvalsHook": evaluation._StopAfterNEvalsHook(1),
             "tf.DType": loss.dtype,
             "tf.Graph": graph,

@@ -133,8 +133,8 @@ def test_train_job_has_the_fields_of_its_published_schema() -> None:
     assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
 
 
-def training_commands() -> dict[str, tuple[list[str], list[str]]]:
-    """Return the command and the arguments of each file's container."""
+def training_commands() -> dict[str, tuple[list[str], list[str], dict[str, str]]]:
+    """Return the command, the arguments and the fixed variables of each file's container."""
     (job_set,) = documents("jobset.yaml")
     runtime, job = documents("trainjob.yaml")
     containers = {}
@@ -144,9 +144,17 @@ def training_commands() -> dict[str, tuple[list[str], list[str]]]:
     ):
         (replicated,) = manifest["replicatedJobs"]
         (containers[name],) = replicated["template"]["spec"]["template"]["spec"]["containers"]
+    arguments = {
+        "jobset": containers["jobset"]["args"],
+        "trainjob": job["spec"]["trainer"]["args"],
+    }
     return {
-        "jobset": (containers["jobset"]["command"], containers["jobset"]["args"]),
-        "trainjob": (containers["trainjob"]["command"], job["spec"]["trainer"]["args"]),
+        name: (
+            container["command"],
+            arguments[name],
+            {item["name"]: item["value"] for item in container["env"] if "value" in item},
+        )
+        for name, container in containers.items()
     }
 
 
@@ -160,9 +168,12 @@ def test_each_pod_makes_its_tf_config(
 ) -> None:
     # A command `tpuserve` that shows what the pod gives it.
     script = tmp_path / "tpuserve"
-    script.write_text('#!/bin/sh\necho "$TF_CONFIG"\necho "$@"\n')
+    script.write_text(
+        '#!/bin/sh\necho "$TF_CONFIG"\n'
+        'echo "$TPUSERVE_TPU_RUNTIME $TPUSERVE_PJRT_PLATFORM"\necho "$@"\n'
+    )
     script.chmod(0o755)
-    command, arguments = training_commands()[name]
+    command, arguments, variables = training_commands()[name]
     result = subprocess.run(
         [*command, *arguments],
         env={
@@ -170,16 +181,18 @@ def test_each_pod_makes_its_tf_config(
             "JOB_COMPLETION_INDEX": str(index),
             "JOBSET_NAME": "train",
             "NODES": "4",
+            **variables,
         },
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert result.returncode == 0, result.stderr
-    tf_config, tpuserve_arguments = result.stdout.splitlines()
+    tf_config, devices, tpuserve_arguments = result.stdout.splitlines()
     hosts = [f"train-node-0-{number}.train:2222" for number in range(4)]
     assert json.loads(tf_config) == {
         "cluster": {"chief": hosts[:1], "worker": hosts[1:]},
         "task": task,
     }
-    assert tpuserve_arguments == "run --emulate-tpu 4 /job/train.py --model_dir=/job/model"
+    assert devices == "pjrt cpu"
+    assert tpuserve_arguments == "run /job/train.py --model_dir=/job/model"

@@ -1,7 +1,8 @@
 """The command in docs/clusters.md trains in four processes, and prints the output shown there."""
 
 import re
-from typing import Any
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ from tests.documents.terminal import (
     read_sections,
     run_sections,
 )
+from tpuserve import devices
+from trainer.config.tf_config import read_cluster_task
 
 pytestmark = pytest.mark.slow
 
@@ -34,12 +37,23 @@ def test_a_command_prints_the_output_in_the_document(
     check_output(step, outputs)
 
 
-def test_the_resolver_describes_the_first_worker() -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
-    names: dict[str, Any] = {}
-    exec(code, names)
-    assert names["config"].task_type == "worker"
-    assert names["config"].is_chief
+def test_the_variables_name_the_third_of_four_hosts(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```sh\n(.*?)^```", TEXT, re.M | re.S)
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nenv -0\n")
+    script.chmod(0o755)
+    printed = subprocess.run(
+        ["sh", "-c", block],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    environ = dict(variable.split("=", 1) for variable in printed.split("\0") if variable)
+    hosts = read_cluster_task(environ).hosts
+    assert hosts is not None
+    assert (hosts.index, len(hosts.addresses), hosts.first) == (2, 4, ("10.0.0.1", 4000))
+    assert devices.find_pjrt_platform(environ) == "cpu"
 
 
 def test_all_commands_are_found() -> None:

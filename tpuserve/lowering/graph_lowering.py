@@ -1,6 +1,6 @@
 """Lowers a whole GraphDef and its functions: replaces all TPU ops by ops with CPU kernels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot_for_cluster", "_XlaSharding", HOST_ATTRIBUTE)
 
 
-def lower(
-    graph: "GraphDef", *, compiled: bool = True, core_devices: Sequence[str] = ()
-) -> "GraphDef":
+def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     """Return a copy of a graph that computes the same results without TPU ops.
 
     XLA compiles each TPU computation for the CPU when it first runs. As on a TPU, this fails for an
@@ -45,10 +43,6 @@ def lower(
       graph: a GraphDef with its function library; it is not changed.
       compiled: whether XLA compiles TPU computations. If False, their ops run one by one, which
         starts faster and works for more ops.
-      core_devices: core_devices[c] is the device that takes the place of TPU core c, such as
-        "/job:worker/task:1". Empty if one device runs everything. The devices are used only for
-        computations in the main graph. Ops that run once for all replicas, such as a sum or an
-        update of a variable, get no device.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU. The message names the op, the node and the
@@ -63,10 +57,7 @@ def lower(
     _lower_computation_functions(lowered, functions, compiled=compiled)
     if any(CLUSTER_ATTRIBUTE in node.attr for node in lowered.node):
         main_graph = replicated_computations.lower_computations(
-            graph_ir.from_node_defs(lowered.node),
-            functions,
-            compiled=compiled,
-            core_devices=core_devices,
+            graph_ir.from_node_defs(lowered.node), functions, compiled=compiled
         )
         del lowered.node[:]
         graph_ir.append_node_defs(main_graph.nodes.values(), lowered.node)

@@ -29,9 +29,7 @@ class LoweredSubgraph:
     end_outfeeds: Any
 
 
-def lower_in_place(
-    targets: Sequence[Any], *, compiled: bool = True, core_devices: Sequence[str] = ()
-) -> LoweredSubgraph:
+def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredSubgraph:
     """Add copies of ops to the default graph, with CPU ops in place of TPU ops.
 
     The targets and all ops that they need are copied. Placeholders, variables, tables and iterators
@@ -41,8 +39,6 @@ def lower_in_place(
       targets: operations and tensors of the default graph.
       compiled: whether XLA compiles the computation of each replica. If False, a session runs its
         ops one by one.
-      core_devices: core_devices[c] is the device that takes the place of TPU core c, such as
-        "/job:worker/task:1". Empty if one device runs everything.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -51,7 +47,7 @@ def lower_in_place(
     operations = reachability.reachable_ops([getattr(target, "op", target) for target in targets])
     placeholders = _placeholder_names(operations)
     definition = _graph_def(graph, operations, placeholders)
-    lowered = lower(definition, compiled=compiled, core_devices=core_devices)
+    lowered = lower(definition, compiled=compiled)
     queues = _core_queues(lowered)
     rename_changed_functions(lowered, definition)
     shared = {name: tensor for tensor, name in placeholders.values()}
@@ -102,15 +98,14 @@ def _close_queues(queues: dict[str, Any], direction: str) -> Any:
     closes = []
     for name, node in queues.items():
         if name.startswith(queue_name_prefix(direction)):
-            with tf.device(node.device):
-                queue = tf.raw_ops.FIFOQueueV2(
-                    component_types=[
-                        tf.as_dtype(dtype) for dtype in node.attr["component_types"].list.type
-                    ],
-                    capacity=node.attr["capacity"].i,
-                    shared_name=name,
-                )
-                closes.append(tf.raw_ops.QueueCloseV2(handle=queue, cancel_pending_enqueues=True))
+            queue = tf.raw_ops.FIFOQueueV2(
+                component_types=[
+                    tf.as_dtype(dtype) for dtype in node.attr["component_types"].list.type
+                ],
+                capacity=node.attr["capacity"].i,
+                shared_name=name,
+            )
+            closes.append(tf.raw_ops.QueueCloseV2(handle=queue, cancel_pending_enqueues=True))
     return tf.group(*closes)
 
 

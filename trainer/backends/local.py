@@ -253,8 +253,8 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
             raise InvalidSetting(
                 f"{config.task_type} {config.task_id} cannot train: the cluster in TF_CONFIG has "
                 f"{config.num_worker_replicas} workers and no job {PS!r} to hold the variables "
-                f"that they share. Add one, give RunConfig a device_fn, or let all train in one "
-                f"session: a TPUEstimator with use_tpu=True, on an emulated TPU."
+                f"that they share. Add one, give RunConfig a device_fn, or let all train together: "
+                f"a TPUEstimator with use_tpu=True, on PJRT devices (docs/clusters.md)."
             )
         return LocalBackend(config.master or "", device_fn)
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master

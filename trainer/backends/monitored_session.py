@@ -79,7 +79,6 @@ def create_monitored_session(
     checkpoint_path: str | None = None,
     is_chief: bool = True,
     recovers_lost_session: bool = True,
-    creator_type: Callable[..., Any] = tf.compat.v1.train.ChiefSessionCreator,
     wrap_session: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Create a MonitoredSession that calls hooks, and restores a checkpoint if there is one.
@@ -99,7 +98,6 @@ def create_monitored_session(
       recovers_lost_session: whether a new session replaces a lost session, and continues from the
         newest checkpoint. False lets the run fail, because an evaluation or prediction cannot
         continue in the middle of its input.
-      creator_type: tf.compat.v1.train.ChiefSessionCreator, or a function with the same arguments.
       wrap_session: takes each new tf.compat.v1.Session, after its variables are initialised, and
         returns the object that hooks and the caller use in its place.
 
@@ -112,7 +110,7 @@ def create_monitored_session(
             scaffold, master, proto, config.session_creation_timeout_secs
         )
         return tf.compat.v1.train.MonitoredSession(worker, hooks=list(hooks))
-    creator: Any = creator_type(
+    creator: Any = tf.compat.v1.train.ChiefSessionCreator(
         scaffold,
         master=master,
         config=proto,

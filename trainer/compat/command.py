@@ -12,7 +12,6 @@ _EXAMPLES = """\b
 Examples:
   tpuserve run --emulate-tpu 8 train.py --steps=100
   tpuserve run --processes 2 --cores 4 train.py --steps=100
-  tpuserve run --processes 4 --emulate-tpu 8 train.py --steps=100
   tpuserve run --hosts 10.0.0.1,10.0.0.2 --host-index 1 train.py --steps=100
 """
 
@@ -65,8 +64,7 @@ def _validate_topology(
     type=click.IntRange(min=1),
     metavar="PROCESSES",
     help="Run SCRIPT in so many processes on this machine, as if each ran on a host of its own, "
-    "with --cores of JAX's CPU devices each. With --emulate-tpu, the processes share the emulated "
-    "cores, and train in one session of TensorFlow servers.",
+    "with --cores of JAX's CPU devices each.",
 )
 @click.option(
     "--cores",
@@ -117,10 +115,7 @@ def run(
         # Import host_processes only if --processes is given, because nothing else needs the module.
         import trainer.compat.host_processes as host_processes
 
-        if emulate_tpu is not None:
-            environments = host_processes.make_cluster_environments(processes, emulate_tpu)
-        else:
-            environments = host_processes.make_pjrt_environments(processes, cores or 1)
+        environments = host_processes.make_environments(processes, cores or 1)
         return host_processes.run_processes(environments, [*options, script, *arguments])
     if hosts is not None:
         os.environ[host_addresses.HOSTS_VARIABLE] = hosts
@@ -171,12 +166,10 @@ def _check_hosts(
         )
     if cores is not None and processes is None:
         raise click.UsageError("--cores was given without --processes. Give both.")
-    if cores is not None and emulate_tpu is not None:
-        raise click.UsageError(
-            "--cores and --emulate-tpu were given. Give one of them: --emulate-tpu has the number "
-            "of cores of all processes together."
-        )
     options = {"--emulate-tpu": emulate_tpu, "--processes": processes, "--hosts": hosts}
     names = [name for name, value in options.items() if value is not None]
-    if len(names) > 1 and hosts is not None:
-        raise click.UsageError(f"{' and '.join(names)} were given. Give one of them.")
+    if len(names) > 1:
+        raise click.UsageError(
+            f"{' and '.join(names)} were given. Give one of them: an emulated TPU is in one "
+            f"process, and several processes train on --cores of JAX's CPU devices each."
+        )

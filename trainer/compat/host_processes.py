@@ -3,7 +3,6 @@
 The module implements the option --processes of `tpuserve run`.
 """
 
-import json
 import os
 import signal
 import socket
@@ -12,12 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import IO, Any
 
 from tpuserve import devices
 from tpuserve.devices import jax_client
-from trainer.config import host_addresses, tf_config
+from trainer.config import host_addresses
 
 _LOOPBACK = "127.0.0.1"
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
@@ -70,7 +69,7 @@ def run_processes(environments: Sequence[Mapping[str, str]], arguments: Sequence
     return status
 
 
-def make_pjrt_environments(processes: int, cores: int) -> list[dict[str, str]]:
+def make_environments(processes: int, cores: int) -> list[dict[str, str]]:
     """Return environment variables for processes that train together on JAX's CPU devices.
 
     Args:
@@ -95,41 +94,6 @@ def make_pjrt_environments(processes: int, cores: int) -> list[dict[str, str]]:
             "XLA_FLAGS": " ".join([*others, f"{_COUNT_FLAG}={cores}"]),
         }
         for index in range(processes)
-    ]
-
-
-def make_cluster_environments(processes: int, topology: str) -> list[dict[str, str]]:
-    """Return environment variables for processes that train together on an emulated TPU.
-
-    The processes form a cluster of TensorFlow servers: process 0 is the chief, the others are
-    workers.
-
-    Args:
-      processes: the number of processes.
-      topology: the size of the emulated TPU, as the number of all cores, such as "8", or as the
-        number of hosts and the number of cores of each host, such as "2x4".
-
-    Returns:
-      For each process, a dict of environment variable → value.
-    """
-    # Find a free port for each process by listening on it. Close no listener before the last port
-    # is found, because the system could return the same port again.
-    with ExitStack() as stack:
-        listeners = [
-            stack.enter_context(socket.create_server((_LOOPBACK, 0))) for _ in range(processes)
-        ]
-        chief, *workers = [f"{_LOOPBACK}:{listener.getsockname()[1]}" for listener in listeners]
-    cluster = {tf_config.CHIEF: [chief], **({tf_config.WORKER: workers} if workers else {})}
-    tasks = [(tf_config.CHIEF, 0), *((tf_config.WORKER, index) for index in range(len(workers)))]
-    return [
-        {
-            devices.RUNTIME_VARIABLE: devices.EMULATED,
-            devices.EMULATION_VARIABLE: topology,
-            tf_config.VARIABLE: json.dumps(
-                {"cluster": cluster, "task": {"type": job, "index": index}}
-            ),
-        }
-        for job, index in tasks
     ]
 
 

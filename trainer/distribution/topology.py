@@ -96,27 +96,6 @@ class EmulatedTpuSlice(TpuSlice):
 
 
 @dataclass(frozen=True)
-class EmulatedClusterSlice(EmulatedTpuSlice):
-    """The hosts and cores of an emulated TPU in which each host is a process of a cluster.
-
-    Attributes:
-      host_devices: the name of each host's CPU device.
-    """
-
-    host_devices: tuple[str, ...] = ()
-
-    def host_device(self, host: int) -> str:
-        """Return the name of the CPU device of a host's process."""
-        return self.host_devices[host]
-
-    @property
-    def core_devices(self) -> tuple[str, ...]:
-        """The names of the CPU devices that emulate the cores, in the order of the cores."""
-        cores_per_host = self.cores // self.hosts
-        return tuple(self.host_devices[core // cores_per_host] for core in range(self.cores))
-
-
-@dataclass(frozen=True)
 class PjrtSlice(TpuSlice):
     """The hosts and devices that jax's PJRT clients offer; each device counts as one core.
 

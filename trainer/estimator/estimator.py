@@ -246,7 +246,7 @@ class Estimator:
         train.train(
             self._program,
             self._adapt_input_fn(input_fn),
-            self._select_backend(ModeKeys.TRAIN, input_fn),
+            self._select_backend(ModeKeys.TRAIN),
             hooks=hooks,
             steps=steps,
             max_steps=max_steps,
@@ -286,7 +286,7 @@ class Estimator:
         return evaluate.evaluate(
             self._program,
             self._adapt_input_fn(input_fn),
-            self._select_backend(ModeKeys.EVAL, input_fn),
+            self._select_backend(ModeKeys.EVAL),
             steps=steps,
             hooks=hooks,
             checkpoint_path=checkpoint_path,
@@ -326,7 +326,7 @@ class Estimator:
         return predict.predict(
             self._program,
             self._adapt_input_fn(input_fn),
-            self._select_backend(ModeKeys.PREDICT, input_fn),
+            self._select_backend(ModeKeys.PREDICT),
             predict_keys=predict_keys,
             hooks=hooks,
             checkpoint_path=checkpoint_path,
@@ -455,15 +455,8 @@ class Estimator:
         """Return input_fn; a subclass can return a wrapper that adapts its results to model_fn."""
         return input_fn
 
-    def _select_backend(
-        self, mode: str, input_fn: Callable[..., Any] | None = None
-    ) -> ExecutionBackend:
-        """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`.
-
-        Args:
-          mode: one of `ModeKeys`.
-          input_fn: the input_fn of this run of the mode; only a subclass uses it.
-        """
+    def _select_backend(self, mode: str) -> ExecutionBackend:
+        """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`."""
         return registry.create_backend(registry.LOCAL, self._program, mode)
 
     def _export_targets(self) -> ExportTargets:

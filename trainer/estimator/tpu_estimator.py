@@ -17,15 +17,13 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.graph.row_sharding import MOD
 from trainer.backends import registry
 from trainer.backends.base import ExecutionBackend
-from trainer.backends.tpu import worker_input
-from trainer.backends.tpu.cluster import python_functions
 from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.embedding.config import EmbeddingConfigSpec
 from trainer.embedding.model import EmbeddingModel
 from trainer.estimator.estimator import Estimator
 from trainer.estimator.train_step_builder import TrainStepBuilder
 from trainer.exporting.strategies import ExportSavedModelApiVersion, ExportTargets
-from trainer.hosts import cluster, program
+from trainer.hosts import program
 from trainer.hosts.group import HostGroup, current_group
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
@@ -242,57 +240,20 @@ class TPUEstimator(Estimator):
         """Whether the processes of several hosts train and evaluate together."""
         return self._use_tpu and program.runs_on_several_hosts(self._program.config)
 
-    @property
-    def is_in_cluster_session(self) -> bool:
-        """Whether the processes of a cluster emulate a TPU together, in one common session."""
-        return self._use_tpu and cluster.find_cluster(self._program.config) is not None
-
-    def _serve_leader(
-        self, mode: str | None = None, input_fn: Callable[..., Any] | None = None
-    ) -> None:
-        """In a worker process, run the ops of the leader until the leader ends; then exit.
-
-        The leader is the process of the cluster that has the session, which places ops on all
-        processes. In the leader, or without a cluster, this method returns.
-
-        Args:
-          mode: one of `ModeKeys`; None if the leader needs no input from this process.
-          input_fn: the input_fn of the mode; None without a mode. The ops that the leader places on
-            this process can call Python functions of the input_fn.
-        """
-        hosts = cluster.find_cluster(self._program.config) if self._use_tpu else None
-        if hosts is None:
-            return
-        if mode is not None and input_fn is not None:
-            python_functions.note_call(mode, input_fn)
-        if hosts.is_led_by_other:
-            if mode is not None and input_fn is not None:
-                assert isinstance(self._program, TPUModelProgram)
-                worker_input.serve_input(hosts, self._program, mode, self._adapt_input_fn(input_fn))
-            cluster.serve(hosts, self._program.config)
-
     def _join_hosts(self) -> HostGroup:
         """Return the group of hosts that run this program; connect to them if there are several."""
-        self._serve_leader()
         return program.join_hosts(self._program.config) if self._use_tpu else current_group()
 
-    def _select_backend(
-        self, mode: str, input_fn: Callable[..., Any] | None = None
-    ) -> ExecutionBackend:
+    def _select_backend(self, mode: str) -> ExecutionBackend:
         """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`.
-
-        In a worker process of a cluster, this method does not return: the process runs the ops
-        that the session of the cluster's leader places on it.
 
         Args:
           mode: one of `ModeKeys`.
-          input_fn: the input_fn of this run of the mode.
 
         Raises:
           InvalidSetting: train_batch_size is not set for training on a TPU, or evaluation runs on
             the CPU and is configured for SLICED input.
         """
-        self._serve_leader(mode, input_fn)
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)
@@ -313,7 +274,7 @@ class TPUEstimator(Estimator):
                 mode,
             )
         self._check_not_sliced(mode)
-        return super()._select_backend(mode, input_fn)
+        return super()._select_backend(mode)
 
     def _check_not_sliced(self, mode: str) -> None:
         """Check that evaluation on the CPU is not configured for SLICED input.

@@ -13,8 +13,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.hosts import stop_request
-
 logger = logging.getLogger("tensorflow.trainer")
 
 _active_hook: "GracefulShutdownHook | None" = None
@@ -40,18 +38,13 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self.has_sigterm = False
         self.is_training = False
 
-    @property
-    def is_requested(self) -> bool:
-        """Whether SIGTERM arrived in this process or in another process of the cluster."""
-        return self.has_sigterm or stop_request.is_stop_requested()
-
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Record that training has begun, so that SIGTERM does not end the process at once."""
         self.is_training = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Request that the session stops, if SIGTERM has arrived."""
-        if self.is_requested:
+        if self.has_sigterm:
             run_context.request_stop()
 
 
@@ -63,7 +56,7 @@ class StopWithTrainingHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Request that the session stops, if SIGTERM has arrived."""
-        if self._training.is_requested:
+        if self._training.has_sigterm:
             run_context.request_stop()
 
 
@@ -75,13 +68,12 @@ def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
     process exits with code 0. If the process is not training, it exits at once. A second SIGTERM
     kills the process. A nested context yields the hook of the outer context. The context does not
     handle the signal if the program has its own handler for SIGTERM, or if the thread is not the
-    main thread. In a cluster, a SIGTERM in another process of the cluster stops training too.
+    main thread.
 
     Raises:
       GracefulExit: SIGTERM arrived.
     """
     global _active_hook
-    _exit_if_cluster_stops()
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and _active_hook is not None:
         with _exit_after_training(_active_hook):
@@ -90,7 +82,6 @@ def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
     shutdown_hook = GracefulShutdownHook()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield shutdown_hook
-        _exit_if_cluster_stops()
         return
 
     def handle(number: int, frame: Any) -> None:
@@ -118,25 +109,7 @@ def _exit_after_training(shutdown_hook: GracefulShutdownHook) -> Iterator[None]:
         yield
     finally:
         shutdown_hook.is_training = False
-    if shutdown_hook.is_requested:
-        raise GracefulExit
-
-
-def exit_if_stop_is_requested() -> None:
-    """Raise GracefulExit if training must stop.
-
-    Code that waits for a long time outside of a training loop calls this function repeatedly.
-
-    Raises:
-      GracefulExit: SIGTERM arrived, in this process or in another process of the cluster.
-    """
-    _exit_if_cluster_stops()
-    if _active_hook is not None and _active_hook.has_sigterm:
-        raise GracefulExit
-
-
-def _exit_if_cluster_stops() -> None:
-    if stop_request.is_stop_requested():
+    if shutdown_hook.has_sigterm:
         raise GracefulExit
 
 

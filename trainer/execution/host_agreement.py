@@ -38,7 +38,7 @@ class StopTogetherHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Exchange requests to stop with the other hosts; stop if any host has such a request."""
-        is_requested = self._shutdown is not None and self._shutdown.is_requested
+        is_requested = self._shutdown is not None and self._shutdown.has_sigterm
         answers = current_group().gather(
             f"the end of a loop of {self._name}", [run_context.stop_requested, is_requested]
         )

@@ -6,7 +6,4 @@ With PJRT devices, each process runs the whole program. When the program first u
 steps, and notice when a process is lost. `forwarder` keeps jax's client running after the loss of
 host 0. `trainer.execution.host_agreement` uses the group to make the hosts stop together and start
 from the same checkpoint.
-
-With an emulated TPU, only one process runs a session. `cluster` lets the other processes run
-TensorFlow servers for this session.
 """

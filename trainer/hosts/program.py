@@ -2,11 +2,12 @@
 
 import atexit
 import socket
+from typing import Any
 
 from tpuserve import devices
 from tpuserve.devices import jax_client
 from tpuserve.errors import HostsDiffer, InvalidSetting
-from trainer.config import tf_config
+from trainer.config import host_addresses, tf_config
 from trainer.config.run_config import RunConfig
 from trainer.hosts import joining
 from trainer.hosts.forwarder import Forwarder
@@ -18,7 +19,11 @@ def runs_on_several_hosts(config: RunConfig) -> bool:
 
     Args:
       config: the RunConfig, whose `task.hosts` has the addresses of the hosts.
+
+    Raises:
+      InvalidSetting: the config has a cluster whose processes cannot train together on the TPU.
     """
+    _check_cluster(config)
     return config.task.hosts is not None and bool(devices.find_pjrt_platform())
 
 
@@ -35,13 +40,12 @@ def join_hosts(config: RunConfig) -> HostGroup:
       program does not use PJRT devices.
 
     Raises:
-      InvalidSetting: PJRT devices are used, and TF_CONFIG has jobs other than chief and worker.
+      InvalidSetting: the config has a cluster whose processes cannot train together on the TPU.
       HostMissing: a host has not connected in time.
       HostsDiffer: the hosts have different settings.
     """
-    _check_jobs(config)
     hosts = config.task.hosts
-    if hosts is None or current_group().hosts is not None or not runs_on_several_hosts(config):
+    if not runs_on_several_hosts(config) or hosts is None or current_group().hosts is not None:
         return current_group()
     platform = devices.find_pjrt_platform()
     jax_client.check_installed()
@@ -72,19 +76,48 @@ def join_hosts(config: RunConfig) -> HostGroup:
     return group
 
 
-def _check_jobs(config: RunConfig) -> None:
-    """Check that TF_CONFIG has only a chief and workers, if PJRT devices are used.
+def _check_cluster(config: RunConfig) -> None:
+    """Check that the processes of the config's cluster can train together on the TPU.
 
     Raises:
-      InvalidSetting: there are other jobs, such as parameter servers.
+      InvalidSetting: the TPU is emulated, which is done in one process; a cluster resolver
+        describes the cluster; or PJRT devices are used, and there are jobs other than a chief and
+        workers.
     """
-    others = set(config.task.jobs) - {tf_config.CHIEF, tf_config.MASTER, tf_config.WORKER}
-    if others and devices.find_pjrt_platform():
+    emulated, platform = devices.find_emulated_tpu_system(), devices.find_pjrt_platform()
+    if emulated is None and not platform:
+        return
+    pjrt_setting = (
+        f"{devices.RUNTIME_VARIABLE}={devices.PJRT} and {jax_client.PLATFORM_VARIABLE}=cpu"
+    )
+    if config.cluster is not None and not _is_tpu_resolver(config.cluster):
+        spec = config.cluster_spec
+        count = sum(map(spec.num_tasks, spec.jobs))
+        if count > 1:
+            raise InvalidSetting(
+                f"RunConfig's cluster resolver has {count} tasks, and with use_tpu=True only "
+                f"{tf_config.VARIABLE} or {host_addresses.HOSTS_VARIABLE} names the hosts. Name "
+                f"them there, leave the cluster out, and set {pjrt_setting}."
+            )
+    jobs = config.task.jobs
+    count = sum(map(len, jobs.values()))
+    if emulated is not None and count > 1:
+        raise InvalidSetting(
+            f"{tf_config.VARIABLE} has a cluster of {count} processes, and the emulated TPU of "
+            f"{emulated.asked_by} is in one process. Set {pjrt_setting} to train on the CPU "
+            f"devices of the chief and the workers, or give use_tpu=False."
+        )
+    others = set(jobs) - {tf_config.CHIEF, tf_config.MASTER, tf_config.WORKER}
+    if others and platform:
         raise InvalidSetting(
             f"The cluster in {tf_config.VARIABLE} has the jobs {', '.join(sorted(others))}, and "
             f"PJRT devices are used, on which only a chief and workers train. Leave these jobs "
             f"out: each host has the variables itself."
         )
+
+
+def _is_tpu_resolver(resolver: Any) -> bool:
+    return any(base.__name__ == "TPUClusterResolver" for base in type(resolver).__mro__)
 
 
 def _find_free_port() -> int:

@@ -104,7 +104,7 @@ def evaluate(
         ):
             while not session.should_stop():
                 session.run(update)
-    if shutdown is not None and shutdown.is_requested:
+    if shutdown is not None and shutdown.has_sigterm:
         raise graceful_shutdown.GracefulExit
     results = _report(final.final_ops_values, checkpoint)
     if current_group().is_first:

@@ -83,7 +83,7 @@ def train_and_evaluate(
         elif role == tf_config.CHIEF:
             distributed.train_as_chief(estimator, train_spec)
         else:
-            with distributed.start_cluster_server(estimator) if role else contextlib.nullcontext():
+            with distributed.running_server(estimator.config) if role else contextlib.nullcontext():
                 _train_and_evaluate_locally(estimator, train_spec, evaluators)
             return _results(evaluators, is_one=isinstance(eval_spec, EvalSpec))
     return None

@@ -3,15 +3,14 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import CheckpointNotFound, InvalidSetting
+from tpuserve.errors import CheckpointNotFound, InvalidSetting, PortInUse
 from trainer.backends import monitored_session as sessions
 from trainer.checkpoints import checkpoints
-from trainer.hosts import cluster_server
 from trainer.train_eval import completion_marker
 from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 from trainer.train_eval.specs import TrainSpec
@@ -26,6 +25,10 @@ _DELAY_SECS_PER_WORKER = 5
 _MAX_DELAY_SECS = 60
 
 _POLL_SECS = 1
+
+# (cluster, job, task index) → the running server. It is reused, because a server does not release
+# its port before the process ends, so a second server could not start.
+_servers: dict[tuple[str, str, int], Any] = {}
 
 
 @contextmanager
@@ -42,6 +45,7 @@ def running_server(config: Any) -> Iterator[Any]:
 
     Raises:
       InvalidSetting: the RunConfig lacks the cluster, the task or the master.
+      PortInUse: another process uses the port of the task.
     """
     if not config.cluster_spec or not config.task_type or config.task_id is None:
         raise InvalidSetting(
@@ -58,13 +62,34 @@ def running_server(config: Any) -> Iterator[Any]:
             "cannot start a server: the config has no master, and its cluster several processes. "
             "Set TF_CONFIG, or RunConfig's master."
         )
-    yield cluster_server.start_server(
-        config.cluster_spec,
-        config.task_type,
-        config.task_id,
-        protocol=config.protocol,
-        proto=sessions.config_proto(config),
-    )
+    yield _start_server(config)
+
+
+def _start_server(config: Any) -> Any:
+    """Start the TensorFlow server of this process, or return the running server.
+
+    Raises:
+      PortInUse: another process uses the port of the task.
+    """
+    spec, job, index = config.cluster_spec, config.task_type, config.task_id
+    key = str(spec), job, index
+    if key not in _servers:
+        try:
+            _servers[key] = tf.distribute.Server(
+                spec,
+                job_name=job,
+                task_index=index,
+                protocol=config.protocol,
+                config=sessions.config_proto(config),
+            )
+        except tf.errors.UnknownError as error:
+            raise PortInUse(
+                f"{job} {index} cannot listen at {spec.task_address(job, index)}: {error.message}. "
+                f"End the process that uses the port, or give the task another address, in all "
+                f"processes."
+            ) from error
+        logger.info("%s %d serves at %s", job, index, _servers[key].target)
+    return _servers[key]
 
 
 def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
@@ -74,7 +99,7 @@ def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
       estimator: the estimator to train.
       train_spec: the settings of training.
     """
-    with start_cluster_server(estimator):
+    with running_server(estimator.config):
         completion_marker.remove_marker(estimator.model_dir)
         _train(estimator, train_spec)
         newest = estimator.latest_checkpoint()
@@ -92,9 +117,8 @@ def train_as_worker(estimator: Any, train_spec: TrainSpec) -> None:
       estimator: the estimator to train.
       train_spec: the settings of training.
     """
-    with start_cluster_server(estimator):
-        is_server = getattr(estimator, "is_in_cluster_session", False)
-        delay = 0.0 if is_server else worker_delay_secs(estimator.config)
+    with running_server(estimator.config):
+        delay = worker_delay_secs(estimator.config)
         if delay > 0:
             logger.info("waiting %g s before training", delay)
             time.sleep(delay)
@@ -108,20 +132,6 @@ def _train(estimator: Any, train_spec: TrainSpec) -> None:
         hooks=list(train_spec.hooks or ()),
         saving_listeners=list(train_spec.saving_listeners or ()),
     )
-
-
-def start_cluster_server(estimator: Any) -> AbstractContextManager[Any]:
-    """Return a context manager that starts the TensorFlow server of a chief or worker.
-
-    The context manager does nothing if the processes of the cluster share an emulated TPU, because
-    the estimator then starts the server when training begins.
-
-    Args:
-      estimator: the estimator to train.
-    """
-    if getattr(estimator, "is_in_cluster_session", False):
-        return nullcontext()
-    return running_server(estimator.config)
 
 
 def worker_delay_secs(config: Any) -> float:

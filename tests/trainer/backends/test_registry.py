@@ -63,7 +63,7 @@ def _counting_backend(monkeypatch: pytest.MonkeyPatch) -> None:
 class CountedEstimator(trainer.TPUEstimator):
     """An estimator that runs every mode on a CountingBackend."""
 
-    def _select_backend(self, mode: str, input_fn: Any = None) -> ExecutionBackend:
+    def _select_backend(self, mode: str) -> ExecutionBackend:
         return registry.create_backend(NAME, self._program, mode)
 
 

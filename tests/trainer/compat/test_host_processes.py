@@ -51,24 +51,6 @@ def test_each_process_is_a_host_and_only_the_first_has_the_standard_output(tmp_p
     assert sorted(finished.stderr.splitlines()) == [f"[0] {flags}", f"[1] {flags}", "[1] 1 2"]
 
 
-def test_with_an_emulated_tpu_each_process_is_a_task_of_a_cluster(tmp_path: Path) -> None:
-    program = script(
-        tmp_path,
-        "import json, os, sys\n"
-        "described = json.loads(os.environ['TF_CONFIG'])\n"
-        "cluster = described['cluster']\n"
-        "addresses = {*cluster['chief'], *cluster['worker']}\n"
-        "print(described['task'], len(addresses), os.environ['TPUSERVE_EMULATED_TPU'])\n",
-    )
-    finished = processes.run_tpuserve("run", "--processes", "3", "--emulate-tpu", "6", program)
-    assert finished.returncode == 0
-    assert finished.stdout == "{'type': 'chief', 'index': 0} 3 6\n"
-    assert sorted(finished.stderr.splitlines()) == [
-        "[1] {'type': 'worker', 'index': 0} 3 6",
-        "[2] {'type': 'worker', 'index': 1} 3 6",
-    ]
-
-
 def test_the_status_is_that_of_the_process_that_failed(tmp_path: Path) -> None:
     program = script(
         tmp_path, "import os, sys\nsys.exit(3 * int(os.environ['TPUSERVE_HOST_INDEX']))\n"
@@ -104,8 +86,8 @@ def test_a_signal_reaches_every_process(tmp_path: Path) -> None:
         (["--hosts", "a,b"], "--hosts and --host-index were not given together"),
         (["--host-index", "1"], "--hosts and --host-index were not given together"),
         (
-            ["--processes", "2", "--cores", "4", "--emulate-tpu", "8"],
-            "--cores and --emulate-tpu were given",
+            ["--processes", "2", "--emulate-tpu", "8"],
+            "--emulate-tpu and --processes were given. Give one of them",
         ),
         (
             ["--hosts", "a,b", "--host-index", "0", "--emulate-tpu", "8"],

@@ -1,4 +1,5 @@
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import trainer
 from tests import processes
 from tests.preloaded.process import PreloadedProcess
 from tests.trainer import programs
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import InvalidSetting, PortInUse
 from trainer.config.tf_config import ClusterTask
 from trainer.estimator.early_stopping import FollowChiefHook, make_early_stopping_hook
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
@@ -208,3 +209,12 @@ def test_a_config_that_does_not_say_who_serves_is_refused(config: Any, complaint
         distributed.running_server(config),
     ):
         raise AssertionError("it serves")
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("", 0)) as listener:
+        address = f"{processes.LOOPBACK}:{listener.getsockname()[1]}"
+        used = config({"chief": [address], "worker": ["host:1"]}, master=f"grpc://{address}")
+        text = rf"chief 0 cannot listen at {address}: "
+        with pytest.raises(PortInUse, match=text), distributed.running_server(used):
+            raise AssertionError("it serves")

@@ -83,8 +83,6 @@ def partition_into_clusters(
     invariant: set[Value],
     library: "Library",
     split_nodes: Container[str] = (),
-    *,
-    separates_reads: bool = False,
 ) -> list[Cluster]:
     """Divide the nodes of a graph into clusters, sorted in the order in which the clusters run.
 
@@ -96,8 +94,6 @@ def partition_into_clusters(
       library: function name → FunctionDef.
       split_nodes: names of loops and branches that must be SINGLE_OP clusters, as found by
         `replica_invariance.must_split`.
-      separates_reads: whether each op that reads a variable, such as a gather, is a SINGLE_OP
-        cluster. This is necessary if the replicas run on other devices than the variables.
 
     Returns:
       The clusters, sorted by level, then by kind.
@@ -111,7 +107,6 @@ def partition_into_clusters(
         kind = (
             ClusterKind.SINGLE_OP
             if node.name in split_nodes
-            or (separates_reads and op_spec(node.op).kind is OpKind.VARIABLE_READ)
             else _cluster_kind(node, invariant, library)
         )
         before = [assigned[name] for name in graph_ir.predecessors(node) if name in assigned]

@@ -75,11 +75,7 @@ class _ReplicaUnroller:
 
     def run(self) -> UnrolledGraph:
         clusters = clustering.partition_into_clusters(
-            self._graph,
-            self._invariant,
-            self._library,
-            self._split_nodes,
-            separates_reads=self._context.is_distributed,
+            self._graph, self._invariant, self._library, self._split_nodes
         )
         closures = [self._close(cluster) for cluster in clusters]
         ordering = VariableOrdering(self._graph, self._library)
@@ -168,7 +164,7 @@ class _ReplicaUnroller:
                 self._graph.nodes,
                 lambda index: self._replica_values(node.inputs[index]),
                 self._context.cores,
-                self._out.node_maker(node.name, controls, self._context.device),
+                self._out.node_maker(node.name, controls),
             )
         )
         for index, copies in enumerate(results):
@@ -189,8 +185,7 @@ class _ReplicaUnroller:
         for replica in range(1 if is_single else self._num_replicas):
             name = node.name if is_single else f"{node.name}/replica_{replica}"
             inputs = [self._replica_values(value)[replica] for value in node.inputs]
-            device = "" if is_single else self._device(replica, node.inputs)
-            names.append(self._out.add_node(name, node.definition, inputs, controls, device=device))
+            names.append(self._out.add_node(name, node.definition, inputs, controls))
         if is_single:
             names *= self._num_replicas
         for index in range(num_outputs):
@@ -391,19 +386,8 @@ class _ReplicaUnroller:
             call = outlining.make_call(function, self._library[function], must_compile=must_compile)
             name = f"{label}/replica_{replica}" if num_calls > 1 else label
             inputs = [self._replica_values(value)[replica] for value in closure.inputs]
-            device = self._device(replica, closure.inputs) if num_calls > 1 else ""
-            calls.append(self._out.add_node(name, call, inputs, controls, device=device))
+            calls.append(self._out.add_node(name, call, inputs, controls))
         return calls
-
-    def _device(self, replica: int, inputs: Iterable[Value]) -> str:
-        """Return the device that runs a node for a replica; "" leaves the choice to TensorFlow.
-
-        All replicas share resources such as variables, and only the device that has a resource can
-        use it. A node that takes the handle of a resource therefore gets no device.
-        """
-        if any(op_defs.is_handle(self._types[value]) for value in inputs):
-            return ""
-        return self._context.device(replica)
 
     def _is_worth_compiling(self, closure: ClusterClosure, body: GraphIR) -> bool:
         """Return whether a cluster computes anything, and XLA can compile the cluster."""

@@ -5,7 +5,6 @@ tpu.replicate builds these nodes, it gives them an attribute with the name of th
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuserve.errors import LoweringError
@@ -27,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def lower_computations(
-    graph: GraphIR,
-    library: "dict[str, FunctionDef]",
-    *,
-    compiled: bool,
-    core_devices: Sequence[str] = (),
+    graph: GraphIR, library: "dict[str, FunctionDef]", *, compiled: bool
 ) -> GraphIR:
     """Replace each TPU computation of a graph by nodes that do the work of all its replicas.
 
@@ -39,8 +34,6 @@ def lower_computations(
       graph: the graph, which may contain any number of computations.
       library: function name → FunctionDef; functions for the new nodes are added.
       compiled: whether XLA compiles the computations. If False, their ops run one by one.
-      core_devices: core_devices[c] is the device that takes the place of TPU core c. Empty if one
-        device runs everything.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -51,18 +44,13 @@ def lower_computations(
         if CLUSTER_ATTRIBUTE in node.definition.attr
     }
     for name in names:
-        cores = _replica_cores(name, graph.nodes)
-        context = ReplicaContext(cores, library, compiled, _devices_of(cores, core_devices))
+        context = ReplicaContext(_replica_cores(name, graph.nodes), library, compiled)
         graph = _unroll_computation(graph, name, context)
     return graph
 
 
 def _computation_name(node: Node) -> str:
     return node.definition.attr[CLUSTER_ATTRIBUTE].s.decode()
-
-
-def _devices_of(cores: Sequence[int], core_devices: Sequence[str]) -> list[str]:
-    return [core_devices[core] if core_devices else "" for core in cores]
 
 
 def _unroll_computation(graph: GraphIR, name: str, context: ReplicaContext) -> GraphIR:

@@ -23,23 +23,11 @@ class ReplicaContext:
       cores: cores[r] is the ordinal of the TPU core whose infeed and outfeed replica r uses.
       library: function name → FunctionDef; replica unrolling adds functions.
       compiled: whether XLA compiles the computation. If False, its ops run one by one.
-      devices: devices[r] is the device that runs replica r, or "" to let TensorFlow choose. An
-        empty list means "" for all replicas.
     """
 
     cores: Sequence[int]
     library: "dict[str, FunctionDef]"
     compiled: bool = True
-    devices: Sequence[str] = ()
-
-    @property
-    def is_distributed(self) -> bool:
-        """Whether the replicas run on different devices; each variable is on only one of them."""
-        return len(set(self.devices)) > 1
-
-    def device(self, replica: int) -> str:
-        """Return the device that runs a replica; "" lets TensorFlow choose the device."""
-        return self.devices[replica] if self.devices else ""
 
     @property
     def num_replicas(self) -> int:
@@ -85,9 +73,7 @@ class UnrolledGraph:
     awaited: dict[str, list[str]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
-    def node_maker(
-        self, prefix: str, controls: list[str], device: Callable[[int], str]
-    ) -> Callable[..., Value]:
+    def node_maker(self, prefix: str, controls: list[str]) -> Callable[..., Value]:
         """Return a function that adds a node to this graph.
 
         The function becomes `ReplicatedOp.make_node`. The docstring of `ReplicatedOp` describes the
@@ -96,7 +82,6 @@ class UnrolledGraph:
         Args:
           prefix: a prefix for the names of the nodes.
           controls: names of the control inputs of the nodes.
-          device: takes the index of a replica; returns the device for the nodes of this replica.
         """
         from tensorflow.core.framework.node_def_pb2 import NodeDef
 
@@ -114,26 +99,12 @@ class UnrolledGraph:
                 _set_attribute(definition.attr[name], name, attribute)
             scope = prefix if replica is None else f"{prefix}/replica_{replica}"
             return Value(
-                self.add_node(
-                    f"{scope}/{definition.op}",
-                    definition,
-                    list(inputs),
-                    controls,
-                    device="" if replica is None else device(replica),
-                )
+                self.add_node(f"{scope}/{definition.op}", definition, list(inputs), controls)
             )
 
         return make_node
 
-    def add_node(
-        self,
-        name: str,
-        definition: Any,
-        inputs: list[Value],
-        controls: list[str],
-        *,
-        device: str = "",
-    ) -> str:
+    def add_node(self, name: str, definition: Any, inputs: list[Value], controls: list[str]) -> str:
         """Add a node.
 
         Args:
@@ -141,15 +112,10 @@ class UnrolledGraph:
           definition: a NodeDef with the op type and attributes.
           inputs: the data inputs.
           controls: names of the nodes that must run before the node.
-          device: the device of the node; "" for the device in the definition.
 
         Returns:
           The name of the new node.
         """
-        if device:
-            original, definition = definition, type(definition)()
-            definition.CopyFrom(original)
-            definition.device = device
         name = graph_ir.unused_name(name, self.taken)
         self.taken.add(name)
         # A control input is redundant if the same node is also a data input.

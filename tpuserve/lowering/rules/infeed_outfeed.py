@@ -103,10 +103,6 @@ def _add_host_queue(
       The string by which the inputs of a NodeDef refer to the handle of the queue.
     """
     queue = scope.add_node(f"{node.name}/queue")
-    if "TPU" not in node.device.upper():
-        # Put the queue op on the device of the infeed or outfeed op: the handle of a queue can only
-        # be used on the device of the queue.
-        queue.device = node.device
     _set_queue(queue, direction, target_core(node), types)
     return scope.reference(queue, "handle")
 

@@ -125,7 +125,6 @@ class TpuBackend:
             proto,
             scaffold,
             hooks,
-            creator_type=runtime.session_creator,
             wrap_session=runtime.wrap_session,
             **options,
         )

@@ -51,9 +51,7 @@ class TpuModeContext:
         device_assignment = self.runtime.device_assignment(self.topology, program.config)
         replica_program = make_replica_program(program, self.topology, device_assignment)
         replica_infeed = infeed.build_infeed(
-            self.runtime.name_python_functions(
-                replica_program.pipeline_input(input_fn, self.topology.mode)
-            ),
+            replica_program.pipeline_input(input_fn, self.topology.mode),
             self.topology,
             batch_axis=self.batch_axis,
             parallel_get_next=config.experimental_allow_per_host_v2_parallel_get_next,

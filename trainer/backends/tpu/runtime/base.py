@@ -2,13 +2,13 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from trainer.config.run_config import RunConfig
-from trainer.distribution.topology import VERBS, BatchTopology, Pipeline, TpuSlice
+from trainer.distribution.topology import VERBS, BatchTopology, TpuSlice
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -63,19 +63,6 @@ class TpuRuntime(ABC):
           topology: the distribution of the batches over the replicas.
         """
 
-    def name_python_functions(
-        self, call_input_fn: Callable[[Pipeline], Any]
-    ) -> Callable[[Pipeline], Any]:
-        """Wrap `call_input_fn` so that all processes can call the Python functions of input_fn.
-
-        An example is the function of a tf.py_function. A runtime with a single process returns
-        `call_input_fn` unchanged.
-
-        Args:
-          call_input_fn: takes an input pipeline and calls the user's input_fn for it.
-        """
-        return call_input_fn
-
     @abstractmethod
     def session_config(self, proto: Any) -> Any:
         """Return the ConfigProto of a session on the TPU system.
@@ -83,17 +70,6 @@ class TpuRuntime(ABC):
         Args:
           proto: the user's ConfigProto or the trainer's default; it is not changed.
         """
-
-    @property
-    def session_creator(self) -> Callable[..., Any]:
-        """A function that creates a SessionCreator for this runtime.
-
-        It takes the arguments of tf.compat.v1.train.ChiefSessionCreator.
-        """
-        import tensorflow as tf
-
-        creator: Callable[..., Any] = tf.compat.v1.train.ChiefSessionCreator
-        return creator
 
     def wrap_session(self, session: Any) -> Any:
         """Wrap a session on the master, so that it can also run TPU computations.

@@ -44,10 +44,7 @@ class EmulatedRuntime(TpuRuntime):
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
         """Copy the targets and all ops that they need, with CPU ops in place of TPU ops."""
-        return self._lower(targets)
-
-    def _lower(self, targets: Sequence[Any], core_devices: Sequence[str] = ()) -> PreparedTargets:
-        lowered = lower_in_place(targets, compiled=self.is_compiled, core_devices=core_devices)
+        lowered = lower_in_place(targets, compiled=self.is_compiled)
         return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
 
     def session_config(self, proto: Any) -> Any:

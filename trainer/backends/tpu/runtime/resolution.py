@@ -4,13 +4,12 @@ from tpuserve import devices
 from tpuserve.errors import HostsDiffer, TpuNotFound
 from tpuserve.stablehlo.xla_errors import LineOf, unknown_line
 from trainer.backends.tpu.runtime.base import TpuRuntime
-from trainer.backends.tpu.runtime.cluster import make_cluster_runtime
 from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
 from trainer.backends.tpu.runtime.pjrt import PjrtTpuRuntime
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, query_slice
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import EmulatedTpuSlice, PjrtSlice
-from trainer.hosts import cluster, program
+from trainer.hosts import program
 from trainer.hosts.group import HostGroup
 from trainer.model.spec import ModeKeys
 
@@ -29,6 +28,7 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
 
     Raises:
       TpuNotFound: there is no TPU system.
+      InvalidSetting: the config has a cluster whose processes cannot train together on this TPU.
       HostsDiffer: the hosts have different numbers of PJRT devices.
     """
     # Connect to the other hosts first: jax must know the number of hosts before it creates its
@@ -36,10 +36,6 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
     hosts = program.join_hosts(config)
     tpu_system = devices.find_tpu_system()
     if tpu_system.is_emulated:
-        processes = cluster.find_cluster(config)
-        if processes is not None:
-            master = cluster.lead(processes, config)
-            return make_cluster_runtime(processes, tpu_system, config, master)
         return EmulatedRuntime(
             EmulatedTpuSlice(tpu_system.hosts, tpu_system.tpu_cores),
             is_compiled=tpu_system.is_compiled and config.tpu_config.compile_emulated,

@@ -64,7 +64,7 @@ class EstimatorWithPart(trainer.TPUEstimator):
 
     part: StepPart
 
-    def _select_backend(self, mode: str, input_fn: Any = None) -> ExecutionBackend:
+    def _select_backend(self, mode: str) -> ExecutionBackend:
         return registry.create_backend(registry.TPU, self._program, mode, step_parts=[self.part])
 
 
