@@ -373,21 +373,27 @@ class BatchTopology:
         Each process then feeds only the cores of its host.
 
         Raises:
-          InvalidSetting: num_shards is 1, or the input mode feeds the cores of all hosts from one
-            host.
+          InvalidSetting: the mode is prediction, num_shards is 1, or the input mode does not let
+            each host feed its own cores.
         """
         if self.system.local_host is None:
             return
+        if self.mode == _PREDICT:
+            raise InvalidSetting(
+                f"predict cannot run on {self.system}, each host with a process of its own. "
+                f"Predict in one process, from the same model_dir."
+            )
         if self.is_one_core:
             raise InvalidSetting(
                 f"TPUConfig num_shards is 1, and the program runs on {self.system}, each host with "
                 f"a process of its own. Leave num_shards out, or run the program on one host."
             )
-        if self.input_mode in _WHOLE_BATCH:
+        takes_own_batches = self.input_mode == InputPipelineConfig.PER_HOST_V2
+        if self.input_mode in _WHOLE_BATCH or (self.mode == _EVAL and not takes_own_batches):
             raise InvalidSetting(
-                f"the input mode {InputPipelineConfig(self.input_mode).name} feeds all cores from "
-                f"one host, and the program runs on {self.system}, each host with a process that "
-                f"feeds its own cores. Use "
+                f"{VERBS[self.mode]} cannot run in the input mode "
+                f"{InputPipelineConfig(self.input_mode).name} on {self.system}, each host with a "
+                f"process that feeds its own cores. Use "
                 f"per_host_input_for_training=InputPipelineConfig.PER_HOST_V2."
             )
 

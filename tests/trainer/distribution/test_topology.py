@@ -253,5 +253,13 @@ def test_what_one_host_feeds_alone_is_refused_on_several(
 def test_prediction_on_several_hosts_is_refused() -> None:
     system = PjrtSlice(hosts=2, cores=8, local_host=0, platform="cpu")
     config = TPUConfig(per_host_input_for_training=InputPipelineConfig.PER_HOST_V2)
-    with pytest.raises(InvalidSetting, match="predict cannot run on 8 PJRT devices on 2 hosts"):
+    text = r"predict cannot run on 8 PJRT devices on 2 hosts .*Predict in one process"
+    with pytest.raises(InvalidSetting, match=text):
         BatchTopology(system, config, "infer", 32).check()
+
+
+def test_an_evaluation_on_several_hosts_is_told_the_only_input_mode() -> None:
+    system = PjrtSlice(hosts=2, cores=8, local_host=0, platform="cpu")
+    text = r"evaluate cannot run in the input mode PER_HOST_V1 on .*\. Use \S+PER_HOST_V2\.$"
+    with pytest.raises(InvalidSetting, match=text):
+        BatchTopology(system, TPUConfig(), "eval", 32).check()
