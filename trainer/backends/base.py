@@ -1,8 +1,7 @@
 """The interface of an execution backend, and the graphs that a backend builds.
 
 A backend builds one graph for each mode: to train, to evaluate or to predict. The backends are
-`trainer.backends.local` and `trainer.backends.tpu`; `trainer.backends.registry` creates a backend
-by its name.
+`trainer.backends.local` and `trainer.backends.tpu`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

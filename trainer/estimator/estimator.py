@@ -15,8 +15,8 @@ from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.export import WarmUp
 from tpuserve.export.warm_up import normalize_warm_up
-from trainer.backends import registry
 from trainer.backends.base import ExecutionBackend
+from trainer.backends.local import create_local_backend
 from trainer.checkpoints import checkpoints, warm_start
 from trainer.config import hyperparameters
 from trainer.config.run_config import RunConfig
@@ -457,7 +457,7 @@ class Estimator:
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
         """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`."""
-        return registry.create_backend(registry.LOCAL, self._program, mode)
+        return create_local_backend(self._program, mode)
 
     def _export_targets(self) -> ExportTargets:
         """Return which metagraphs an export writes: for the CPU, for the TPU, or both."""

@@ -15,8 +15,8 @@ from tpuserve.compilation.train_step.train_step_report import TrainStepReport
 from tpuserve.devices import find_emulated_tpu_system
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.graph.row_sharding import MOD
-from trainer.backends import registry
 from trainer.backends.base import ExecutionBackend
+from trainer.backends.tpu.backend import create_tpu_backend
 from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.embedding.config import EmbeddingConfigSpec
 from trainer.embedding.model import EmbeddingModel
@@ -257,16 +257,14 @@ class TPUEstimator(Estimator):
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)
-            # Check the batch size before `create_backend` searches for a TPU. On a machine without
-            # a TPU, the error is then about the missing batch size and not about the TPU.
+            # Check the batch size before `create_tpu_backend` searches for a TPU, so that the error
+            # on a machine without a TPU is about the batch size.
             if mode == ModeKeys.TRAIN and self._program.batch_sizes[mode] is None:
                 raise InvalidSetting(
                     "train_batch_size is None: `train_batch_size` is needed to train on a TPU. "
                     "Give TPUEstimator the global batch size, in rows."
                 )
-            return registry.create_backend(
-                registry.TPU, self._program, mode, batch_axis=self._batch_axis
-            )
+            return create_tpu_backend(self._program, mode, batch_axis=self._batch_axis)
         if not self._use_tpu and find_emulated_tpu_system(os.environ):
             logger.warning(
                 "%s runs on the CPU: a TPU is emulated, and TPUEstimator has use_tpu=False. To run "

@@ -11,7 +11,6 @@ from trainer.backends.tpu import evaluation, prediction, training
 from trainer.backends.tpu.diagnostics import nan_errors, xla_error_locations
 from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.runtime.resolution import resolve_runtime
-from trainer.backends.tpu.step.step_part import StepPart
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import BatchTopology
@@ -171,11 +170,7 @@ class TpuBackend:
 
 
 def create_tpu_backend(
-    program: TPUModelProgram,
-    mode: str,
-    *,
-    batch_axis: Any = None,
-    step_parts: Sequence[StepPart] = (),
+    program: TPUModelProgram, mode: str, *, batch_axis: Any = None
 ) -> TpuBackend:
     """Create the backend for one mode of a program on a TPU, and log the TPU system.
 
@@ -183,7 +178,6 @@ def create_tpu_backend(
       program: the user's model_fn and its settings.
       mode: one of `ModeKeys`.
       batch_axis: the argument of `trainer.TPUEstimator`.
-      step_parts: further data that enters or leaves each step beside the batch; see `StepPart`.
 
     Raises:
       TpuNotFound: there is no TPU system.
@@ -196,5 +190,5 @@ def create_tpu_backend(
     )
     topology.check()
     runtime.log_system(topology)
-    context = TpuModeContext(topology, runtime, ErrorRendezvous(), batch_axis, tuple(step_parts))
+    context = TpuModeContext(topology, runtime, ErrorRendezvous(), batch_axis)
     return TpuBackend(program.config, context, source_locations)

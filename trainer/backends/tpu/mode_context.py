@@ -7,7 +7,6 @@ from typing import Any
 from trainer import infeed
 from trainer.backends.tpu.replica_program import ReplicaProgram, make_replica_program
 from trainer.backends.tpu.runtime.base import TpuRuntime
-from trainer.backends.tpu.step.step_part import StepPart
 from trainer.backends.tpu.transfer import host_inputs
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology
@@ -24,14 +23,12 @@ class TpuModeContext:
       runtime: the TPU system, real or emulated.
       rendezvous: collects the errors of the threads that drive infeed and outfeed.
       batch_axis: the argument of `trainer.TPUEstimator`.
-      step_parts: further data that enters or leaves each step beside the batch; see `StepPart`.
     """
 
     topology: BatchTopology
     runtime: TpuRuntime
     rendezvous: ErrorRendezvous
     batch_axis: Any = None
-    step_parts: tuple[StepPart, ...] = ()
 
     def build_infeed(
         self, program: TPUModelProgram, input_fn: Callable[..., Any], **options: Any

@@ -74,8 +74,7 @@ class ReplicatedStep:
         Args:
           program: the user's model_fn and its settings.
           input_fn: the user's function that returns a Dataset, or tensors.
-          context: the TPU system and the settings of the run. The context's `step_parts` are added
-            to `parts`.
+          context: the TPU system and the settings of the run.
           parts: the data that enters or leaves each step beside the batch; see `StepPart`.
           padding: the policy for batches with fewer examples than the batch size; None refuses
             such batches.
@@ -84,7 +83,7 @@ class ReplicatedStep:
             tensors to the host.
         """
         self._context = context
-        self._parts = (*parts, *context.step_parts)
+        self._parts = parts
         self._program, self.infeed = context.build_infeed(
             program, input_fn, padding=padding, steps=steps
         )
