@@ -19,10 +19,6 @@ PROBABILITY_TOLERANCE = 1e-5
 _DIGITS_PER_ROW = 5
 
 
-class DemoFailed(TpuserveError):
-    """Raised if the demo's model is not accurate, or if its two metagraphs predict differently."""
-
-
 def largest_difference(predictions: Mapping[str, Predictions]) -> float:
     """Compare predictions for the same digits, and return the largest difference.
 
@@ -34,7 +30,7 @@ def largest_difference(predictions: Mapping[str, Predictions]) -> float:
       The largest absolute difference between two probabilities of the same digit and class.
 
     Raises:
-      DemoFailed: predicted classes differ, or probabilities differ by more than
+      TpuserveError: predicted classes differ, or probabilities differ by more than
         PROBABILITY_TOLERANCE.
     """
     baseline_name, *candidate_names = predictions
@@ -45,7 +41,7 @@ def largest_difference(predictions: Mapping[str, Predictions]) -> float:
         difference = float(np.abs(candidate.probabilities - baseline.probabilities).max())
         is_same = np.array_equal(candidate.classes, baseline.classes)
         if not is_same or difference > PROBABILITY_TOLERANCE:
-            raise DemoFailed(
+            raise TpuserveError(
                 f"{name} and {baseline_name} disagree: digits {candidate.classes.tolist()} and "
                 f"{baseline.classes.tolist()}, probabilities by up to {difference:.1e}."
             )

@@ -21,10 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tpuserve import tags
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import InvalidSetting, TpuserveError
 from tpuserve.saved_model import metagraph
 from trainer.demo import comparison, digits, mnist, serving
-from trainer.demo.comparison import DemoFailed
 from trainer.demo.digits import Digits
 from trainer.demo.serving import Predictions
 
@@ -44,7 +43,7 @@ def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
       steps: the number of training steps.
 
     Raises:
-      DemoFailed: the accuracy is too low, or the server of the CPU metagraph and the server of
+      TpuserveError: the accuracy is too low, or the server of the CPU metagraph and the server of
         the TPU metagraph give different predictions.
       InvalidSetting: the directory is not empty or cannot be created.
     """
@@ -86,7 +85,7 @@ class _Demo:
             query the model. If false, print that the option --keep keeps it.
 
         Raises:
-          DemoFailed: the accuracy is too low, or the server of the CPU metagraph and the server
+          TpuserveError: the accuracy is too low, or the server of the CPU metagraph and the server
             of the TPU metagraph give different predictions.
         """
         training_file, test_file = self._work / "train.tfrecord", self._work / "test.tfrecord"
@@ -112,7 +111,7 @@ class _Demo:
             self._print_line("Use --keep to keep the model, and to see how to serve and query it.")
         self._print_summary()
         if accuracy < MIN_ACCURACY:
-            raise DemoFailed(
+            raise TpuserveError(
                 f"accuracy is {accuracy:.3f} after {self._steps} steps, and should be at least "
                 f"{MIN_ACCURACY}. Train for more --steps."
             )
@@ -135,7 +134,7 @@ class _Demo:
         """Serve the CPU and the TPU metagraph, and compare their predictions for the digits.
 
         Raises:
-          DemoFailed: the predictions differ between the two metagraphs, or between REST and gRPC.
+          TpuserveError: the predictions differ between the metagraphs, or between REST and gRPC.
         """
         with self._step("5/5 serve") as report:
             predictions = _query_servers(base_path, _to_features(served_digits.images))

@@ -4,26 +4,33 @@ from typing import Any
 
 import tensorflow as tf
 
+_ADVICE = (
+    "Lower the learning rate, clip the gradients, or look for a log or a division of zero; "
+    "training can continue from the last checkpoint."
+)
 
-class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
-    """The error that ends training because the loss of a step is NaN."""
+
+class NanError(tf.compat.v1.train.NanLossDuringTrainingError):
+    """The error that ends training because the loss or a variable is NaN or infinite."""
+
+    def __init__(self, found: str) -> None:
+        """Create the error; `found` says what is NaN, as a sentence without its full stop."""
+        super().__init__(found)
+        self._found = found
 
     def __str__(self) -> str:
-        return (
-            "NaN loss during training. Lower the learning rate, clip the gradients, or look for a "
-            "log or a division of zero; training can continue from the last checkpoint."
-        )
+        return f"{self._found}. {_ADVICE}"
 
 
 class NanLossHook(tf.compat.v1.train.NanTensorHook):
-    """Ends training with a NanLossError if the loss is NaN."""
+    """Ends training with a NanError if the loss is NaN."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Check the loss of the last step of the `session.run`."""
         try:
             super().after_run(run_context, run_values)
         except tf.compat.v1.train.NanLossDuringTrainingError as error:
-            raise NanLossError from error
+            raise NanError("NaN loss during training") from error
 
 
 class NumberLossSaverHook(tf.compat.v1.train.CheckpointSaverHook):

@@ -137,7 +137,7 @@ class TpuBackend:
 
         Raises:
           UnsupportedOnTpu: the computation of a core has an op that XLA cannot compile.
-          NanVariableError: a variable became NaN or infinite.
+          NanError: a variable became NaN or infinite.
         """
         context = self._context
         try:

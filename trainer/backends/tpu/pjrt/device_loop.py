@@ -96,7 +96,7 @@ class DeviceLoop:
           tf.errors.OutOfRangeError: the input ended before the last step of the loop. The loop has
             run a step for each batch that was left.
           HostsDiffer: the hosts are about to run loops of different lengths.
-          NanVariableError: a trainable variable is NaN or infinite after the loop.
+          NanError: a trainable variable is NaN or infinite after the loop.
         """
         count = self._agree_on_count(int(feeds.get(self._iterations, 1)))
         with self.lock:
@@ -250,7 +250,7 @@ class DeviceLoop:
     def _check_finite(self, dispatch: Dispatch) -> None:
         for name, is_finite in zip(self._checked, np.asarray(dispatch.is_finite), strict=True):
             if not is_finite:
-                raise nan_errors.NanVariableError.for_variable(name)
+                raise nan_errors.nan_variable_error(name)
 
 
 def _make_queue(direction: str, core: int, types: list[Any]) -> Any:

@@ -40,7 +40,7 @@ class TpuRuntime(ABC):
       master: the session target.
       only_first_core_computes: whether a replica with several cores computes only on its first
         core, which is then fed whole tensors instead of parts.
-      checks_variables: whether the runtime itself raises a NanVariableError if a trainable variable
+      checks_variables: whether the runtime itself raises a NanError if a trainable variable
         is NaN or infinite after a loop.
     """
 

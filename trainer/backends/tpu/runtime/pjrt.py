@@ -39,7 +39,7 @@ class PjrtTpuRuntime(TpuRuntime):
       master: the session target, which is this process.
       only_first_core_computes: whether a replica with several cores computes only on its first
         core.
-      checks_variables: whether the runtime itself raises a NanVariableError if a trainable variable
+      checks_variables: whether the runtime itself raises a NanError if a trainable variable
         is NaN or infinite after a loop.
     """
 
