@@ -2,6 +2,7 @@
 
 import atexit
 import socket
+import threading
 from typing import Any
 
 from tpuserve import devices
@@ -10,8 +11,10 @@ from tpuserve.errors import HostsDiffer, InvalidSetting
 from trainer.config import host_addresses, tf_config
 from trainer.config.run_config import RunConfig
 from trainer.hosts import joining
-from trainer.hosts.forwarder import Forwarder
 from trainer.hosts.group import HostGroup, current_group, set_current_group
+
+_LOOPBACK = "127.0.0.1"
+_BUFFER_BYTES = 65_536
 
 
 def runs_on_several_hosts(config: RunConfig) -> bool:
@@ -59,7 +62,7 @@ def join_hosts(config: RunConfig) -> HostGroup:
         )
     port = group.broadcast("the port of jax's service", _find_free_port())
     name, _ = hosts.first
-    service = f"localhost:{port}" if group.is_first else Forwarder(name, port).address
+    service = f"localhost:{port}" if group.is_first else _Forwarder(name, port).address
     with group.needing_all():
         jax_client.connect_processes(
             platform,
@@ -77,13 +80,7 @@ def join_hosts(config: RunConfig) -> HostGroup:
 
 
 def _check_cluster(config: RunConfig) -> None:
-    """Check that the processes of the config's cluster can train together on the TPU.
-
-    Raises:
-      InvalidSetting: the TPU is emulated, which is done in one process; a cluster resolver
-        describes the cluster; or PJRT devices are used, and there are jobs other than a chief and
-        workers.
-    """
+    """Check that the processes of the config's cluster can train together on the TPU."""
     emulated, platform = devices.find_emulated_tpu_system(), devices.find_pjrt_platform()
     if emulated is None and not platform:
         return
@@ -124,3 +121,44 @@ def _find_free_port() -> int:
     with socket.create_server(("", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
+
+
+class _Forwarder:
+    """Forwards the connections to a local `address`, and keeps them open if the host is lost.
+
+    When the connection to jax's coordination service on host 0 ends, jax's client ends the process
+    at once, with a C++ stack trace. So it connects to a forwarder in its own process: when host 0
+    is lost, the client only waits, and `HostGroup` can say in one line which host is lost.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = host, port
+        self._listener = socket.create_server((_LOOPBACK, 0))
+        self.address = f"{_LOOPBACK}:{self._listener.getsockname()[1]}"
+        # Keep a reference to each accepted socket, so that it stays open. Python closes a socket
+        # when it is garbage-collected.
+        self._accepted: list[socket.socket] = []
+        threading.Thread(target=self._accept, name="hosts-forward", daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            self._accepted.append(near)
+            try:
+                far = socket.create_connection(self._target)
+            except OSError:
+                near.close()
+                continue
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(
+                    target=_copy, args=(source, sink), name="hosts-forward", daemon=True
+                ).start()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    """Copy bytes from one socket to another until either connection ends; leave both open."""
+    try:
+        while data := source.recv(_BUFFER_BYTES):
+            sink.sendall(data)
+    except OSError:
+        return

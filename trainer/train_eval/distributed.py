@@ -66,11 +66,7 @@ def running_server(config: Any) -> Iterator[Any]:
 
 
 def _start_server(config: Any) -> Any:
-    """Start the TensorFlow server of this process, or return the running server.
-
-    Raises:
-      PortInUse: another process uses the port of the task.
-    """
+    """Start the TensorFlow server of this process, or return the running server."""
     spec, job, index = config.cluster_spec, config.task_type, config.task_id
     key = str(spec), job, index
     if key not in _servers:
