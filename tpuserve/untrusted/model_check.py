@@ -1,12 +1,21 @@
-"""Runs all checks of an untrusted SavedModel before a server loads it."""
+"""Checks an untrusted SavedModel before a server loads it, because loading runs some of its ops."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpuserve.untrusted import op_check, size_check
-from tpuserve.untrusted.model_runs import find_model_runs
+from tpuserve.errors import UnsafeModel
+from tpuserve.graph.attributes import attribute_value
+from tpuserve.saved_model.op_packages import op_with_package
+from tpuserve.untrusted.op_families import UNKNOWN, Permission, op_families
+from tpuserve.untrusted.paths import PathTracer
 from tpuserve.untrusted.program import Program
+from tpuserve.untrusted.sizes import check_sizes
+
+_ADVICE = "or serve it with --forbid_unsafe_ops=false if you trust it."
+# If the system refuses to start more threads, TensorFlow ends the process.
+_MAX_THREADS = 1024
 
 
 def check_model(
@@ -22,7 +31,7 @@ def check_model(
       meta_graphs: TensorFlow's MetaGraphDef messages.
       directory: the directory of the SavedModel.
       forbid_unsafe_ops: whether to refuse ops that can do more than compute, such as open files.
-      max_constant_bytes: the memory, in bytes, that constants and tensors computed from them may
+      max_constant_bytes: the memory, in bytes, that constants and tensors of a size in the file may
         need in addition to the size of the constants in the file; 0 for no limit.
 
     Raises:
@@ -33,12 +42,100 @@ def check_model(
     """
     programs = [Program(meta_graph) for meta_graph in meta_graphs]
     if forbid_unsafe_ops:
-        op_check.check_ops(programs, directory)
-    if not forbid_unsafe_ops and not max_constant_bytes:
-        return
+        _check_ops(programs, directory)
+        for program in programs:
+            _check_runs(program, directory)
+    if max_constant_bytes:
+        for program in programs:
+            check_sizes(program, max_constant_bytes, directory)
+
+
+def _check_ops(programs: Sequence[Program], directory: Path) -> None:
+    """Refuse ops that can do more than compute, or that nobody has reviewed."""
+    refused: Counter[str] = Counter()
+    foreign: Counter[str] = Counter()
     for program in programs:
-        runs = find_model_runs(program, directory)
-        if forbid_unsafe_ops:
-            op_check.check_runs(program, runs, directory)
-        if max_constant_bytes:
-            size_check.check_sizes(program, runs, max_constant_bytes, directory)
+        for site in program.all_sites():
+            op = site.node.op
+            if op in program.functions:
+                continue
+            family = op_families().get(op, UNKNOWN)
+            if family is UNKNOWN:
+                foreign[op_with_package(op)] += 1
+            elif family.permission is Permission.REFUSED:
+                refused[f"{op} ({family.name})"] += 1
+            elif attribute := _unsafe_attribute(site.node):
+                refused[f"{op} ({attribute})"] += 1
+    if foreign:
+        raise UnsafeModel(
+            f"{directory} holds ops of another package, or of a later TensorFlow: "
+            f"{_format_counts(foreign)}. This server cannot load them: export the model without "
+            f"them, for example with tokens as its input instead of text."
+        )
+    if refused:
+        raise UnsafeModel(
+            f"{directory} holds ops that are not known to compute only: {_format_counts(refused)}. "
+            f"Export the model without them, {_ADVICE}"
+        )
+
+
+def _format_counts(ops: Counter[str]) -> str:
+    return ", ".join(f"{count} {op}" for op, count in sorted(ops.items()))
+
+
+def _check_runs(program: Program, directory: Path) -> None:
+    """Refuse runs that open files which are not the model's own, or execute ops that are HELD."""
+    runs = program.runs(directory)
+    tracer = PathTracer(program, runs)
+    for run in runs:
+        for site in run.sites:
+            family = op_families().get(site.node.op, UNKNOWN)
+            if family.permission is Permission.HELD:
+                raise UnsafeModel(
+                    f"{directory} does more than compute during {run.purpose}: {site} is for "
+                    f"{family.name}. Export the model with signatures that only compute, {_ADVICE}"
+                )
+            if family.permission is Permission.FILE and not tracer.is_own_path(
+                run, site, family.path_input
+            ):
+                raise UnsafeModel(
+                    f"{directory} opens files that are not its own during {run.purpose}: the path "
+                    f"of {site} is no asset. Export the file as an asset, {_ADVICE}"
+                )
+
+
+def _starts_few_threads(value: int) -> bool:
+    return value <= _MAX_THREADS
+
+
+def _is_no_descriptor_file(value: bytes) -> bool:
+    return value in (b"", b"local://") or value.startswith(b"bytes://")
+
+
+def _calls_no_native_code(value: bytes) -> bool:
+    # Text in place of MLIR's bytecode could hide the name behind escape sequences.
+    return value.startswith(b"ML\xefR") and b"custom_call" not in value
+
+
+# Op type → an attribute by which the op opens files, calls native code or starts many threads: its
+# name, its field of AttrValue, and whether a value is safe.
+_ATTRIBUTES: Mapping[str, tuple[str, str, Callable[[Any], bool]]] = {
+    "Batch": ("num_batch_threads", "i", _starts_few_threads),
+    "BatchFunction": ("num_batch_threads", "i", _starts_few_threads),
+    "DecodeProtoV2": ("descriptor_source", "s", _is_no_descriptor_file),
+    "EncodeProto": ("descriptor_source", "s", _is_no_descriptor_file),
+    "FixedUnigramCandidateSampler": ("vocab_file", "s", (b"").__eq__),
+    "PrintV2": ("output_stream", "s", (b"", b"stderr", b"stdout").__contains__),
+    "XlaCallModule": ("module", "s", _calls_no_native_code),
+}
+
+
+def _unsafe_attribute(node: Any) -> str:
+    """Return the name of an attribute that is not safe; "" if there is none."""
+    name, field, is_safe = _ATTRIBUTES.get(node.op, ("", "", bool))
+    if name not in node.attr:
+        return ""
+    # In a function, the value can be a placeholder, which each caller sets. It counts as unsafe.
+    attribute = attribute_value(node, name)
+    known = attribute.WhichOneof("value") == field
+    return "" if known and is_safe(getattr(attribute, field)) else name

@@ -1,42 +1,33 @@
-"""Finds the nodes of a metagraph, in its graph and functions, that a session run can execute."""
+"""Finds the nodes that the session runs of a server can execute in an untrusted metagraph."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tpuserve.graph.graph_walk import reach_nodes
+from tpuserve.graph.pruning import needed_nodes
+from tpuserve.graph.references import node_name, tensor_name
+from tpuserve.saved_model import initialisation
+from tpuserve.saved_model.signature import INIT_SIGNATURE
 
-# The name of an attribute of functions. Grappler can replace a call of a function by a call of
-# another function that has the same value of this attribute.
+# Grappler can call another function that also has this attribute in place of a function.
 # Source: tensorflow/core/grappler/optimizers/implementation_selector.cc.
 _IMPLEMENTS = "api_implements"
-
-FIRST_ARGUMENT = {
-    "Case": 1,
-    "If": 1,
-    "PartitionedCall": 0,
-    "StatefulPartitionedCall": 0,
-    "StatelessCase": 1,
-    "StatelessIf": 1,
-    "TPUPartitionedCall": 0,
+FIRST_ARGUMENT: Mapping[str, int] = {
+    **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall", "TPUPartitionedCall"), 0),
+    **dict.fromkeys(("Case", "If", "StatelessCase", "StatelessIf"), 1),
 }
-"""Op type → the position of the input that the op's functions get as their first argument.
+"""Op type → the position of the input that its functions get as their first argument.
 
-The functions get the inputs after it as their other arguments. BatchFunction is not in the dict,
-because such ops with the same `shared_name` have one queue: the function of one op can get the
-inputs of another.
+BatchFunction is missing: ops with the same `shared_name` get the inputs of one another.
 """
 
 
 @dataclass(frozen=True)
 class Site:
-    """A node, and the function that has it.
-
-    Attributes:
-      function: the name of the function whose body has the node; empty for the main graph.
-      node: a NodeDef.
-    """
+    """A node (a NodeDef), and the function that has it: "" for the main graph."""
 
     function: str
     node: Any
@@ -47,59 +38,55 @@ class Site:
 
 
 @dataclass(frozen=True)
-class ReachableNodes:
-    """The nodes that a session run can execute.
+class Run:
+    """One kind of session run that a server makes with a metagraph, such as a request.
 
     Attributes:
-      sites: the executed nodes of the main graph, and all nodes of each called function.
+      purpose: what the run does, for error messages.
+      sites: the nodes that it can execute; of a called function, all.
       callers: function name → the nodes that can call the function.
+      paths: the names of the tensors that are paths of the model's own files.
+      fed: the names of the tensors whose values clients choose.
     """
 
+    purpose: str
     sites: list[Site]
     callers: Mapping[str, list[Site]]
+    paths: frozenset[str]
+    fed: frozenset[str]
+
+    def is_own_path(self, function: str, reference: str) -> bool:
+        """Return whether a tensor is the path of a file of the model itself."""
+        return not function and tensor_name(reference) in self.paths
 
 
-@dataclass
 class Program:
-    """A metagraph with its nodes and functions by name.
+    """A metagraph with its functions.
 
     Attributes:
       meta_graph: a MetaGraphDef.
-      nodes: node name → NodeDef of the main graph.
       functions: function name → FunctionDef.
+      nodes: function name, "" for the main graph → node name → NodeDef.
+      arguments: function name → name of an argument → its position.
     """
 
-    meta_graph: Any
-    nodes: dict[str, Any] = field(init=False)
-    functions: dict[str, Any] = field(init=False)
-    _alternatives: dict[str, list[str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Fill the dicts of nodes and functions from the MetaGraphDef."""
-        graph = self.meta_graph.graph_def
-        self.nodes = {node.name: node for node in graph.node}
+    def __init__(self, meta_graph: Any) -> None:
+        """Index the nodes of a MetaGraphDef."""
+        graph = meta_graph.graph_def
+        self.meta_graph = meta_graph
         self.functions = {function.signature.name: function for function in graph.library.function}
-        by_interface: dict[bytes, list[str]] = defaultdict(list)
-        for name, function in self.functions.items():
-            if _IMPLEMENTS in function.attr:
-                by_interface[function.attr[_IMPLEMENTS].s].append(name)
-        self._alternatives = {name: names for names in by_interface.values() for name in names}
-
-    def arguments(self, function: str) -> list[str]:
-        """Return the names of a function's arguments in order."""
-        return [argument.name for argument in self.functions[function].signature.input_arg]
-
-    def find_node(self, function: str, name: str) -> Any:
-        """Look up a NodeDef by its name; None if there is none.
-
-        Args:
-          function: the function in which to search; "" for the main graph.
-          name: the name of the node.
-        """
-        if not function:
-            return self.nodes.get(name)
-        body = self.functions[function].node_def
-        return next((node for node in body if node.name == name), None)
+        bodies = {name: function.node_def for name, function in self.functions.items()}
+        self.nodes = {
+            name: {node.name: node for node in body}
+            for name, body in {**bodies, "": graph.node}.items()
+        }
+        self.arguments = {
+            name: {each.name: index for index, each in enumerate(function.signature.input_arg)}
+            for name, function in self.functions.items()
+        }
+        self._alternatives = {
+            name for name, function in self.functions.items() if _IMPLEMENTS in function.attr
+        }
 
     def all_sites(self) -> Iterator[Site]:
         """Yield all nodes of the graph and of all functions, even those that no run executes."""
@@ -107,71 +94,102 @@ class Program:
         for name, function in self.functions.items():
             yield from (Site(name, node) for node in function.node_def)
 
-    def called_functions(self, node: Any) -> set[str]:
-        """Return the names of all library functions that a node names in its attributes.
+    def runs(self, directory: Path) -> list[Run]:
+        """Return the restore of the variables, the initialisation, and the requests.
 
-        Such an attribute is a NameAttrList. It can have attributes of its own that name further
-        functions. These functions are included, although the node does not pass its inputs to them.
+        Raises:
+          DamagedSavedModel: an asset or an initialisation op is not valid.
         """
-        return self._expand({node.op, *_function_names(node.attr, nested=True)})
+        graph, saver, nodes = self.meta_graph, self.meta_graph.saver_def, self.nodes[""]
+        assets = frozenset(map(tensor_name, initialisation.find_assets(graph, directory)))
+        constants = frozenset(
+            name
+            for name in assets
+            if name.endswith(":0")
+            and node_name(name) in nodes
+            and initialisation.is_path_constant(nodes[node_name(name)])
+        )
+        filename = frozenset({tensor_name(saver.filename_tensor_name)})
+        init_op = initialisation.find_init_op(graph, directory)
+        return [
+            self._run(
+                "the restore of the variables",
+                reach_nodes(nodes, [saver.restore_op_name], filename),
+                constants | filename,
+            ),
+            self._run(
+                "the initialisation", reach_nodes(nodes, [init_op], assets), constants | assets
+            ),
+            # A path that a signature lets clients feed is not one of the model's own.
+            self._run("a request", self._requested(), constants - self._fed(), self._fed()),
+        ]
 
-    def directly_called_functions(self, node: Any) -> set[str]:
-        """Return the names of the library functions to which a node can pass its inputs."""
-        return self._expand({node.op, *_function_names(node.attr, nested=False)})
+    def load(self) -> Run:
+        """Return all that TensorFlow imports and may run, to check how much memory it needs."""
+        names = sorted(needed_nodes(self.meta_graph) & self.nodes[""].keys())
+        return self._run("the load", names, frozenset(), self._fed())
 
-    def _expand(self, names: set[str]) -> set[str]:
-        """Extend a set of functions by those that Grappler can call in their place.
+    def passed(
+        self, run: Run, function: str, index: int, first: Mapping[str, int] = FIRST_ARGUMENT
+    ) -> Iterator[tuple[Site, int] | None]:
+        """Yield the input that each call of a function passes as an argument; None if unknown."""
+        arguments = self.functions[function].signature.input_arg
+        has_lists = any(each.number_attr or each.type_list_attr for each in arguments)
+        for site in run.callers[function]:
+            offset = 0 if site.node.op in self.functions else first.get(site.node.op)
+            direct = self._called(site.node, nested=False)
+            known = offset is not None and function in direct and not has_lists
+            yield (site, index + (offset or 0)) if known else None
 
-        Args:
-          names: the names of the functions.
+    def _fed(self) -> frozenset[str]:
+        return frozenset().union(*(feeds for feeds, _ in self._signatures()))
 
-        Returns:
-          The names of all these functions, except functions that the library of the graph lacks.
-        """
-        alternatives = (self._alternatives.get(name, ()) for name in names)
-        return names.union(*alternatives) & self.functions.keys()
+    def _requested(self) -> set[str]:
+        nodes = self.nodes[""]
+        return {
+            name
+            for feeds, fetches in self._signatures()
+            for name in reach_nodes(nodes, fetches, feeds)
+        }
 
-    def reach(self, runs: Iterable[tuple[Iterable[str], frozenset[str]]]) -> ReachableNodes:
-        """Find the nodes that session runs can execute.
+    def _signatures(self) -> Iterator[tuple[frozenset[str], list[str]]]:
+        for name, signature in self.meta_graph.signature_def.items():
+            if name != INIT_SIGNATURE:
+                yield (
+                    frozenset(tensor_name(info.name) for info in signature.inputs.values()),
+                    [info.name for info in signature.outputs.values()],
+                )
 
-        All nodes of a called function count as executed.
-
-        Args:
-          runs: for each run, the names of the fetched tensors or operations, and the names of the
-            fed tensors, such as "x:0".
-        """
-        names: set[str] = set()
-        for fetches, feeds in runs:
-            names.update(reach_nodes(self.nodes, fetches, feeds))
-        pending = [Site("", self.nodes[name]) for name in sorted(names)]
+    def _run(
+        self,
+        purpose: str,
+        names: Iterable[str],
+        paths: frozenset[str],
+        fed: frozenset[str] = frozenset(),
+    ) -> Run:
+        pending = [Site("", self.nodes[""][name]) for name in sorted(names)]
         sites: list[Site] = []
         callers: dict[str, list[Site]] = defaultdict(list)
         while pending:
             site = pending.pop()
             sites.append(site)
-            for name in self.called_functions(site.node):
+            for name in sorted(self._called(site.node, nested=True)):
                 if name not in callers:
                     pending += [Site(name, node) for node in self.functions[name].node_def]
                 callers[name].append(site)
-        return ReachableNodes(sites, callers)
+        return Run(purpose, sites, callers, paths, fed)
+
+    def _called(self, node: Any, *, nested: bool) -> set[str]:
+        """Return the functions that a node can call; `nested`: also those in their attributes."""
+        names = {node.op, *_function_names(node.attr, nested)} & self.functions.keys()
+        return names | self._alternatives if names & self._alternatives else names
 
 
-def _function_names(attributes: Mapping[str, Any], *, nested: bool) -> Iterator[str]:
-    """Yield the names of the functions that attributes of a node name.
-
-    Args:
-      attributes: attribute name → AttrValue.
-      nested: whether to include functions that are named in the attributes of functions.
-    """
+def _function_names(attributes: Mapping[str, Any], nested: bool) -> Iterator[str]:
     for attribute in attributes.values():
         kind = attribute.WhichOneof("value")
-        if kind == "func":
-            functions = [attribute.func]
-        elif kind == "list":
-            functions = attribute.list.func
-        else:
-            continue
-        for function in functions:
+        functions = [attribute.func] if kind == "func" else attribute.list.func
+        for function in functions if kind in ("func", "list") else ():
             yield function.name
             if nested:
-                yield from _function_names(function.attr, nested=True)
+                yield from _function_names(function.attr, nested)
