@@ -54,6 +54,7 @@ _WITH_EXTRAS = (
     "tests/clusters",
     "tests/conformance/exports",
     "tests/documents/test_serve.py",
+    "tests/documents/test_clusters.py",
     "tests/documents/test_export.py",
     "tests/documents/test_readme.py",
     "tests/documents/test_tpu.py",
