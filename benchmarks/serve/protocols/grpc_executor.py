@@ -1,11 +1,9 @@
 """Compares predict over gRPC with and without threads that poll grpcio's completion queue.
 
     python -m benchmarks.serve.protocols.grpc_executor [--rounds 3] [--seconds 3] [--clients 8]
-        [--without polling|single]
 
 "With" is the server's CompletionQueueThreadPool. "Without" is the DefaultThreadPool that uses only
-grpcio's public API or, with --without single, the CompletionQueueThreadPool whose threads all poll
-at any time. Both servers run during the whole benchmark and take turns. The figures are the
+grpcio's public API. Both servers run during the whole benchmark and take turns. The figures are the
 calls per second, and the server's processor time per call, which depends less on the other programs
 of the machine. docs/performance.md contains the recorded ratios.
 """
@@ -26,9 +24,6 @@ from benchmarks.serve import models
 from benchmarks.serve.turns import compare_in_turns, print_comparisons, process_cpu_seconds
 
 INPUTS = {"half_plus_two": models.half_plus_two_input, "mnist_cnn": models.mnist_input}
-
-# Value of --without → the argument of `grpc_executor_program`.
-_VARIANTS = {"polling": "without", "single": "several"}
 
 
 @dataclass(frozen=True)
@@ -115,12 +110,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3, help="duration of a turn")
     parser.add_argument("--clients", type=int, default=8, help="number of client threads")
-    parser.add_argument("--without", choices=sorted(_VARIANTS), default="polling")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as temporary,
         running_server("with") as with_polling,
-        running_server(_VARIANTS[arguments.without]) as without_part,
+        running_server("without") as without_polling,
     ):
         for model, make_input in INPUTS.items():
             file = Path(temporary) / model
@@ -132,11 +126,11 @@ def main() -> None:
                 seconds=arguments.seconds,
                 clients=arguments.clients,
             )
-            for server in (with_polling, without_part):
+            for server in (with_polling, without_polling):
                 measure_model(server)
             print_comparisons(
                 model,
-                compare_in_turns(with_polling, without_part, measure_model, arguments.rounds),
+                compare_in_turns(with_polling, without_polling, measure_model, arguments.rounds),
             )
 
 

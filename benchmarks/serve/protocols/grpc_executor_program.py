@@ -1,9 +1,9 @@
 """Runs a gRPC server of both benchmark models: prints its port, and serves until its input ends.
 
-    python -m benchmarks.serve.protocols.grpc_executor_program with|without|several
+    python -m benchmarks.serve.protocols.grpc_executor_program with|without
 
-"with" polls grpcio's completion queue in the server's threads, and "several" does so without the
-mode in which a single thread polls. "without" uses the thread pool on grpcio's public API.
+"with" polls grpcio's completion queue in the server's threads. "without" uses the thread pool on
+grpcio's public API.
 """
 
 import sys
@@ -14,7 +14,6 @@ from pathlib import Path
 from benchmarks.serve import models
 from server.admission.admission import AdmissionController
 from server.dataplane import DataPlane
-from server.frontends.grpc.executor import single_poller
 from server.frontends.grpc.server import GrpcServer
 from server.metrics import Metrics
 from server.models.manager import Manager
@@ -27,9 +26,6 @@ _HOST = "127.0.0.1"
 def main() -> None:
     """Serve until standard input ends."""
     variant = sys.argv[1]
-    if variant == "several":
-        # Neither quick calls nor trials begin the mode of a single poller.
-        single_poller.SinglePollerMode._activate = lambda self: None  # type: ignore[method-assign]
     with ports.bind_port(_HOST, 0, "--port") as reserved:
         port = int(reserved.getsockname()[1])
     metrics = Metrics()

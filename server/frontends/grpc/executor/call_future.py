@@ -44,19 +44,17 @@ class CallFuture:
         if self._is_done:
             self._call_callbacks()
 
-    def run(self) -> bool:
+    def run(self) -> None:
         """Call the function of the future in the current thread. Log an exception that it raises.
 
-        Returns:
-          Whether the call is done. It is not done if its handler has suspended it, which means that
-          the resuming thread will call `run` again.
+        If the handler of the call suspends it, the resuming thread will call `run` again.
         """
         try:
             self._function(*self._args)
         except CallSuspended as suspended:
             assert self._resuming_thread is not None, "the handler may not suspend the call"
             self._resuming_thread.resume_when_complete(self, suspended)
-            return False
+            return
         except BaseException:
             # Catch every exception: even SystemExit must not end the current thread, which runs
             # other calls afterwards.
@@ -64,7 +62,6 @@ class CallFuture:
         self._args = ()
         self._is_done = True
         self._call_callbacks()
-        return True
 
     def _call_callbacks(self) -> None:
         # Take each callback with list.pop, which is atomic: two threads can run this loop at the

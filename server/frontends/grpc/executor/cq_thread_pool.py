@@ -29,7 +29,6 @@ from server.frontends.grpc.executor.call_executor import (
     SendMessage,
 )
 from server.frontends.grpc.executor.call_future import CallFuture
-from server.frontends.grpc.executor.single_poller import SinglePollerMode
 from server.frontends.grpc.executor.stalled_calls import CancellableCall, StalledCallLimits
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
@@ -53,9 +52,8 @@ class CompletionQueueThreadPool(CallExecutor):
     """Runs calls in threads that poll gRPC's completion queue for events.
 
     The number of calls that run at the same time is limited. When all threads run calls, the pool
-    adds a thread that polls, so that quick methods are always answered. As long as all calls take
-    little time, a single thread polls and answers the calls (see `SinglePollerMode`). No thread
-    blocks to wait for the first message of a call.
+    adds a thread that polls, so that quick methods are always answered. No thread blocks to wait
+    for the first message of a call.
     """
 
     def __init__(
@@ -70,7 +68,6 @@ class CompletionQueueThreadPool(CallExecutor):
         self._server_state: Any = None
         self._threads: list[threading.Thread] = []
         self._running = 0
-        self._single_poller = SinglePollerMode()
         self._resuming_thread = ResumingThread()
         # The threads for queued gRPC calls that may run because a REST request has ended. Such a
         # call must not run in the thread of the REST request. The number of threads can be large,
@@ -257,7 +254,6 @@ class CompletionQueueThreadPool(CallExecutor):
         """End the threads of the executor. The caller must have stopped the gRPC server."""
         self._reaper.close()
         self.unread_responses.close()
-        self._single_poller.close()
         self._other_threads.shutdown(wait=False)
         if self._server_state is not None:
             self._server_state.completion_queue.shutdown()
@@ -349,13 +345,8 @@ class CompletionQueueThreadPool(CallExecutor):
         self._threads.append(thread)
 
     def _poll(self) -> None:
-        try:
-            while self._poll_once():
-                pass
-        finally:
-            # When this thread ends, let all threads poll again. Otherwise, if this thread was the
-            # only one that polled, the other threads would wait forever.
-            self._single_poller.deactivate()
+        while self._poll_once():
+            pass
 
     def _poll_once(self) -> bool:
         """Handle the next event of the completion queue, if one arrives within `_POLL_SECONDS`.
@@ -364,7 +355,6 @@ class CompletionQueueThreadPool(CallExecutor):
           Whether the thread must poll again. False once the completion queue is shut down, which
           means that the server has ended.
         """
-        self._single_poller.wait_turn()
         state = self._server_state
         event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
         completion_type = event.completion_type
@@ -373,11 +363,7 @@ class CompletionQueueThreadPool(CallExecutor):
         if state.server_deallocated:
             _server._begin_shutdown_once(state)
         if completion_type != cygrpc.CompletionType.queue_timeout:
-            began = self._single_poller.begin_event()
-            try:
-                self._process(event)
-            finally:
-                self._single_poller.end_event(began)
+            self._process(event)
         return True
 
     def _process(self, event: Any) -> None:
@@ -508,8 +494,7 @@ class _CallTicket(RunnableTicket):
         self._executor._other_threads.run_soon(self._executor._queues.run, self)
 
     def run(self) -> None:
-        if self.future.run():
-            self._executor._single_poller.mark_call_run()
+        self.future.run()
 
     def refuse(self, error: TpuserveError) -> None:
         # Run the handler, which ends the call with the error: only the handler removes the call
