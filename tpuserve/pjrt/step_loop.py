@@ -76,11 +76,11 @@ def build_step_loop(
     """Return a jitted function that runs several training steps on all replicas.
 
     The arguments of the function are: the variables; for each tensor of a batch, an array with the
-    batches of all steps, [replicas, capacity, ...]; the position of the first step, as
-    `ReplicaStep` describes it; and the number of steps. The results are: the new variables; for
-    each tensor that a step sends to the host, an array [replicas, capacity, ...]; whether each step
-    sends these tensors, bool [capacity]; and whether each checked variable has only finite values,
-    bool [checked variables].
+    batches of all steps, [replicas, capacity, ...]; the index of the first step's batch in these
+    arrays; the position of the first step, as `ReplicaStep` describes it; and the number of steps.
+    The results are: the new variables; for each tensor that a step sends to the host, an array
+    [replicas, capacity, ...]; whether each step sends these tensors, bool [capacity]; and whether
+    each checked variable has only finite values, bool [checked variables].
 
     A variable whose rows are divided among the replicas is one array: the rows of the first
     replica and its padding rows, then those of the second replica, and so on.
@@ -107,11 +107,12 @@ def build_step_loop(
             return is_finite
         return jax.lax.pmin(is_finite.astype(jnp.int32), AXIS).astype(bool)
 
-    def run_steps(variables: Any, batches: Any, position: Any, count: Any) -> Any:
+    def run_steps(variables: Any, batches: Any, first: Any, position: Any, count: Any) -> Any:
         def run_step(number: Any, carried: Any) -> Any:
             variables, results, is_sent = carried
             feeds = [
-                lax.dynamic_index_in_dim(batch[0], number, keepdims=False) for batch in batches
+                lax.dynamic_index_in_dim(batch[0], first + number, keepdims=False)
+                for batch in batches
             ]
             zero = jnp.zeros_like(number)
             offset = jnp.stack([zero, number, number, zero])
@@ -149,7 +150,7 @@ def build_step_loop(
     sharded = jax.shard_map(
         run_steps,
         mesh=mesh,
-        in_specs=(specs, split, everywhere, everywhere),
+        in_specs=(specs, split, everywhere, everywhere, everywhere),
         out_specs=(specs, everywhere if gathers_results else split, everywhere, everywhere),
         check_vma=False,
     )

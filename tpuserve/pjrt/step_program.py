@@ -24,7 +24,7 @@ from tpuserve.stablehlo.abstract_tensor import sizes_of
 
 # Part of each key in the cache of executables. Change it when `build_step_loop` changes, so that
 # old executables are not found.
-_LOOP_VERSION = "step loop 3"
+_LOOP_VERSION = "step loop 4"
 # The largest size in bytes of the batches and results of one dispatch on one device.
 _MAX_BYTES = 2**26
 # The largest number of steps in a dispatch. With more steps, a step would not be faster, but the
@@ -179,7 +179,7 @@ class StepProgram:
         try:
             yield
         except jax.errors.JaxRuntimeError as error:
-            text = (str(error).splitlines() or [type(error).__name__])[0]
+            text = _first_line(error)
             part = "the rows of a replica of " if index in self.step.row_shardings else ""
             name = self.step.variables[index].name
             variable = f"{part}the variable {name!r} of {num_bytes} bytes"
@@ -237,20 +237,38 @@ class StepProgram:
             put_shard(value, sharding, replica, shard)
         return value
 
-    def make_batches(self, count: int, sizes: Sequence[int] = ()) -> list[Array]:
-        """Return arrays to be filled with the batches of a dispatch.
+    def find_sizes(self, steps: Sequence[Sequence[Sequence[Array]]]) -> list[int]:
+        """Return the largest size of each dimension in `ReplicaStep.unknown_sizes`.
 
         Args:
-          count: number of steps, at most `max_steps`.
-          sizes: the sizes of the dimensions in `ReplicaStep.unknown_sizes`. They are rounded up to
-            powers of two, so that few executables are sufficient for all sizes.
+          steps: see `put_batches`.
+        """
+        return [
+            max((values[index].shape[dimension] for step in steps for values in step), default=1)
+            for index, dimension in self.step.unknown_sizes
+        ]
+
+    def put_batches(
+        self, steps: Sequence[Sequence[Sequence[Array]]], count: int, sizes: Sequence[int] = ()
+    ) -> list[Any]:
+        """Copy the batches of several steps to the devices of this process.
+
+        Args:
+          steps: for each step, for each of `local_replicas`, the tensors of a batch.
+          count: the number of steps to make room for, at most `max_steps`; the same in all
+            processes, and at least the length of `steps`.
+          sizes: the sizes of the dimensions in `ReplicaStep.unknown_sizes`, at least those of the
+            batches, and the same in all processes. They are rounded up to powers of two, so that
+            few executables are sufficient for all sizes. The room that a batch leaves is filled
+            with padding: -1 for signed integers, which is no row number of an embedding table, and
+            0 for other types.
 
         Returns:
-          For each tensor of a batch, an array [local replicas, capacity, ...]. The capacity is
-          `count` rounded up to a power of two. The caller writes the batch of step k for the r-th
-          of `local_replicas` to element [r, k]. The batch may be smaller in the dimensions of
-          `sizes`. An array with such a dimension is filled with padding beforehand: -1 for signed
-          integers, which is no row number of an embedding table, and 0 for other types.
+          For each tensor of a batch a jax array [replicas, capacity, ...]. The capacity is `count`
+          rounded up to a power of two.
+
+        Raises:
+          TpuRunError: a device reports an error, such as too little memory.
         """
         leading = (len(self.local_replicas), round_up_capacity(count))
         rounded = tuple(round_up_capacity(size) for size in sizes)
@@ -259,14 +277,19 @@ class StepProgram:
             # still hold data of the last batch, and cannot become smaller.
             rounded = tuple(map(max, rounded, self._sizes or rounded))
             self._sizes = rounded
-        step = self._step_for(rounded)
         batches = [
             np.zeros((*leading, *sizes_of(feed.shape)), feed.dtype.as_numpy_dtype)
-            for feed in step.feeds
+            for feed in self._step_for(rounded).feeds
         ]
         for index, _ in self.step.unknown_sizes:
             batches[index].fill(filler(batches[index].dtype))
-        return batches
+        for number, step in enumerate(steps):
+            for replica, values in enumerate(step):
+                for batch, value in zip(batches, values, strict=True):
+                    place: Any = (replica, number, *map(slice, value.shape))
+                    batch[place] = value
+        with _explaining("the devices cannot take the next batches"):
+            return [self._put(batch, self._by_replica) for batch in batches]
 
     def _step_for(self, sizes: tuple[int, ...]) -> ReplicaStep:
         if not sizes:
@@ -277,9 +300,10 @@ class StepProgram:
 
     def dispatch(
         self,
-        batches: Sequence[Array],
+        batches: Sequence[Any],
         count: int,
         *,
+        first: int = 0,
         seed: int,
         step: int,
         done: int,
@@ -288,8 +312,9 @@ class StepProgram:
         """Run several training steps on all replicas.
 
         Args:
-          batches: the arrays from `make_batches`, filled with batches.
-          count: number of steps, at most the `count` that was passed to `make_batches`.
+          batches: the batches on the devices, as `put_batches` returns them.
+          count: number of steps, at most the number of batches from `first` on.
+          first: the index of the first step's batch in `batches`.
           seed: the seed of the random numbers, the same for all dispatches of a training.
           step: number of the first step, counted from the start of the training. Random numbers
             depend on it.
@@ -304,14 +329,14 @@ class StepProgram:
         jax: Any = importlib.import_module("jax")
 
         capacity = batches[0].shape[1] if batches else round_up_capacity(count)
-        try:
-            on_devices = tuple(self._put(batch, self._by_replica) for batch in batches)
-            position = np.array([seed, step, done, iterations], np.int64)
-            sizes = tuple(
-                batches[index].shape[2 + dimension] for index, dimension in self.step.unknown_sizes
-            )
+        sizes = tuple(
+            batches[index].shape[2 + dimension] for index, dimension in self.step.unknown_sizes
+        )
+        position = np.array([seed, step, done, iterations], np.int64)
+        with _explaining(f"the devices failed in steps {step} to {step + count - 1}"):
             self._pad_batch_variables(self._step_for(sizes))
-            arguments = (tuple(self._variables), on_devices, position, np.int64(count))
+            variables = tuple(self._variables)
+            arguments = (variables, tuple(batches), np.int64(first), position, np.int64(count))
             key = (capacity, *sizes)
             if key not in self._executables:
                 self._executables[key] = self._compile(self._step_for(sizes), capacity, arguments)
@@ -322,12 +347,6 @@ class StepProgram:
                 # If several dispatches ran at once, collectives could occupy all threads while they
                 # wait for devices that get no thread: a deadlock.
                 jax.block_until_ready(variables)
-        except jax.errors.JaxRuntimeError as error:
-            text = (str(error).splitlines() or [type(error).__name__])[0]
-            raise TpuRunError(
-                f"the devices failed in steps {step} to {step + count - 1}: {text}. If memory is "
-                f"short, use a smaller batch size."
-            ) from error
         return Dispatch(count, results, is_sent, is_finite)
 
     def _pad_batch_variables(self, step: ReplicaStep) -> None:
@@ -383,6 +402,23 @@ class StepProgram:
 
     def _device_ids(self) -> list[int]:
         return [device.id for device in self._devices]
+
+
+@contextmanager
+def _explaining(failure: str) -> Iterator[None]:
+    """Convert the errors that jax raises in a `with` block to a TpuRunError about the failure."""
+    jax: Any = importlib.import_module("jax")
+
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        raise TpuRunError(
+            f"{failure}: {_first_line(error)}. If memory is short, use a smaller batch size."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def find_max_steps(step: ReplicaStep) -> int:

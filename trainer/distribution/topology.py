@@ -100,8 +100,8 @@ class PjrtSlice(TpuSlice):
     """The hosts and devices that jax's PJRT clients offer; each device counts as one core.
 
     If there are several hosts, each runs a process of its own. Each process receives the results
-    of all cores of all hosts, from one queue per core. Therefore the device ordinal of a core is
-    its number among the cores of all hosts.
+    of all cores of all hosts. Therefore the device ordinal of a core is its number among the cores
+    of all hosts.
 
     Attributes:
       platform: the platform of the devices, "tpu" or "cpu".

@@ -18,36 +18,6 @@ from trainer.tensorflow_internals import tpu_ops, while_v2
 logger = logging.getLogger("tensorflow.trainer")
 
 
-def enqueue_batch(
-    source: InputSource,
-    topology: BatchTopology,
-    pipeline: Pipeline,
-    *,
-    parallel_get_next: bool,
-    partition: InputPartition | None,
-    device_assignment: Any,
-) -> Any:
-    """Build the op that feeds one batch to each replica of one input pipeline.
-
-    Args:
-      source: provides the pipeline's batches.
-      topology: determines which cores belong to which replica.
-      pipeline: determines which replicas to feed.
-      parallel_get_next: whether replicas may take their batches in any order under PER_HOST_V2.
-      partition: how a replica's tensors are divided among its cores; None feeds the whole tensors
-        to the first core.
-      device_assignment: a DeviceAssignment, needed if the cores of one replica are on several
-        hosts; None if they are all on the host of the replica's first core.
-    """
-    return enqueue_together(
-        [(source, pipeline)],
-        topology,
-        parallel_get_next=parallel_get_next,
-        partition=partition,
-        device_assignment=device_assignment,
-    )
-
-
 def enqueue_together(
     sources: Sequence[tuple[InputSource, Pipeline]],
     topology: BatchTopology,
@@ -56,7 +26,7 @@ def enqueue_together(
     partition: InputPartition | None,
     device_assignment: Any,
 ) -> Any:
-    """Build the op that feeds one batch to each replica of several input pipelines.
+    """Build the op that feeds one batch to each replica of one or more input pipelines.
 
     A tensor whose number of columns differs between replicas is padded to the largest number.
 
@@ -69,10 +39,7 @@ def enqueue_together(
       device_assignment: a DeviceAssignment, needed if the cores of one replica are on several
         hosts; None if they are all on the host of the replica's first core.
     """
-    batches = []
-    for source, pipeline in sources:
-        with tf.device(pipeline.device):
-            batches += _take_shards(source, topology, pipeline, parallel_get_next)
+    batches = take_shards(sources, topology, parallel_get_next)
     nest = sources[0][0].nest
     remaining = iter(shards.pad_to_common_sizes(batches, nest.leaves))
     operations = []
@@ -90,16 +57,29 @@ def enqueue_together(
     return tf.group(*operations)
 
 
-def _take_shards(
-    source: InputSource, topology: BatchTopology, pipeline: Pipeline, parallel_get_next: bool
+def take_shards(
+    sources: Sequence[tuple[InputSource, Pipeline]],
+    topology: BatchTopology,
+    parallel_get_next: bool,
 ) -> list[list[Any]]:
-    """Build the ops that take the next batch of a pipeline; return the tensors for each replica."""
-    count = len(pipeline.replicas)
-    if topology.input_mode == InputPipelineConfig.PER_HOST_V2:
-        return shards.per_replica_batches(source.next_batch, count, in_order=not parallel_get_next)
-    if topology.input_mode == InputPipelineConfig.BROADCAST:
-        return [source.next_batch()] * count
-    return source.next_shards()
+    """Build the ops that take the next batch of each pipeline.
+
+    Returns:
+      The tensors for each replica, in the order of the pipelines and of their replicas.
+    """
+    batches: list[list[Any]] = []
+    for source, pipeline in sources:
+        count = len(pipeline.replicas)
+        with tf.device(pipeline.device):
+            if topology.input_mode == InputPipelineConfig.PER_HOST_V2:
+                batches += shards.per_replica_batches(
+                    source.next_batch, count, in_order=not parallel_get_next
+                )
+            elif topology.input_mode == InputPipelineConfig.BROADCAST:
+                batches += [source.next_batch()] * count
+            else:
+                batches += source.next_shards()
+    return batches
 
 
 def _enqueue_shards(

@@ -45,7 +45,9 @@ class Infeed:
         of `enqueue` feeds.
       enqueue: the op that feeds the batches. Each host feeds its cores without waiting for other
         hosts, unless tensors have sizes that vary from batch to batch. The op ends when all hosts
-        have finished. It raises tf.errors.OutOfRangeError at the end of the input.
+        have finished. It raises tf.errors.OutOfRangeError at the end of the input. If the cores
+        have no infeed, it is no op, but the tensors of the next batch of each replica of this
+        process.
       hooks: SessionRunHooks that start the Datasets before the first run of `enqueue`.
       dequeue: builds, inside the replicated computation, the op that takes the next batch of a
         replica from the infeed; returns the batch.
@@ -81,6 +83,7 @@ def build_infeed(
     input_partition_dims: Any = None,
     device_assignment: Any = None,
     only_first_core_computes: bool = False,
+    has_infeed: bool = True,
 ) -> Infeed:
     """Build, in the default graph, the ops that feed the input of all cores.
 
@@ -103,6 +106,7 @@ def build_infeed(
         hosts; None if they are all on the host of the replica's first core.
       only_first_core_computes: whether to feed whole tensors to the first core of each replica. If
         so, input_partition_dims is only checked.
+      has_infeed: whether ops feed the cores. If not, the runtime feeds them.
 
     Raises:
       InvalidType: input_fn returned a value that is not a tensor, or a tensor that a TPU does not
@@ -132,19 +136,25 @@ def build_infeed(
         first, topology, input_partition_dims, only_first_core_computes
     )
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="infeed_iterations")
-    loops, limits = _build_loops(
-        sources,
-        iterations,
-        topology=topology,
-        parallel_get_next=parallel_get_next and not padding.keeps_row_order,
-        partition=core_partition,
-        device_assignment=device_assignment,
-    )
+    parallel_get_next = parallel_get_next and not padding.keeps_row_order
+    limits: list[int] = []
+    if has_infeed:
+        loops, limits = _build_loops(
+            sources,
+            iterations,
+            topology=topology,
+            parallel_get_next=parallel_get_next,
+            partition=core_partition,
+            device_assignment=device_assignment,
+        )
+        feed = tf.group(*loops, name="infeed")
+    else:
+        feed = enqueue.take_shards(sources, topology, parallel_get_next)
     initializers = [source.initializer for source, _ in sources if source.initializer is not None]
     may_be_partial = any(source.may_be_partial for source, _ in sources)
     return Infeed(
         iterations,
-        enqueue=tf.group(*loops, name="infeed"),
+        enqueue=feed,
         hooks=(DatasetInitializerHook(tf.group(*initializers)),) if initializers else (),
         dequeue=partial(
             _dequeue,
@@ -168,7 +178,7 @@ def _build_loops(
     Args:
       sources: each pipeline with the source of its batches.
       iterations: int32 [], the number of batches.
-      options: further arguments of `enqueue.enqueue_batch` and `enqueue.enqueue_together`.
+      options: further arguments of `enqueue.enqueue_together`.
 
     Returns:
       The ops, and the largest values of `iterations` that the ops with a limit support.
@@ -182,7 +192,7 @@ def _build_loops(
             together.append((source, pipeline))
             continue
         with tf.name_scope(f"enqueue_task{pipeline.host}"), tf.device(pipeline.device):
-            enqueue_once = partial(enqueue.enqueue_batch, source, pipeline=pipeline, **options)
+            enqueue_once = partial(enqueue.enqueue_together, [(source, pipeline)], **options)
             if source.initializer is None:
                 loop, limit = enqueue.repeat_existing_batch(enqueue_once(), iterations)
                 limits += [] if limit is None else [limit]

@@ -40,9 +40,9 @@ def run_steps(
     program = StepProgram(step, devices)
     for index, spec in enumerate(step.variables):
         program.set_variable(index, np.zeros(spec.shape or (), spec.dtype.as_numpy_dtype))
-    batches = program.make_batches(count)
-    for replica in range(REPLICAS):
-        batches[0][replica] = replica
+    (feed,) = step.feeds
+    batch = np.zeros(feed.shape, feed.dtype.as_numpy_dtype)
+    batches = program.put_batches([[[batch + r] for r in range(REPLICAS)]] * count, count)
     ran = program.dispatch(
         batches, count, seed=seed, step=first, done=earlier_steps, iterations=count
     )
@@ -223,9 +223,9 @@ def test_feed_of_unknown_size_is_filled_up_to_a_power_of_two(devices: Any) -> No
     assert replica_step.unknown_sizes == ((0, 1),)
     program = StepProgram(replica_step, devices)
     for size, room in ((3, 4), (4, 4), (5, 8)):
-        (batch,) = batches = program.make_batches(1, [size])
-        assert batch.shape == (REPLICAS, 1, 2, room)
-        batch[..., :size] = 7
+        batch = np.full([2, size], 7, np.int32)
+        batches = program.put_batches([[[batch]] * REPLICAS], 1, [size])
+        assert batches[0].shape == (REPLICAS, 1, 2, room)
         ran = program.dispatch(batches, 1, seed=0, step=0, done=0, iterations=1)
         total, filling = (np.asarray(result)[0, 0, 0] for result in ran.results)
         assert filling == 2 * (room - size)

@@ -77,9 +77,9 @@ def make_program(step: ReplicaStep, devices: Any, **options: Any) -> tuple[StepP
 
 
 def dispatch(program: StepProgram, ids: list[int], count: int = 1) -> Any:
-    batches = program.make_batches(count)
-    for replica in range(REPLICAS):
-        batches[0][replica] = [replica, *ids]
+    (feed,) = program.step.feeds
+    step = [[np.array([r, *ids], feed.dtype.as_numpy_dtype)] for r in range(REPLICAS)]
+    batches = program.put_batches([step] * count, count)
     return program.dispatch(batches, count, seed=0, step=0, done=0, iterations=count)
 
 

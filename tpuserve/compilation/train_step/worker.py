@@ -76,6 +76,7 @@ def _lower(step: SerializedStep, devices: Any) -> Any:
     return build_step_loop(exported, layout, mesh, step.capacity).lower(
         tuple(variable_spec(*numbered_variable) for numbered_variable in enumerate(variables)),
         batches,
+        spec((), np.int64),
         spec(position.shape, position.dtype),
         spec((), np.int64),
     )

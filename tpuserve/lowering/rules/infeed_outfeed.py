@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # The largest number of batches that wait in the infeed queue of a core, and of results that wait in
 # its outfeed queue. With two, the host and the core can work at the same time. The buffers of a TPU
 # have about the same length.
-CAPACITY = 2
+_CAPACITY = 2
 
 
 def lower_infeed_dequeue(op: ReplicatedOp) -> list[list[Value]]:
@@ -127,6 +127,6 @@ def _set_queue(node: "NodeDef", direction: str, core: int, types: Sequence[int])
     node.op = "FIFOQueueV2"
     node.attr["component_types"].list.type.extend(types)
     node.attr["shapes"].list.SetInParent()
-    node.attr["capacity"].i = CAPACITY
+    node.attr["capacity"].i = _CAPACITY
     node.attr["container"].s = b""
     node.attr["shared_name"].s = f"{queue_name_prefix(direction)}{core}".encode()

@@ -55,6 +55,7 @@ class TpuModeContext:
             input_partition_dims=config.input_partition_dims,
             device_assignment=self.topology.system.infeed_device_assignment(device_assignment),
             only_first_core_computes=self.runtime.only_first_core_computes,
+            has_infeed=self.runtime.has_infeed,
             **options,
         )
         host_inputs.check_same_input(replica_infeed.nest)

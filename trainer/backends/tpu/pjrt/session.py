@@ -3,6 +3,7 @@
 from typing import Any
 
 from trainer.backends.tpu.pjrt.device_loop import DeviceLoop
+from trainer.backends.tpu.pjrt.step_stream import StepStream
 from trainer.backends.tpu.pjrt.variable_uses import VariableUses
 from trainer.tensorflow_internals import session_interface
 
@@ -23,6 +24,7 @@ class PjrtSession(session_interface.SessionInterface):
           loop: the loop of steps, built in the session's graph.
         """
         self._session, self._loop = session, loop
+        self._stream = StepStream()
         self._uses = VariableUses(session.graph, loop.done, loop.variables.indices)
         loop.variables.forget_devices()
 
@@ -41,12 +43,24 @@ class PjrtSession(session_interface.SessionInterface):
     ) -> Any:
         """Run fetches in the session; run the loop first if a fetch depends on its end.
 
-        The arguments are those of tf.compat.v1.Session.run.
+        A fetch that depends on the results of a step waits for them. The ops of the loop that stand
+        for work outside of the session must be fetched alone. The arguments are those of
+        tf.compat.v1.Session.run.
         """
-        loop = self._loop
+        loop, stream = self._loop, self._stream
+        if fetches is loop.feed:
+            (iterations,) = feed_dict.values()
+            return loop.read_input(self, stream, iterations)
+        if fetches is loop.end_feed or fetches is loop.end_results:
+            ended = stream.batches if fetches is loop.end_feed else stream.results
+            ended.is_ended = True
+            return None
         uses = self._uses.find_uses(fetches, feed_dict or {})
         if uses.runs_loop:
-            loop.run(self._session, feed_dict or {})
+            loop.run(self._session, stream, feed_dict or {})
+        if uses.receives:
+            results = zip(loop.received, stream.results.get(), strict=True)
+            feed_dict = {**(feed_dict or {}), **dict(results)}
         if not uses.reads and not uses.writes:
             return self._session.run(fetches, feed_dict, options, run_metadata)
         with loop.lock:
@@ -58,6 +72,11 @@ class PjrtSession(session_interface.SessionInterface):
         finally:
             with loop.lock:
                 loop.variables.mark_changed_in_session(uses.writes)
+
+    def close(self) -> None:
+        """Close the session, and end all waits for batches and results."""
+        self._stream.batches.is_closed = self._stream.results.is_closed = True
+        self._session.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)

@@ -13,6 +13,8 @@ from tpuserve.lowering.rules.op_table import op_spec
 # of the variable, because steps on the devices do not change whether it is initialized.
 _IS_INITIALIZED = "VarIsInitializedOp"
 _ASSIGN = "AssignVariableOp"
+OUTFEED_DEQUEUE = "OutfeedDequeueTuple"
+"""The type of the ops whose outputs stand for the tensors that the replicas send in a step."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,13 @@ class RunUses:
       runs_loop: whether the fetches depend on the end of the loop.
       reads: indices of the loop's variables that the fetches may read.
       writes: indices of the loop's variables that the fetches may write.
+      receives: whether the fetches depend on the tensors that the replicas send in a step.
     """
 
     runs_loop: bool
     reads: frozenset[int]
     writes: frozenset[int]
+    receives: bool = False
 
 
 class VariableUses:
@@ -73,11 +77,13 @@ class VariableUses:
         visited: set[str] = set()
         reads: set[int] = set()
         writes: set[int] = set()
+        receives = False
         while pending:
             operation = pending.pop()
             if operation.name in visited:
                 continue
             visited.add(operation.name)
+            receives |= operation.type == OUTFEED_DEQUEUE
             for tensor in operation.inputs:
                 if tensor.name in fed:
                     continue
@@ -89,7 +95,8 @@ class VariableUses:
                     if _may_write(operation):
                         writes.add(index)
             pending.extend(operation.control_inputs)
-        return RunUses(self._done.op.name in visited, frozenset(reads), frozenset(writes))
+        runs_loop = self._done.op.name in visited
+        return RunUses(runs_loop, frozenset(reads), frozenset(writes), receives)
 
     def _variable(self, tensor: Any) -> int | None:
         """Return the index of the loop's variable to which a resource handle belongs, or None.

@@ -42,12 +42,14 @@ class TpuRuntime(ABC):
         core, which is then fed whole tensors instead of parts.
       checks_variables: whether the runtime itself raises a NanError if a trainable variable
         is NaN or infinite after a loop.
+      has_infeed: whether ops feed the cores. If not, the runtime feeds them.
     """
 
     system: TpuSlice
     master: str
     only_first_core_computes: bool
     checks_variables: bool = False
+    has_infeed: bool = True
 
     @abstractmethod
     def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
@@ -58,8 +60,8 @@ class TpuRuntime(ABC):
         """Convert ops and tensors of the default graph so that a session can run them.
 
         Args:
-          targets: first the tensor that is available at the end of the loop of steps, then the ops
-            and tensors of infeed and outfeed.
+          targets: first the tensor that is available at the end of the loop of steps, then
+            `Infeed.enqueue`, then the tensors of the outfeed.
           topology: the distribution of the batches over the replicas.
         """
 

@@ -12,18 +12,19 @@ import tensorflow as tf
 from tpuserve.devices import jax_client
 from tpuserve.errors import InvalidSetting
 from tpuserve.files.cache_directory import EXECUTABLES_VARIABLE, find_executables_directory
-from tpuserve.lowering.live_graph import lower_in_place
 from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.replica_step import ReplicaStep
 from tpuserve.pjrt.step_program import StepProgram
 from tpuserve.stablehlo.xla_errors import LineOf
 from trainer.backends.tpu.pjrt.device_loop import DeviceLoop
 from trainer.backends.tpu.pjrt.session import PjrtSession
+from trainer.backends.tpu.pjrt.variable_uses import OUTFEED_DEQUEUE
 from trainer.backends.tpu.runtime import emulated
 from trainer.backends.tpu.runtime.base import PreparedTargets, TpuRuntime
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import BatchTopology, PjrtSlice
 from trainer.hosts.group import current_group
+from trainer.model.spec import ModeKeys
 
 
 @dataclass
@@ -41,6 +42,7 @@ class PjrtTpuRuntime(TpuRuntime):
         core.
       checks_variables: whether the runtime itself raises a NanError if a trainable variable
         is NaN or infinite after a loop.
+      has_infeed: whether ops feed the cores; `PjrtSession` feeds them.
     """
 
     system: PjrtSlice
@@ -50,6 +52,7 @@ class PjrtTpuRuntime(TpuRuntime):
     master: str = ""
     only_first_core_computes: bool = False
     checks_variables: bool = True
+    has_infeed: bool = False
     _loop: DeviceLoop | None = field(default=None, init=False)
 
     def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
@@ -67,17 +70,18 @@ class PjrtTpuRuntime(TpuRuntime):
         return emulated.assign_consecutive_cores(topology)
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Translate the step for the devices, and build the ops that transfer its data.
+        """Translate the step for the devices, and replace targets by ops for `PjrtSession`.
 
         The first target, which stands for the end of the loop of steps, is replaced by a
         placeholder: before the session runs an op that depends on the placeholder, `PjrtSession`
-        runs the loop on the devices. The other targets are ops and tensors of infeed and outfeed,
-        which are replaced by queues.
+        runs the loop on the devices. The second, the tensors of the next batch, is replaced by an
+        op that stands for their copy to the devices. The others are not replaced: `PjrtSession`
+        feeds the outputs of the outfeed ops, on which they depend.
 
         Raises:
           UnsupportedOnTpu: the step has an op that cannot run on PJRT devices.
         """
-        done, *transfers = targets
+        done, batch, *received = targets
         step = ReplicaStep(done.graph.as_graph_def(), self.line_of)
         # Translate the step for XLA now, so that an unsupported op is reported before the run
         # starts.
@@ -88,14 +92,20 @@ class PjrtTpuRuntime(TpuRuntime):
             find_executables_directory(os.environ.get(EXECUTABLES_VARIABLE, ""))
         )
         program = StepProgram(step, devices, list(checked), cache)
-        lowered = lower_in_place(transfers)
         # Draw a seed of 62 bits, because it is passed to the devices as a signed 64-bit integer.
         seed = random.getrandbits(62) if self.seed is None else self.seed
         seed = current_group().broadcast("the seed", seed)
-        self._loop = DeviceLoop(program, topology, checked, seed)
-        return PreparedTargets(
-            [self._loop.done, *lowered.targets], lowered.end_infeeds, lowered.end_outfeeds
+        sent = [
+            output
+            for operation in done.graph.get_operations()
+            if operation.type == OUTFEED_DEQUEUE
+            for output in operation.outputs
+        ]
+        loop = DeviceLoop(
+            program, batch, sent, checked, seed, reads_ahead=topology.mode == ModeKeys.TRAIN
         )
+        self._loop = loop
+        return PreparedTargets([loop.done, loop.feed, *received], loop.end_feed, loop.end_results)
 
     def session_config(self, proto: Any) -> Any:
         """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run."""

@@ -74,7 +74,7 @@ class Outfeed:
             if self._topology.input_mode == InputPipelineConfig.BROADCAST:
                 # Receive the tensors of all replicas, although only the first replica's tensors are
                 # used. Otherwise the other replicas would block, waiting for a receiver.
-                all_tensors = [tensor for tensors in received for tensor in tensors]
+                all_tensors = [tf.identity(tensor) for tensors in received for tensor in tensors]
                 with tf.control_dependencies(all_tensors):
                     return [tf.identity(tensor) for tensor in received[0]]
             return [tf.concat(tensors, axis=0) for tensors in zip(*received, strict=True)]

@@ -108,6 +108,40 @@ def test_pjrt_devices_train_the_weights_of_the_emulated_tpu(tmp_path: Path) -> N
 
 
 @pytest.mark.numeric
+def test_200_steps_have_the_bits_of_the_emulated_tpu(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        # The gradient is a sum of small integers, the rates are powers of 2: a step rounds only
+        # where it adds one number to another, whatever XLA fuses.
+        loss = tf.reduce_sum(features @ weights("w", [6, 2]) * labels)
+        optimizer = v1.train.MomentumOptimizer(2.0**-7, 0.5)
+        train_op = trainer.CrossShardOptimizer(
+            optimizer, reduction=v1.losses.Reduction.SUM
+        ).minimize(loss, v1.train.get_global_step())
+        return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def input_fn(params: Any) -> Any:
+        numbers = np.random.default_rng(2).integers(-9, 9, [210 * BATCH, 8]).astype(np.float32)
+        dataset = tf.data.Dataset.from_tensor_slices((numbers[:, :6], numbers[:, 6:]))
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    def train_with(kind: str, iterations: int) -> dict[str, Any]:
+        model_dir = tmp_path / f"{kind}_{iterations}"
+        config = trainer.RunConfig(trainer.TPUConfig(iterations), model_dir=str(model_dir))
+        estimator = trainer.TPUEstimator(model_fn, config=config, train_batch_size=BATCH)
+        with slope.tpu(CORES, kind=kind):
+            estimator.train(input_fn, max_steps=200)
+        return values(model_dir)
+
+    expected = train_with("emulated", 20)
+    # Dispatches of 7 steps, and of 64 and 36 steps.
+    for actual in (train_with("pjrt", 7), train_with("pjrt", 100)):
+        assert actual.pop("global_step") == 200
+        for name, value in actual.items():
+            np.testing.assert_array_equal(value, expected[name])
+    assert len(set(np.ravel(actual["w"]))) == 12
+
+
+@pytest.mark.numeric
 def test_dropout_is_the_same_with_and_without_a_restart(tmp_path: Path) -> None:
     train(tmp_path / "once", "pjrt", 10, rate=0.5)
     for max_steps in (5, 10):
