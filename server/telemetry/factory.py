@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from server.telemetry.receiver import OtlpReceiver, find_receiver
-from tpuserve.errors import ExtraNotInstalled, TpuserveError
+from tpuserve.errors import ExtraNotInstalled, InvalidSetting, TpuserveError
 
 if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
@@ -51,4 +51,10 @@ def _create_tracing(receiver: OtlpReceiver) -> "Tracing":
             f"{receiver.source} needs OpenTelemetry, which cannot be imported ({error}). Install "
             f'it with: pip install ".[tracing]"'
         ) from error
-    return Tracing(receiver)
+    try:
+        return Tracing(receiver)
+    except ValueError as error:
+        raise InvalidSetting(
+            f"A variable OTEL_EXPORTER_OTLP_... has a value that OpenTelemetry refuses: {error}. "
+            f"Correct or unset it."
+        ) from error

@@ -5,18 +5,26 @@ https://opentelemetry.io/docs/specs/semconv/http/http-spans,
 https://opentelemetry.io/docs/specs/semconv/rpc/grpc.
 """
 
-import os
+import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+import grpc
 from opentelemetry import trace
-from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.grpc.exporter import logger as exporter_logger
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import DEFAULT_ON
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.semconv.attributes import (
     client_attributes,
     error_attributes,
@@ -26,13 +34,12 @@ from opentelemetry.semconv.attributes import (
     url_attributes,
     user_agent_attributes,
 )
-from opentelemetry.trace import SpanContext, SpanKind
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from server.metrics.family import Labels
 from server.metrics.timeline import Timeline
-from server.telemetry import span_bytes
-from server.telemetry.exporter import SpanExporter
+from server.process import ports
 from server.telemetry.receiver import OtlpReceiver
 from server.telemetry.redaction import redact_query
 
@@ -50,91 +57,222 @@ _SERVER_ERRORS = {
     "DATA_LOSS",
 }
 _STANDARD_METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
-# The headers of W3C Trace Context, with which a client names the span that becomes the parent of
-# the request's span.
-_TRACE_HEADERS = {"traceparent", "tracestate"}
-_READ_HEADERS = {*_TRACE_HEADERS, "host", "user-agent"}
-# The names of the headers that spans need, as bytes for HTTP and as str for gRPC.
-_RAW_HEADERS = frozenset({*_READ_HEADERS, *(name.encode() for name in _READ_HEADERS)})
-# Texts that a client chooses, such as the path, are cut to this number of characters. Otherwise
-# thousands of queued requests could fill the memory, and a collector would refuse a whole batch of
-# spans because of one large span.
+# The headers that spans need: those of W3C Trace Context, which name the parent of the request's
+# span, and two that become attributes. HTTP has bytes, gRPC has str.
+_HEADERS = {
+    name: text
+    for text in ("traceparent", "tracestate", "host", "user-agent")
+    for name in (text, text.encode())
+}
+# Texts that a client chooses, such as the path, are cut to this number of characters, so that no
+# span fills the memory or lets a collector refuse a whole batch.
 _MAX_TEXT = 1024
 _MAX_PORT = 65535
-# The number of random bytes for the IDs of one request: 16 for the ID of the trace, 8 for the ID of
-# the request's span, and 8 for the span of each of at most five stages.
-_ID_BYTES = 64
-# How many seconds a stopping server waits until the last spans are exported.
-_CLOSE_SECONDS = 5.0
+_DEFAULT_PORT = 4317
+# The spans of further requests are dropped, so that they do not fill the memory if the collector is
+# slow or absent. A request has six spans at most.
+_MAX_WAITING, _MAX_SPANS = 4096, 6
+_BATCH_SIZE, _BATCH_MS = 1280, 1000
+# How many seconds the sending of a batch may take, and the last batches of a server that stops.
+_EXPORT_SECONDS, _CLOSE_SECONDS = 10.0, 5.0
+# The shortest time between two log lines about spans that were not sent, in seconds.
+_LOG_SECONDS = 60.0
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+# The field `flags` of a sampled span: whether its parent is in another process.
+_LOCAL_PARENT, _REMOTE_PARENT = 0x101, 0x301
 
-_STAGES = {
-    name: span_bytes.describe_span(name, span_bytes.INTERNAL, has_parent=True)
-    for name in ("queue", "decode", "run", "encode")
-}
-
-
-class _Description(NamedTuple):
-    """The fields of the span of a request that do not depend on its times and IDs.
-
-    Attributes:
-      name: the name of the span.
-      attributes: the attributes of the span.
-      is_error: whether the request has failed because of the server, and not because of the client.
-    """
-
-    name: str
-    attributes: Mapping[str, str | int]
-    is_error: bool
+logger = logging.getLogger(__name__)
 
 
-class _RequestRecord(NamedTuple):
-    """A request that has ended, with all that is needed to create its spans later.
+class _Description:
+    """What spans with different times and IDs have in common.
 
     Attributes:
-      timeline: the times at which the stages of the request began and ended, and the names of its
-        model, version and signature.
-      runs_model: whether the request runs a model, so that each of its stages has a span.
-      describe: returns the description of the span. Its arguments are the elements of `details`,
-        followed by the host and the user agent of the request.
-      details: fields of the request, such as the HTTP method and the status.
-      headers: those headers or metadata of the request that its spans need, such as "traceparent".
+      message: the OTLP message of such a span, without times and IDs.
     """
 
-    timeline: Timeline
-    runs_model: bool
-    describe: Callable[..., _Description]
-    details: tuple[str | int, ...]
-    headers: Sequence[tuple[str | bytes, str | bytes]]
+    def __init__(
+        self,
+        name: str,
+        attributes: Mapping[str, str | int],
+        kind: SpanKind = SpanKind.INTERNAL,
+        is_error: bool = False,
+    ) -> None:
+        self.name, self.attributes, self.kind = name, attributes, kind
+        self.status = Status(StatusCode.ERROR if is_error else StatusCode.UNSET)
+        self.message = trace_pb2.Span(
+            name=name,
+            kind=trace_pb2.Span.SPAN_KIND_SERVER
+            if kind is SpanKind.SERVER
+            else trace_pb2.Span.SPAN_KIND_INTERNAL,
+            attributes=[
+                KeyValue(
+                    key=key,
+                    value=AnyValue(int_value=value)
+                    if isinstance(value, int)
+                    else AnyValue(string_value=value),
+                )
+                for key, value in attributes.items()
+            ],
+            status=trace_pb2.Status(code=trace_pb2.Status.STATUS_CODE_ERROR) if is_error else None,
+        )
+
+
+_STAGES = {name: _Description(name, {}) for name in ("queue", "decode", "run", "encode")}
+
+
+class _Scope(NamedTuple):
+    """The resource and the scope that all spans have."""
+
+    resource: Resource
+    scope: InstrumentationScope
+
+
+class _Span(ReadableSpan):
+    """A span that has ended."""
+
+    def __init__(
+        self,
+        description: _Description,
+        scope: _Scope,
+        context: SpanContext,
+        parent: SpanContext | None,
+        start_ns: int,
+        end_ns: int,
+    ) -> None:
+        super().__init__(
+            description.name,
+            context,
+            parent,
+            scope.resource,
+            description.attributes,
+            kind=description.kind,
+            status=description.status,
+            start_time=start_ns,
+            end_time=end_ns,
+            instrumentation_scope=scope.scope,
+        )
+        self._description = description
+
+    def write(self, message: trace_pb2.Span) -> None:
+        message.CopyFrom(self._description.message)
+        context, parent = self.context, self.parent
+        message.trace_id = context.trace_id.to_bytes(16, "big")
+        message.span_id = context.span_id.to_bytes(8, "big")
+        message.flags = _LOCAL_PARENT
+        if parent is not None:
+            message.parent_span_id = parent.span_id.to_bytes(8, "big")
+            message.flags = _REMOTE_PARENT if parent.is_remote else _LOCAL_PARENT
+        if context.trace_state:
+            message.trace_state = context.trace_state.to_header()
+        message.start_time_unix_nano = self.start_time or 0
+        message.end_time_unix_nano = self.end_time or 0
+
+
+class _Exporter(OTLPSpanExporter):
+    """Sends spans, and logs how many requests have spans that were not sent.
+
+    Attributes:
+      num_sent: the number of requests whose spans the exporter has tried to send.
+    """
+
+    def __init__(self, receiver: OtlpReceiver, scope: _Scope) -> None:
+        url = urlsplit(receiver.endpoint)
+        address = ports.format_address(url.hostname or "", url.port or _DEFAULT_PORT)
+        is_secure = url.scheme == "https"
+        super().__init__(
+            f"{url.scheme}://{address}",
+            insecure=not is_secure,
+            credentials=grpc.ssl_channel_credentials(
+                receiver.authorities, receiver.key, receiver.certificate
+            )
+            if is_secure
+            else None,
+            headers=receiver.headers,
+            timeout=_EXPORT_SECONDS,
+            compression=grpc.Compression.NoCompression,
+        )
+        self.num_sent = 0
+        self._url = receiver.endpoint
+        self._template = ExportTraceServiceRequest()
+        resource_spans = self._template.resource_spans.add()
+        resource_spans.resource.attributes.extend(
+            KeyValue(key=key, value=AnyValue(string_value=str(value)))
+            for key, value in scope.resource.attributes.items()
+        )
+        scope_spans = resource_spans.scope_spans.add()
+        scope_spans.scope.name, scope_spans.scope.version = _PACKAGE, version(_PACKAGE)
+        self._num_dropped = 0
+        self._reason = self._drop_reason = ""
+        self._last_log: float | None = None
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        count = sum(span.kind is SpanKind.SERVER for span in spans)
+        self.num_sent += count
+        result = super().export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            self.drop(count, self._reason)
+        now = time.monotonic()
+        if self._num_dropped and (self._last_log is None or now - self._last_log >= _LOG_SECONDS):
+            logger.warning(
+                "the spans of %d requests were not exported to %s: %s",
+                self._num_dropped,
+                self._url,
+                self._drop_reason,
+            )
+            self._last_log, self._num_dropped = now, 0
+        return result
+
+    def drop(self, count: int, reason: str) -> None:
+        """Count requests whose spans are not sent."""
+        self._num_dropped += count
+        self._drop_reason = reason
+
+    def _translate_data(self, data: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
+        # OpenTelemetry's own encoding takes ten times as long. If a later version has no method of
+        # this name, that encoding is used.
+        request = ExportTraceServiceRequest()
+        request.CopyFrom(self._template)
+        messages = request.resource_spans[0].scope_spans[0].spans
+        for span in data:
+            if isinstance(span, _Span):
+                span.write(messages.add())
+        return request
+
+    def keep_reason(self, record: logging.LogRecord) -> bool:
+        """Keep the error that OpenTelemetry would log for the line with the number."""
+        if record.args:
+            self._reason = record.getMessage()
+        return False
 
 
 class Tracing:
     """Records requests that have ended as spans, and exports the spans.
 
     A request has a span of kind SERVER. If it runs a model, it also has a child span for each stage
-    of its processing: queue, decode, run and encode. The thread of a request only queues a record
-    of the request. The thread of the exporter creates the spans later. Environment variables of
-    OpenTelemetry, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, set the sampler and the
-    resource.
+    of its processing: queue, decode, run and encode. Environment variables of OpenTelemetry, such
+    as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, set the sampler and the resource.
     """
 
     def __init__(self, receiver: OtlpReceiver) -> None:
-        """Start the thread that exports spans.
-
-        Args:
-          receiver: the OTLP receiver of the spans.
-        """
+        """Start the thread that exports spans to an OTLP receiver."""
         resource = Resource.create({SERVICE_VERSION: version(_PACKAGE)})
         # Name the service "tpuserve" if the environment does not name it: OpenTelemetry's default
         # name begins with "unknown_service".
         if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: _PACKAGE}))
-        attributes = {key: str(value) for key, value in resource.attributes.items()}
-        self._encoder = span_bytes.RequestEncoder(attributes, _PACKAGE, version(_PACKAGE))
-        # Create a TracerProvider only to get the sampler that the environment variables choose.
-        self._sampler = TracerProvider(shutdown_on_exit=False).sampler
+        self._scope = _Scope(resource, InstrumentationScope(_PACKAGE, version(_PACKAGE)))
+        # The provider has the sampler that the environment variables choose.
+        provider = TracerProvider(shutdown_on_exit=False)
+        self._sampler, self._ids = provider.sampler, provider.id_generator
         self._propagator = TraceContextTextMapPropagator()
-        self._describe_bytes = lru_cache(maxsize=4096)(_describe_bytes)
-        self._exporter = SpanExporter(receiver, self._encode)
+        self._describe = lru_cache(maxsize=4096)(_describe)
+        self._exporter = _Exporter(receiver, self._scope)
+        exporter_logger.addFilter(self._exporter.keep_reason)
+        self._num_recorded = 0
+        self._processor = BatchSpanProcessor(
+            self._exporter, _MAX_WAITING * _MAX_SPANS, _BATCH_MS, _BATCH_SIZE
+        )
 
     def record_http(
         self,
@@ -165,9 +303,7 @@ class Tracing:
           runs_model: whether the request runs a model, so that its stages become spans.
         """
         details = (method[:_MAX_TEXT], route, path[:_MAX_TEXT], scheme, status, peer)
-        self._exporter.add(
-            _RequestRecord(timeline, runs_model, _describe_http, details, _select(headers))
-        )
+        self._record(timeline, runs_model, _describe_http, details, headers)
 
     def record_rpc(
         self,
@@ -192,97 +328,91 @@ class Tracing:
           runs_model: whether the method runs a model, so that its stages become spans.
         """
         details = (method[:_MAX_TEXT], status, peer)
-        self._exporter.add(
-            _RequestRecord(timeline, runs_model, _describe_rpc, details, _select(metadata))
-        )
+        self._record(timeline, runs_model, _describe_rpc, details, metadata)
 
     def close(self) -> None:
         """Export the spans that are not exported yet, and end the thread."""
-        self._exporter.close(_CLOSE_SECONDS)
+        timer = threading.Timer(_CLOSE_SECONDS, self._exporter.shutdown)
+        timer.start()
+        self._processor.shutdown()
+        timer.cancel()
+        exporter_logger.removeFilter(self._exporter.keep_reason)
 
-    def _encode(self, requests: Sequence[_RequestRecord]) -> bytes:
-        # Timelines use the clock `time.perf_counter_ns`, but spans need nanoseconds since 1970. The
-        # difference is added to the times of each timeline.
-        offset_ns = time.time_ns() - time.perf_counter_ns()
-        # Get the random bytes of all requests with one system call, because a system call takes as
-        # long as the serialisation of a span.
-        ids = os.urandom(_ID_BYTES * len(requests))
-        return self._encoder.encode(
-            span
-            for index, request in enumerate(requests)
-            for span in self._spans(
-                request, ids[_ID_BYTES * index : _ID_BYTES * (index + 1)], offset_ns
-            )
-        )
-
-    def _spans(self, request: _RequestRecord, ids: bytes, offset_ns: int) -> Iterator[bytes]:
-        timeline = request.timeline
-        carrier, host, agent = _read_headers(request.headers)
+    def _record(
+        self,
+        timeline: Timeline,
+        runs_model: bool,
+        describe: Callable[..., tuple[str, dict[str, str | int], bool]],
+        details: tuple[str | int, ...],
+        headers: Iterable[tuple[str | bytes, str | bytes]],
+    ) -> None:
+        carrier = _read_headers(headers)
+        host, agent = carrier.pop("host", ""), carrier.pop("user-agent", "")
         context = self._propagator.extract(carrier) if carrier else None
         parent = None if context is None else trace.get_current_span(context).get_span_context()
         if parent is None or not parent.is_valid:
             context = parent = None
-        trace_id, own_id = ids[:16], ids[16:24]
-        parent_id, state = b"", ""
-        if parent is not None:
-            trace_id = parent.trace_id.to_bytes(16, "big")
-            parent_id, state = parent.span_id.to_bytes(8, "big"), parent.trace_state.to_header()
-        if not self._is_sampled(trace_id, context, parent):
+        trace_id = self._ids.generate_trace_id() if parent is None else parent.trace_id
+        if not self._sampler.should_sample(
+            context, trace_id, "", SpanKind.SERVER
+        ).decision.is_sampled():
             return
-        labels: Labels = ()
-        if request.runs_model:
-            labels = timeline.labels
-            if max(map(len, labels)) > _MAX_TEXT:
-                labels = tuple(label[:_MAX_TEXT] for label in labels)
-        yield span_bytes.encode_span(
-            self._describe_bytes(
-                request.describe, request.details, host, agent, labels, bool(parent_id), state
-            ),
-            span_bytes.encode_trace(trace_id, parent_id),
-            own_id,
+        if self._num_recorded - self._exporter.num_sent >= _MAX_WAITING:
+            self._exporter.drop(1, "the collector does not keep up")
+            return
+        self._num_recorded += 1
+        # Timelines use the clock `time.perf_counter_ns`, but spans need nanoseconds since 1970.
+        offset_ns = time.time_ns() - time.perf_counter_ns()
+        labels = tuple(label[:_MAX_TEXT] for label in timeline.labels) if runs_model else ()
+        own = SpanContext(
+            trace_id,
+            self._ids.generate_span_id(),
+            False,
+            _SAMPLED,
+            None if parent is None else parent.trace_state,
+        )
+        self._add(
+            self._describe(describe, details, host, agent, labels),
+            own,
+            parent,
             timeline.started_ns + offset_ns,
             timeline.ended_ns + offset_ns,
         )
-        if not request.runs_model:
-            return
-        stage_trace = span_bytes.encode_trace(trace_id, own_id)
-        for index, stage in enumerate(timeline.stages(), 3):
-            yield span_bytes.encode_span(
-                _STAGES[stage.name],
-                stage_trace,
-                ids[8 * index : 8 * index + 8],
-                stage.start_ns + offset_ns,
-                stage.end_ns + offset_ns,
-            )
+        if runs_model:
+            for stage in timeline.stages():
+                context_of_stage = SpanContext(
+                    trace_id, self._ids.generate_span_id(), False, _SAMPLED
+                )
+                self._add(
+                    _STAGES[stage.name],
+                    context_of_stage,
+                    own,
+                    stage.start_ns + offset_ns,
+                    stage.end_ns + offset_ns,
+                )
 
-    def _is_sampled(
-        self, trace_id: bytes, context: Context | None, parent: SpanContext | None
-    ) -> bool:
-        # Make the decision of OpenTelemetry's default sampler here, without a call of the sampler:
-        # the call would take a third of the time in which the spans of a request are created.
-        if self._sampler is DEFAULT_ON:
-            return parent is None or parent.trace_flags.sampled
-        sampling = self._sampler.should_sample(
-            context, int.from_bytes(trace_id, "big"), "", SpanKind.SERVER
-        )
-        return sampling.decision.is_sampled()
+    def _add(
+        self,
+        description: _Description,
+        context: SpanContext,
+        parent: SpanContext | None,
+        start_ns: int,
+        end_ns: int,
+    ) -> None:
+        self._processor.on_end(_Span(description, self._scope, context, parent, start_ns, end_ns))
 
 
-def _describe_bytes(
-    describe: Callable[..., _Description],
+def _describe(
+    describe: Callable[..., tuple[str, dict[str, str | int], bool]],
     details: tuple[str | int, ...],
     host: str,
     agent: str,
     labels: Labels,
-    has_parent: bool,
-    trace_state: str,
-) -> bytes:
+) -> _Description:
     name, attributes, is_error = describe(*details, host, agent)
     names = ("tpuserve.model", "tpuserve.version", "tpuserve.signature", "tpuserve.metagraph")
     model = {key: value for key, value in zip(names, labels, strict=False) if value}
-    return span_bytes.describe_span(
-        name, span_bytes.SERVER, has_parent, {**attributes, **model}, trace_state, is_error
-    )
+    return _Description(name, {**attributes, **model}, SpanKind.SERVER, is_error)
 
 
 def _describe_http(
@@ -294,7 +424,7 @@ def _describe_http(
     peer: str,
     host: str,
     agent: str,
-) -> _Description:
+) -> tuple[str, dict[str, str | int], bool]:
     known_method = method if method in _STANDARD_METHODS else "_OTHER"
     url_path, _, query = path.partition("?")
     server, port = _split_host(host)
@@ -315,7 +445,7 @@ def _describe_http(
     }
     attributes |= {name: value for name, value in optional.items() if value}
     name = "HTTP" if known_method == "_OTHER" else known_method
-    return _Description(f"{name} {route}".strip(), attributes, status >= 500)
+    return f"{name} {route}".strip(), attributes, status >= 500
 
 
 def _split_host(host: str) -> tuple[str, int]:
@@ -328,49 +458,22 @@ def _split_host(host: str) -> tuple[str, int]:
     return (server, int(text)) if is_port else (host, 0)
 
 
-def _describe_rpc(method: str, status: str, peer: str, host: str, agent: str) -> _Description:
+def _describe_rpc(
+    method: str, status: str, peer: str, host: str, agent: str
+) -> tuple[str, dict[str, str | int], bool]:
     name = method.removeprefix("/")
-    attributes = {_RPC_SYSTEM: "grpc", _RPC_METHOD: name, _RPC_STATUS: status}
+    attributes: dict[str, str | int] = {_RPC_SYSTEM: "grpc", _RPC_METHOD: name, _RPC_STATUS: status}
     if peer:
         attributes[network_attributes.NETWORK_PEER_ADDRESS] = peer
     if status != "OK":
         attributes[error_attributes.ERROR_TYPE] = status
-    return _Description(name, attributes, status in _SERVER_ERRORS)
+    return name, attributes, status in _SERVER_ERRORS
 
 
-def _select(
-    headers: Iterable[tuple[str | bytes, str | bytes]],
-) -> list[tuple[str | bytes, str | bytes]]:
-    """Return only the headers that spans need, without values of more than `_MAX_TEXT` characters.
-
-    All other headers, which may be large, must not stay in memory until the spans are created.
-    """
-    return [
-        (name, value) for name, value in headers if name in _RAW_HEADERS and len(value) <= _MAX_TEXT
-    ]
-
-
-def _read_headers(
-    headers: Iterable[tuple[str | bytes, str | bytes]],
-) -> tuple[dict[str, str], str, str]:
-    """Return the values of the headers that spans need.
-
-    Args:
-      headers: the headers that `_select` has returned.
-
-    Returns:
-      The headers of W3C Trace Context by their names, the header Host, and the header User-Agent. A
-      missing header Host or User-Agent is "".
-    """
-    carrier: dict[str, str] = {}
-    host = agent = ""
-    for raw_name, raw_value in headers:
-        name = raw_name if isinstance(raw_name, str) else raw_name.decode("latin-1")
-        value = raw_value if isinstance(raw_value, str) else raw_value.decode("latin-1")
-        if name == "host":
-            host = value
-        elif name == "user-agent":
-            agent = value
-        else:
-            carrier[name] = value
-    return carrier, host, agent
+def _read_headers(headers: Iterable[tuple[str | bytes, str | bytes]]) -> dict[str, str]:
+    """Return the headers that spans need, but for values of more than `_MAX_TEXT` characters."""
+    return {
+        _HEADERS[name]: value if isinstance(value, str) else value.decode("latin-1")
+        for name, value in headers
+        if name in _HEADERS and len(value) <= _MAX_TEXT
+    }

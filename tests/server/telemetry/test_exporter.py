@@ -1,7 +1,7 @@
 """The log says how many requests have spans that no collector received, and why."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
 
@@ -9,8 +9,10 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from server.telemetry import exporter
+from server.metrics.timeline import Timeline
+from server.telemetry import tracing
 from server.telemetry.receiver import OtlpReceiver
+from server.telemetry.tracing import Tracing
 from tests import processes
 
 TIME_LIMIT = 60
@@ -46,36 +48,50 @@ def endpoint(collector: FailingCollector) -> Iterator[str]:
     server.stop(None)
 
 
+def record(spans: Tracing) -> None:
+    timeline = Timeline()
+    timeline.end()
+    spans.record_rpc(timeline, method="/a/B", status="OK", metadata=(), peer="", runs_model=True)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
 def test_later_line_names_the_failure_of_the_batches_that_it_counts(
     collector: FailingCollector,
     endpoint: str,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    encoding = threading.Semaphore(0)
-
-    def encode(items: Sequence[str]) -> bytes:
-        encoding.release()
-        return b""
-
-    monkeypatch.setattr(exporter, "_BATCH_SECONDS", 0.001)
-    spans = exporter.SpanExporter[str](OtlpReceiver(endpoint, headers=""), encode)
+    monkeypatch.setattr(tracing, "_BATCH_MS", 1)
+    spans = Tracing(OtlpReceiver(endpoint))
     for _ in range(3):
-        spans.add("request")
-        assert encoding.acquire(timeout=TIME_LIMIT)
+        record(spans)
         assert collector.calls.acquire(timeout=TIME_LIMIT)
-    monkeypatch.setattr(exporter, "_LOG_SECONDS", 0)
-    spans.add("request")
-    spans.close(TIME_LIMIT)
-    lines = [record.getMessage() for record in caplog.records if record.name == exporter.__name__]
-    assert (
-        lines
-        == [
-            f"the spans of 1 requests were not exported to {endpoint}: "
-            f"PERMISSION_DENIED: the key has expired"
-        ]
-        * 2
-    )
+    monkeypatch.setattr(tracing, "_LOG_SECONDS", 0)
+    record(spans)
+    spans.close()
+    assert len(lines(caplog)) == 2
+    for line in lines(caplog):
+        assert line.startswith(f"the spans of 1 requests were not exported to {endpoint}: ")
+        assert line.endswith("PERMISSION_DENIED, error details: the key has expired")
+
+
+def test_requests_do_not_wait_for_an_absent_collector_and_are_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = processes.free_ports(1)
+    monkeypatch.setattr(tracing, "_CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(tracing, "_MAX_WAITING", 10)
+    monkeypatch.setattr(tracing, "_BATCH_SIZE", 60)
+    spans = Tracing(OtlpReceiver(f"http://{processes.LOOPBACK}:{port}"))
+    for _ in range(13):
+        record(spans)
+    spans.close()
+    (line,) = lines(caplog)
+    assert line.startswith("the spans of 13 requests were not exported")
+    assert "UNAVAILABLE" in line
 
 
 @pytest.mark.parametrize(
@@ -93,11 +109,12 @@ def test_channel_has_the_address_of_the_url(
     targets: list[str] = []
     create_channel = grpc.insecure_channel
 
-    def record_target(target: str, options: Any) -> grpc.Channel:
+    def record_target(target: str, **options: Any) -> grpc.Channel:
         targets.append(target)
-        return create_channel(target, options)
+        return create_channel(target, **options)
 
-    monkeypatch.setattr(grpc, "insecure_channel", record_target)
-    spans = exporter.SpanExporter[str](OtlpReceiver(endpoint, headers=""), lambda items: b"")
-    spans.close(TIME_LIMIT)
+    monkeypatch.setattr(
+        "opentelemetry.exporter.otlp.proto.grpc.exporter.insecure_channel", record_target
+    )
+    Tracing(OtlpReceiver(endpoint)).close()
     assert targets == [target]

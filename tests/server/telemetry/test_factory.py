@@ -1,5 +1,6 @@
 """Tracing is off by default, and names the extra that it needs."""
 
+import subprocess
 import sys
 
 import pytest
@@ -30,3 +31,10 @@ def test_missing_package_is_a_warning_where_a_variable_names_the_receiver(
     assert start_tracing("") is None
     (message,) = caplog.messages
     assert "exported: OTEL_EXPORTER_OTLP_ENDPOINT needs OpenTelemetry, which cannot" in message
+
+
+@pytest.mark.slow
+def test_a_server_without_traces_imports_nothing_of_opentelemetry() -> None:
+    program = "import sys, server.app; print([m for m in sys.modules if 'opentelemetry' in m])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
