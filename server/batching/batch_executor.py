@@ -12,7 +12,7 @@ from server.batching.statistics import BatchingStatistics
 from server.batching.tasks import AloneReason, Batch, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from server.metrics import Metrics
-from server.metrics.family import Labels
+from server.metrics.collectors import Labels
 from server.request import RequestContext
 from server.servables.servable import Array
 from tpuserve.errors import InvalidInput, ModelExecutionError, TpuserveError

@@ -19,7 +19,7 @@ from server.config import batching_parameters
 from server.config.batching_parameters import CONTINUOUS, PER_MODEL_FILE, BatchingParameters
 from server.config.model_config import XLA_ENGINE
 from server.metrics import Metrics
-from server.metrics.family import Labels
+from server.metrics.collectors import Labels
 from server.servables.direct_runner import DirectRunner
 from server.servables.servable import InferenceRunner, Model, metagraph_of
 

@@ -1,4 +1,3 @@
 """The metrics of a server, which Prometheus scrapes."""
 
 from server.metrics.metrics import Metrics as Metrics
-from server.metrics.registry import Registry as Registry

@@ -1,13 +1,17 @@
-"""The types of metrics: counters, histograms, gauges, and recent error messages."""
+"""The types of metrics, with series that appear with their first value, and the page of them."""
 
+import re
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from server.metrics.family import EVENTS, Family, Labels
+import prometheus_client
+from prometheus_client.core import GaugeMetricFamily, Metric, Sample
+from prometheus_client.registry import Collector, CollectorRegistry
+
+Labels: TypeAlias = tuple[str, ...]
 
 # The largest number of time series of a metric. Further label values are counted in one common
 # series. Without this limit, clients could fill the memory with series, because they choose the
@@ -20,24 +24,64 @@ _OTHER_VALUES = "(others)"
 # The largest number of different errors that `RecentErrors` keeps, and the largest number of
 # characters of each message.
 _MAX_ERRORS, _MAX_MESSAGE = 30, 500
+# What the client library of Prometheus writes and TensorFlow Serving does not: "_total" after the
+# names of counters, and fractions of whole numbers.
+_SUFFIX = re.compile(
+    rb"^((?:# (?:HELP|TYPE) )?:tensorflow:serving:[a-z_:]+(?<!_example_count))_total(?=[ {])"
+    rb'|([,{]le="\d+)\.0(?=")|\.0$',
+    re.MULTILINE,
+)
+
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Collector(Protocol):
-    """A metric with all its time series, one per combination of label values."""
+class _Collector:
+    """A metric with one time series per combination of label values.
 
-    @property
-    def name(self) -> str:
-        """The metric's name in the registry, such as "/tensorflow/serving/request_count"."""
+    Attributes:
+      name: the metric's name, such as "/tensorflow/serving/request_count".
+      labels: the names of the labels.
+    """
 
-    def snapshot(self) -> Family:
-        """Return the metric with the present values of all its series."""
+    def __init__(
+        self,
+        name: str,
+        labels: Labels,
+        create: Callable[[], Any],
+        is_known: Callable[[str], bool] = lambda value: True,
+    ) -> None:
+        self.name, self.labels = name, labels
+        # A metric without labels has a series at once: it is created with its first value.
+        self._create = create
+        self._is_known = is_known
+        self._metric: Any = create() if labels else None
+        self._children: dict[Labels, Any] = {}
+        self._lock = threading.Lock()
+
+    def _add_child(self, values: Labels) -> Any:
+        """Return the series of label values, or the common series if no new one is allowed."""
+        with self._lock:
+            if self._metric is None:
+                self._metric = self._create()
+            is_known = not values or self._is_known(values[0])
+            has_room = len(self._children) < (MAX_SERIES if is_known else MAX_SERIES // 2)
+            if not has_room or any(len(value) > MAX_LABEL for value in values):
+                values = (_OTHER_VALUES,) * len(values)
+            child = self._children.get(values)
+            if child is None:
+                child = self._metric
+                if values:
+                    child = child.labels(*map(_printable, values))
+                self._children[values] = child
+            return child
 
 
-class Counter:
+class Counter(_Collector):
     """A metric that only grows. It has one number per combination of label values."""
 
     def __init__(
         self,
+        registry: CollectorRegistry,
         name: str,
         labels: Labels = (),
         help: str = "",
@@ -46,124 +90,107 @@ class Counter:
         """Create a counter without time series.
 
         Args:
-          name: the name in the registry of metrics.
+          registry: what the counter is registered in with its first value.
+          name: the name; "/" becomes ":" for Prometheus.
           labels: the names of the labels.
           help: the description.
           is_known: returns whether a value of the first label is known to the server, such as the
             name of a configured model. Values that clients make up get half of the series at most.
         """
-        self.name = name
-        self._is_known = is_known
-        self._labels = labels
-        self._help = help
-        self._values: dict[Labels, int] = {}
-        self._lock = threading.Lock()
+        super().__init__(
+            name,
+            labels,
+            lambda: prometheus_client.Counter(exported_name(name), help, labels, registry=registry),
+            is_known,
+        )
 
     def add(self, values: Labels = (), amount: int = 1) -> None:
-        """Add an amount to the time series with these label values.
-
-        `values` has one value for each label, in the order of the labels.
-        """
-        with self._lock:
-            current = self._values.get(values)
-            if current is None:
-                is_known = not values or self._is_known(values[0])
-                max_series = MAX_SERIES if is_known else MAX_SERIES // 2
-                values = _limit_series(self._values, values, max_series)
-                current = self._values.get(values, 0)
-            self._values[values] = current + amount
-
-    @property
-    def first_value(self) -> int:
-        """The value of the first series, in the order of label values; 0 if there is no series.
-
-        It is meant for counters without labels, which have a single series.
-        """
-        with self._lock:
-            return self._values[min(self._values)] if self._values else 0
-
-    def snapshot(self) -> Family:
-        """Return the metric with the present values of all its series."""
-        with self._lock:
-            return Family(self.name, "counter", self._labels, dict(self._values), help=self._help)
+        """Add an amount to the series with these label values, in the order of the labels."""
+        (self._children.get(values) or self._add_child(values)).inc(amount)
 
 
-class Histogram:
-    """A metric that counts amounts in buckets.
-
-    It has one set of buckets per combination of label values.
-    """
-
-    def __init__(self, name: str, labels: Labels, bounds: Sequence[float], help: str = "") -> None:
-        """Create a histogram.
-
-        Args:
-          name: the metric's name in the registry.
-          labels: the names of the labels.
-          bounds: the increasing upper bounds of the buckets. One more bucket, without bound,
-            follows.
-          help: the description.
-        """
-        self.name = name
-        self._help = help
-        self._labels = labels
-        self._bounds = tuple(bounds)
-        self._series: dict[Labels, _Series] = {}
-        self._lock = threading.Lock()
-
-    def add(self, values: Labels, amount: float) -> None:
-        """Record an amount in the time series with these label values.
-
-        `values` has one value for each label, in the order of the labels.
-        """
-        bucket = bisect_left(self._bounds, amount)
-        with self._lock:
-            one_series = self._series.get(values)
-            if one_series is None:
-                values = _limit_series(self._series, values)
-                one_series = self._series.setdefault(values, _Series([0] * (len(self._bounds) + 1)))
-            one_series.counts[bucket] += 1
-            one_series.sum += amount
-
-    def snapshot(self) -> Family:
-        """Return the metric with the present values of all its series."""
-        with self._lock:
-            values = {
-                values: (*one_series.counts, one_series.sum)
-                for values, one_series in self._series.items()
-            }
-        return Family(self.name, "histogram", self._labels, values, self._bounds, self._help)
-
-
-class Gauge:
-    """A metric that is computed whenever the metrics are read.
-
-    It has one number per combination of label values.
-    """
+class Histogram(_Collector):
+    """A metric that counts amounts in buckets, per combination of label values."""
 
     def __init__(
+        self,
+        registry: CollectorRegistry,
+        name: str,
+        labels: Labels,
+        bounds: Sequence[float],
+        help: str = "",
+    ) -> None:
+        """Create a histogram without time series.
+
+        Args:
+          registry: what the histogram is registered in with its first value.
+          name: the name; "/" becomes ":" for Prometheus.
+          labels: the names of the labels.
+          bounds: the increasing upper bounds of the buckets, which are rounded to six digits, as
+            TensorFlow Serving prints them. One more bucket, without bound, follows.
+          help: the description.
+        """
+        super().__init__(
+            name,
+            labels,
+            lambda: prometheus_client.Histogram(
+                exported_name(name),
+                help,
+                labels,
+                registry=registry,
+                buckets=[float(f"{bound:g}") for bound in bounds],
+            ),
+        )
+
+    def add(self, values: Labels, amount: float) -> None:
+        """Record an amount in the series with these label values, in the order of the labels."""
+        (self._children.get(values) or self._add_child(values)).observe(amount)
+
+
+class Gauges(Collector):
+    """The metrics that are computed whenever the metrics are read."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the gauges that are added later."""
+        self._gauges: dict[str, tuple[Labels, Callable[[], Mapping[Labels, float]], str]] = {}
+        registry.register(self)
+
+    def add(
         self,
         name: str,
         labels: Labels,
         read: Callable[[], Mapping[Labels, float]],
         help: str = "",
     ) -> None:
-        """Create a gauge.
+        """Add a gauge, which takes the place of an earlier one of the same name.
 
         Args:
-          name: the metric's name in the registry.
+          name: the name; "/" becomes ":" for Prometheus.
           labels: the names of the labels.
-          read: computes the metric: returns label values → number.
+          read: returns label values → number.
           help: the description.
         """
-        self.name = name
-        self._help = help
-        self._labels = labels
-        self._read = read
+        self._gauges[name] = labels, read, help
 
-    def snapshot(self) -> Family:
-        """Return the metric with the present values of all its series."""
-        return Family(self.name, "gauge", self._labels, dict(self._read()), help=self._help)
+    def collect(self) -> Iterable[Metric]:
+        """Yield the gauges with their present values."""
+        for name, (labels, read, help) in list(self._gauges.items()):
+            family = GaugeMetricFamily(exported_name(name), help, labels=labels)
+            for values, value in read().items():
+                family.add_metric([*map(_printable, values)], value)
+            yield family
+
+
+@dataclass(frozen=True)
+class RecentError:
+    """Equal errors: their number, and the time of the last one in milliseconds since 1970."""
+
+    model: str
+    entrypoint: str
+    status: str
+    message: str
+    count: int
+    time_ms: int
 
 
 class RecentErrors:
@@ -172,12 +199,11 @@ class RecentErrors:
     Equal errors share an entry, which has the number of their occurrences.
     """
 
-    def __init__(self, name: str) -> None:
-        """Create a record without errors, under a name in the registry of metrics."""
-        self.name = name
+    def __init__(self) -> None:
+        """Create a record without errors."""
         # Error → (the number of its occurrences, the time of the last one), ordered by this time,
         # so that the first entry is the oldest.
-        self._errors: dict[_Error, tuple[int, int]] = {}
+        self._errors: dict[tuple[str, str, str, str], tuple[int, int]] = {}
         self._lock = threading.Lock()
 
     def add(self, model: str, entrypoint: str, status: str, message: str) -> None:
@@ -199,46 +225,55 @@ class RecentErrors:
             if len(self._errors) > _MAX_ERRORS:
                 del self._errors[next(iter(self._errors))]
 
-    def snapshot(self) -> Family:
-        """Return the entries as a metric with one series per entry.
-
-        The labels are the time of the last occurrence, in milliseconds since 1970, and the model,
-        entrypoint, status and message of the error. The value is the number of occurrences.
-        """
-        labels = ("time_ms", "model_name", "entrypoint", "status", "message")
+    def entries(self) -> list["RecentError"]:
+        """Return the errors, the latest one first."""
         with self._lock:
-            values: dict[Labels, float | tuple[float, ...]] = {
-                (str(time_ms), *error): count for error, (count, time_ms) in self._errors.items()
-            }
-        return Family(self.name, EVENTS, labels, values)
+            errors = list(self._errors.items())
+        return [RecentError(*error, *number) for error, number in reversed(errors)]
 
 
-_Error: TypeAlias = tuple[str, str, str, str]
+class Page(Collector):
+    """The metrics at one time, in the order of their names."""
+
+    def __init__(self, metrics: Iterable[Metric], dropped_labels: Collection[str] = ()) -> None:
+        """Keep metrics without some labels: the series that then agree are added up."""
+        self._metrics = [_without_labels(metric, dropped_labels) for metric in metrics]
+        self._metrics.sort(key=lambda metric: metric.name)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        return self._metrics
+
+    def text(self) -> bytes:
+        """Return the metrics in Prometheus's text format, with TensorFlow Serving's names."""
+        return _SUFFIX.sub(rb"\1\2", prometheus_client.generate_latest(self))
+
+
+def exported_name(name: str) -> str:
+    """Return the name for Prometheus: "/a/b" becomes ":a:b"."""
+    return name.replace("/", ":")
+
+
+def _without_labels(metric: Metric, dropped: Collection[str]) -> Metric:
+    sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    for sample in metric.samples:
+        labels = tuple(item for item in sample.labels.items() if item[0] not in dropped)
+        sums[sample.name, labels] = sums.get((sample.name, labels), 0) + sample.value
+    result = Metric(metric.name, metric.documentation, metric.type)
+    # The lines of a histogram's series stay together, in the order of its buckets.
+    result.samples = [
+        Sample(name, dict(labels), value)
+        for (name, labels), value in sorted(
+            sums.items(), key=lambda item: [text for label, text in item[0][1] if label != "le"]
+        )
+    ]
+    return result
+
+
+def _printable(value: str) -> str:
+    """Escape what UTF-8 cannot encode: half of a surrogate pair, which JSON can have."""
+    return value.encode("utf-8", "backslashreplace").decode()
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
-
-
-@dataclass
-class _Series:
-    counts: list[int]
-    sum: float = 0
-
-
-def _limit_series(
-    series: Mapping[Labels, object], values: Labels, max_series: int = MAX_SERIES
-) -> Labels:
-    """Return `values`, or the label values of a common series if no new series is allowed.
-
-    The common series has "(others)" as the value of each label. It is used if the metric already
-    has `max_series` series, or if a label value has more than MAX_LABEL characters, so that clients
-    cannot fill the memory.
-
-    Args:
-      series: the series that the metric already has.
-      values: the label values of a series that the metric does not have yet.
-      max_series: the number of series from which no new series is allowed.
-    """
-    has_room = len(series) < max_series and all(len(value) <= MAX_LABEL for value in values)
-    return values if has_room else (_OTHER_VALUES,) * len(values)

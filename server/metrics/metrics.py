@@ -1,13 +1,21 @@
 """Records the events of a server as metrics: one method per kind of event."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from server.metrics import family
-from server.metrics.collectors import Gauge
-from server.metrics.family import Family, Labels, Snapshot
+from prometheus_client.core import Metric
+from prometheus_client.registry import CollectorRegistry
+
+from server.metrics.collectors import (
+    Counter,
+    Gauges,
+    Histogram,
+    Labels,
+    Page,
+    RecentError,
+    exported_name,
+)
 from server.metrics.own_collectors import OWN, OwnCollectors
-from server.metrics.registry import Registry
 from server.metrics.tensorflow_serving_collectors import SERVING, TensorFlowServingCollectors
 from server.metrics.timeline import Timeline
 from tpuserve.errors import Code, InvalidSetting
@@ -38,11 +46,18 @@ class Metrics:
           InvalidSetting: no metric has a label of such a name.
         """
         self._dropped_labels = dropped_labels
-        self._registry = Registry()
+        self._registry = CollectorRegistry()
+        self._gauges = Gauges(self._registry)
         self._is_configured: Callable[[str], bool] = lambda model: True
         self._serving = TensorFlowServingCollectors(self._registry, self._is_known)
         self._own = OwnCollectors(self._registry, self._is_known)
-        known = {label for family in self._registry.snapshot() for label in family.labels}
+        collectors = [*vars(self._serving).values(), *vars(self._own).values()]
+        known = {
+            label
+            for collector in collectors
+            if isinstance(collector, Counter | Histogram)
+            for label in collector.labels
+        }
         for label in dropped_labels:
             if label not in known:
                 raise InvalidSetting(
@@ -50,7 +65,7 @@ class Metrics:
                     f"Choose from {', '.join(sorted(known))}."
                 )
         self._queue_readers: list[Callable[[], Mapping[Labels, float]]] = []
-        self._add_gauge(
+        self._gauges.add(
             QUEUE_SIZE, ("model_name",), self._read_queue_sizes, "Requests that wait for a run."
         )
 
@@ -215,7 +230,7 @@ class Metrics:
             present state of each version.
         """
         labels = ("model_name", "version", "state")
-        self._add_gauge(
+        self._gauges.add(
             OWN + "version_state", labels, read, "1 for the present state of a version."
         )
 
@@ -228,7 +243,7 @@ class Metrics:
         """
         labels = ("model_name", "version", "metagraph", "device")
         help_text = "1 for the metagraph that a version runs, and its device."
-        self._add_gauge(OWN + "version_info", labels, read, help_text)
+        self._gauges.add(OWN + "version_info", labels, read, help_text)
 
     def watch_fallbacks(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Add the metric that shows which versions run on the CPU instead of the TPU.
@@ -237,7 +252,7 @@ class Metrics:
         """
         labels = ("model_name", "version")
         help_text = "1 for a version that runs on the CPU for want of the other metagraph."
-        self._add_gauge(OWN + "fallback_to_cpu", labels, read, help_text)
+        self._gauges.add(OWN + "fallback_to_cpu", labels, read, help_text)
 
     def watch_provenance(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Add the metric of the versions' ML Metadata identifiers (UUIDs).
@@ -247,22 +262,22 @@ class Metrics:
             version that has an identifier.
         """
         labels = ("model_name", "version", "uuid")
-        self._registry.add(Gauge(SERVING + "mlmd_map", labels, read))
+        self._gauges.add(SERVING + "mlmd_map", labels, read)
 
     def watch_in_flight(self, read: Callable[[], int]) -> None:
         """Add the metric of the number of requests in flight, which `read` returns."""
         help_text = "Requests that the server has received and not answered."
-        self._add_gauge(IN_FLIGHT, (), lambda: {(): read()}, help_text)
+        self._gauges.add(IN_FLIGHT, (), lambda: {(): read()}, help_text)
 
     def watch_memory(self, read: Callable[[], int]) -> None:
         """Add the metric of this process's resident memory, which `read` returns in bytes."""
         help_text = "Resident memory of the processes that run models and speak protocols."
-        self._add_gauge(RESIDENT_BYTES, (), lambda: {(): read()}, help_text)
+        self._gauges.add(RESIDENT_BYTES, (), lambda: {(): read()}, help_text)
 
     def watch_model_requests(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Add the metric of each model's requests in flight; `read` returns (model,) → number."""
         help_text = "Requests for a model that wait or run."
-        self._add_gauge(OWN + "model_requests_in_flight", ("model_name",), read, help_text)
+        self._gauges.add(OWN + "model_requests_in_flight", ("model_name",), read, help_text)
 
     def watch_batching(self, read: Callable[[], Mapping[Labels, tuple[int, int]]]) -> None:
         """Add two metrics of each version: its running batches, and the limit on their number.
@@ -276,8 +291,10 @@ class Metrics:
             return {version: runs[index] for version, runs in read().items()}
 
         labels = ("model_name", "version")
-        self._add_gauge(OWN + "batching_runs", labels, partial(read_number, 0), "Batches that run.")
-        self._add_gauge(
+        self._gauges.add(
+            OWN + "batching_runs", labels, partial(read_number, 0), "Batches that run."
+        )
+        self._gauges.add(
             OWN + "batching_max_runs",
             labels,
             partial(read_number, 1),
@@ -293,34 +310,37 @@ class Metrics:
         """
         self._queue_readers.append(read)
 
-    def snapshot(self) -> list[Family]:
-        """Return the present values of this process's metrics, in the order of their names."""
-        return self._registry.snapshot()
-
-    def collect(self) -> Snapshot:
-        """Return the present values of the server's metrics."""
-        return self.snapshot()
+    def collect(self) -> Iterable[Metric]:
+        """Return the present values of the metrics, with the names that Prometheus sees."""
+        return self._registry.collect()
 
     def exposition(self) -> bytes:
-        """Return the metrics of the server in Prometheus's text format."""
-        return family.format_snapshot(self.collect(), self._dropped_labels)
+        """Return the metrics in Prometheus's text format."""
+        return Page(self.collect(), self._dropped_labels).text()
+
+    def recent_errors(self) -> list[RecentError]:
+        """Return the latest errors of requests, the last one first."""
+        return self._own.errors.entries()
 
     def first_value(self, name: str) -> int | None:
         """Return the value of the first series of a counter; None if no counter has this name.
 
         Args:
-          name: the metric's name in the registry, such as "/tensorflow/serving/request_count".
+          name: the metric's name in TensorFlow Serving, "/tensorflow/serving/request_count".
         """
-        return self._registry.first_value(name)
+        collectors = [*vars(self._serving).values(), *vars(self._own).values()]
+        if name not in {counter.name for counter in collectors if isinstance(counter, Counter)}:
+            return None
+        exported = exported_name(name).removesuffix("_total")
+        for metric in self.collect():
+            if metric.name == exported and metric.samples:
+                first = min(metric.samples, key=lambda sample: tuple(sample.labels.values()))
+                return int(first.value)
+        return 0
 
     def _is_known(self, model: str) -> bool:
         # The name is empty for requests that name no model.
         return not model or self._is_configured(model)
-
-    def _add_gauge(
-        self, name: str, labels: Labels, read: Callable[[], Mapping[Labels, float]], help: str
-    ) -> None:
-        self._registry.add(Gauge(name, labels, read, help))
 
     def _read_queue_sizes(self) -> Mapping[Labels, float]:
         sizes: dict[Labels, float] = {}

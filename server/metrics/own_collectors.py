@@ -6,8 +6,9 @@ https://prometheus.io/docs/practices/naming.
 
 from collections.abc import Callable
 
+from prometheus_client.registry import CollectorRegistry
+
 from server.metrics.collectors import Counter, Histogram, RecentErrors
-from server.metrics.registry import Registry
 
 OWN = "tpuserve_"
 
@@ -18,27 +19,22 @@ _MODEL_LABELS = ("model_name", "version", "signature", "metagraph")
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 10)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 256)
 
-RECENT_ERRORS = OWN + "recent_errors"
-"""The name of the family that holds the messages of the latest errors."""
-
 
 class OwnCollectors:
     """The counters and histograms that TensorFlow Serving does not have."""
 
-    def __init__(self, registry: Registry, is_known: Callable[[str], bool]) -> None:
-        """Create the metrics, and add them to a registry.
+    def __init__(self, registry: CollectorRegistry, is_known: Callable[[str], bool]) -> None:
+        """Create the metrics, which are registered with their first values.
 
         `is_known` returns whether a model name is known to the server, and not made up by a client.
         """
-        add = registry.add
-        self.errors = add(RecentErrors(RECENT_ERRORS))
-        self.ended_requests = add(
-            Counter(
-                OWN + "requests_total",
-                (*_MODEL_LABELS, "code"),
-                "Requests that ran a model or failed, by canonical status code.",
-                is_known,
-            )
+        self.errors = RecentErrors()
+        self.ended_requests = Counter(
+            registry,
+            OWN + "requests_total",
+            (*_MODEL_LABELS, "code"),
+            "Requests that ran a model or failed, by canonical status code.",
+            is_known,
         )
         self.queue_times = _add_durations(
             registry, "queue_duration_seconds", "Time that a successful request waited in queues."
@@ -51,31 +47,28 @@ class OwnCollectors:
             "request_duration_seconds",
             "Time from a successful request's arrival to its answer.",
         )
-        self.batch_sizes = add(
-            Histogram(OWN + "batch_size", _MODEL_LABELS, _ROWS, "Rows of a run, without padding.")
+        self.batch_sizes = Histogram(
+            registry, OWN + "batch_size", _MODEL_LABELS, _ROWS, "Rows of a run, without padding."
         )
-        self.shed = add(
-            Counter(
-                OWN + "requests_shed_total",
-                ("model_name", "reason"),
-                "Requests that a queue refused.",
-            )
+        self.shed = Counter(
+            registry,
+            OWN + "requests_shed_total",
+            ("model_name", "reason"),
+            "Requests that a queue refused.",
         )
-        self.reloads = add(
-            Counter(
-                OWN + "config_reloads_total",
-                ("code",),
-                "Model configurations that were applied (OK) or refused.",
-            )
+        self.reloads = Counter(
+            registry,
+            OWN + "config_reloads_total",
+            ("code",),
+            "Model configurations that were applied (OK) or refused.",
         )
-        self.alone = add(
-            Counter(
-                OWN + "batching_requests_alone_total",
-                ("model_name", "version", "reason"),
-                "Requests that did not share a batch.",
-            )
+        self.alone = Counter(
+            registry,
+            OWN + "batching_requests_alone_total",
+            ("model_name", "version", "reason"),
+            "Requests that did not share a batch.",
         )
 
 
-def _add_durations(registry: Registry, name: str, help: str) -> Histogram:
-    return registry.add(Histogram(OWN + name, _MODEL_LABELS, _SECONDS, help))
+def _add_durations(registry: CollectorRegistry, name: str, help: str) -> Histogram:
+    return Histogram(registry, OWN + name, _MODEL_LABELS, _SECONDS, help)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from server.metrics.family import Labels
+from server.metrics.collectors import Labels
 
 
 class Stage(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 
 from server.metrics import Metrics
-from server.metrics.family import Labels
+from server.metrics.collectors import Labels
 from server.process.alarm import Alarm, log_exceptions
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits

@@ -37,7 +37,7 @@ from opentelemetry.semconv.attributes import (
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from server.metrics.family import Labels
+from server.metrics.collectors import Labels
 from server.metrics.timeline import Timeline
 from server.process import ports
 from server.telemetry.receiver import OtlpReceiver

@@ -32,7 +32,7 @@ def test_versions_that_were_unloaded_are_told_no_more(loader: FakeLoader) -> Non
     aspire_version(manager, 3)
     aspire_version(manager, 4)
     assert lines(metrics, "tpuserve_version_state") == [
-        'tpuserve_version_state{model_name="half",version="4",state="AVAILABLE"} 1'
+        'tpuserve_version_state{model_name="half",state="AVAILABLE",version="4"} 1'
     ]
 
 
@@ -41,7 +41,7 @@ def test_version_that_failed_is_told(loader: FakeLoader) -> None:
     loader.failures[4] = LoweringError("no form on a CPU")
     aspire_version(manager, 4)
     assert lines(metrics, "tpuserve_version_state") == [
-        'tpuserve_version_state{model_name="half",version="4",state="END"} 1'
+        'tpuserve_version_state{model_name="half",state="END",version="4"} 1'
     ]
 
 
@@ -70,7 +70,7 @@ def test_identity_is_told_as_long_as_the_version_is_there(
     path.write_text("7f-3a\n")
     aspire_version(manager, 3, tmp_path)
     gauge = ":tensorflow:serving:mlmd_map"
-    assert lines(metrics, gauge) == [gauge + '{model_name="half",version="3",uuid="7f-3a"} 1']
+    assert lines(metrics, gauge) == [gauge + '{model_name="half",uuid="7f-3a",version="3"} 1']
     path.write_bytes(b"\xff")
     assert lines(metrics, gauge) == []
     path.write_text("7f-3a\n")

@@ -1,17 +1,22 @@
 """Builds the status of the server that the console's page polls."""
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import metadata
+from itertools import pairwise
 from typing import Any, TypeAlias
+
+from prometheus_client.core import Metric, Sample
 
 from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
-from server.metrics.family import Family, Snapshot
+from server.metrics.collectors import exported_name
 from server.metrics.metrics import IN_FLIGHT, QUEUE_SIZE, RESIDENT_BYTES
-from server.metrics.own_collectors import RECENT_ERRORS
-from server.metrics.tensorflow_serving_collectors import REQUEST_COUNT, REQUEST_LATENCY
+from server.metrics.tensorflow_serving_collectors import (
+    LATENCY_BOUNDS_US,
+    REQUEST_COUNT,
+    REQUEST_LATENCY,
+)
 from server.process import memory_limit
 from server.servables.servable import State, VersionStatus
 from tpuserve.errors import ModelNotFound, TpuserveError, Unavailable
@@ -46,7 +51,7 @@ class StatusReporter:
         Args:
           unready_reason: Why the server is not ready; "" if it is ready.
         """
-        families = _Families(() if self._metrics is None else self._metrics.collect())
+        samples = _Samples(() if self._metrics is None else self._metrics.collect())
         try:
             models = self._dataplane.list_models()
         except TpuserveError as error:
@@ -56,24 +61,34 @@ class StatusReporter:
             "time_ms": time.time_ns() // 1_000_000,
             "tpuserve_version": metadata.version("tpuserve"),
             "unready_reason": unready_reason,
-            "resident_bytes": families.total(RESIDENT_BYTES),
+            "resident_bytes": samples.total(RESIDENT_BYTES),
             "memory_bytes": self._memory_bytes,
-            "requests_in_flight": families.total(IN_FLIGHT),
-            "latency_bounds_us": families.bounds(REQUEST_LATENCY),
+            "requests_in_flight": samples.total(IN_FLIGHT),
+            "latency_bounds_us": LATENCY_BOUNDS_US,
             "models": [
                 {
                     "name": name,
                     "reason": "" if status.reason is None else str(status.reason),
-                    "requests": families.by_status(name),
-                    "latency_counts": families.latency_counts(name),
-                    "queue_length": families.total(QUEUE_SIZE, name),
+                    "requests": samples.by_status(name),
+                    "latency_counts": samples.latency_counts(name),
+                    "queue_length": samples.total(QUEUE_SIZE, name),
                     "versions": [
                         self._describe_version(name, version) for version in status.versions
                     ],
                 }
                 for name, status in sorted(models.items())
             ],
-            "errors": _describe_errors(families[RECENT_ERRORS]),
+            "errors": [
+                {
+                    "time_ms": error.time_ms,
+                    "model": error.model,
+                    "protocol": error.entrypoint,
+                    "status": error.status,
+                    "message": error.message,
+                    "count": error.count,
+                }
+                for error in ([] if self._metrics is None else self._metrics.recent_errors())
+            ],
         }
 
     def _describe_version(self, model: str, status: VersionStatus) -> Json:
@@ -101,78 +116,34 @@ class StatusReporter:
         return version
 
 
-class _Families:
-    """The metrics of a server, with methods that add up the values of a metric.
+class _Samples:
+    """The values of the metrics, added up by model."""
 
-    A metric has a value for each combination of its labels, such as model and status.
-    """
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._by_name: dict[str, list[Sample]] = {}
+        for metric in metrics:
+            for sample in metric.samples:
+                self._by_name.setdefault(sample.name, []).append(sample)
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._by_name = {family.name: family for family in snapshot}
-
-    def __getitem__(self, name: str) -> Family:
-        return self._by_name.get(name, Family(name, "gauge", (), {}))
+    def find(self, name: str, model: str | None = None) -> list[Sample]:
+        """Return the values of a metric, for one model or for all."""
+        samples = self._by_name.get(exported_name(name), [])
+        return [sample for sample in samples if model in (None, sample.labels.get("model_name"))]
 
     def total(self, name: str, model: str | None = None) -> float:
-        """Return the sum of the values of a metric, for one model or for all.
+        """Return the sum of the values of a metric, for one model or for all."""
+        return sum(sample.value for sample in self.find(name, model))
 
-        Args:
-          name: The name of the metric.
-          model: The name of the model, which is the first label of the metric. None for all models.
-        """
-        return sum(
-            value
-            for labels, value in self[name].values.items()
-            if not isinstance(value, tuple) and (model is None or labels[0] == model)
-        )
-
-    def bounds(self, name: str) -> Sequence[float]:
-        """Return the upper bounds of a histogram's buckets, except the last, which has no bound."""
-        return self[name].bounds
-
-    def by_status(self, model: str) -> Json:
-        """Return how many requests of a model ended with each status.
-
-        The result maps the name of the canonical status code to the number of requests.
-        """
-        counts: Counter[str] = Counter()
-        for (name, status), value in self[REQUEST_COUNT].values.items():
-            if name == model and not isinstance(value, tuple):
-                counts[status] += int(value)
-        return dict(counts)
+    def by_status(self, model: str) -> dict[str, int]:
+        """Return how many requests of a model ended with each canonical status."""
+        samples = self.find(REQUEST_COUNT + "_total", model)
+        return {sample.labels["status"]: int(sample.value) for sample in samples}
 
     def latency_counts(self, model: str) -> list[float]:
         """Return the number of a model's requests in each bucket of the latency histogram."""
-        counts = [0.0] * (len(self.bounds(REQUEST_LATENCY)) + 1)
-        for labels, value in self[REQUEST_LATENCY].values.items():
-            if labels[0] == model and isinstance(value, tuple):
-                *series, _ = value
-                counts = [count + number for count, number in zip(counts, series, strict=True)]
-        return counts
-
-
-def _describe_errors(family: Family) -> list[Json]:
-    """Return the recent errors of requests, latest first.
-
-    Equal errors of several processes become one entry with their total count.
-    """
-    entries: dict[tuple[str, ...], Json] = {}
-    for (time_ms, *error), count in _sorted_by_time(family):
-        model, entrypoint, status, message = error
-        entry = entries.setdefault(
-            tuple(error),
-            {
-                "time_ms": int(time_ms),
-                "model": model,
-                "protocol": entrypoint,
-                "status": status,
-                "message": message,
-                "count": 0,
-            },
-        )
-        entry["count"] += count
-    return list(entries.values())
-
-
-def _sorted_by_time(family: Family) -> Iterable[tuple[tuple[str, ...], Any]]:
-    return sorted(family.values.items(), key=lambda item: int(item[0][0]), reverse=True)
+        up_to: dict[float, float] = {}
+        for sample in self.find(REQUEST_LATENCY + "_bucket", model):
+            bound = float(sample.labels["le"])
+            up_to[bound] = up_to.get(bound, 0) + sample.value
+        counts = [up_to[bound] for bound in sorted(up_to)] or [0.0] * (len(LATENCY_BOUNDS_US) + 1)
+        return [count - before for before, count in pairwise([0.0, *counts])]

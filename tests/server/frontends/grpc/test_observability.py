@@ -51,7 +51,7 @@ def test_calls_are_counted_with_their_model_and_status(dataplane: DataPlane) -> 
             ("half", "FAILED_PRECONDITION"): 1,
         }
     text = metrics.exposition().decode()
-    labels = 'model_name="half",API="Predict",entrypoint="GRPC"'
+    labels = 'API="Predict",entrypoint="GRPC",model_name="half"'
     assert f":tensorflow:serving:request_latency_count{{{labels}}} 1" in text
 
 

@@ -88,7 +88,7 @@ def test_counted_methods_of_a_registered_service_are_in_the_metrics(
     for method in ("Echo", "Quick"):
         channel.unary_unary(f"/test.EchoService/{method}")(b"a", timeout=10)
     text = metrics.exposition().decode()
-    labels = 'model_name="",API="Echo",entrypoint="GRPC"'
+    labels = 'API="Echo",entrypoint="GRPC",model_name=""'
     assert f":tensorflow:serving:request_latency_count{{{labels}}} 1" in text
     assert 'API="Quick"' not in text
 

@@ -154,7 +154,7 @@ def test_keys_origins_access_log_and_metrics_apply(
     text = metrics.exposition()
     assert b'request_count{model_name="",status="UNAUTHENTICATED"} 1' in text
     assert b'request_count{model_name="sum",status="OK"} 1' in text
-    assert b'request_latency_count{model_name="sum",API="infer",entrypoint="REST"} 1' in text
+    assert b'request_latency_count{API="infer",entrypoint="REST",model_name="sum"} 1' in text
 
 
 def test_quick_requests_take_the_fast_path(
