@@ -18,9 +18,9 @@ from tools.sources import Definition, source_files
 _STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
-        "a an and are as at be by can create each for from get has have if in into is it its make may "
-        "no not of on one or return returns same set that the their then there these they this to used "
-        "when where whether which who whose with",
+        "a an and are as at be by can create each for from get has have if in into is it its make "
+        "may no not of on one or return returns same set that the their then there these they this "
+        "to used when where whether which who whose with",
     )
 )
 _ENTRY = re.compile(r"^  (\*{0,2}[\w., *]+):(.*(?:\n(?:    .*|\s*))*)", re.MULTILINE)

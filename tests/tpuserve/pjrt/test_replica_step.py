@@ -41,7 +41,7 @@ def run_steps(
     for index, spec in enumerate(step.variables):
         program.set_variable(index, np.zeros(spec.shape or (), spec.dtype.as_numpy_dtype))
     (feed,) = step.feeds
-    batch = np.zeros(feed.shape, feed.dtype.as_numpy_dtype)
+    batch: Any = np.zeros(tuple(feed.shape or ()), feed.dtype.as_numpy_dtype)
     batches = program.put_batches([[[batch + r] for r in range(REPLICAS)]] * count, count)
     ran = program.dispatch(
         batches, count, seed=seed, step=first, done=earlier_steps, iterations=count
