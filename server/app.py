@@ -71,7 +71,7 @@ class Server:
             are answered. The default does nothing.
 
         Raises:
-          PortInUse: another process listens on a port.
+          CodedError: another process listens on a port.
           InvalidSetting: the server cannot listen on a port or a socket.
           InvalidConfig: the model config file is invalid.
           LabelNotAvailable: the model config file sets a version label, although no version is

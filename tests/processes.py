@@ -12,7 +12,7 @@ from pathlib import Path
 
 from server.process import ports
 from tests.preloaded.process import PreloadedProcess, run_preloaded
-from tpuserve.errors import PortInUse
+from tpuserve.errors import CodedError
 from tpuserve.tags import TagSet
 
 LOOPBACK = "127.0.0.1"
@@ -57,7 +57,7 @@ def _block() -> range:
 def _is_free(port: int) -> bool:
     try:
         ports.bind_port("0.0.0.0", port, "--port").close()
-    except PortInUse:
+    except CodedError:
         return False
     return True
 

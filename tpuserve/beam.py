@@ -118,7 +118,7 @@ def CreateModelHandler(inference_spec_type: Any, max_batch_size: int = _MAX_BATC
 
     Raises:
       InvalidSetting: the specification names no SavedModel, or several signatures.
-      SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.
+      NotFound, DamagedSavedModel: the directory has no readable SavedModel.
     """
     spec = getattr(inference_spec_type, "saved_model_spec", None)
     if spec is None or not spec.model_path:
@@ -147,7 +147,7 @@ def RunInference(inference_spec_type: Any, max_batch_size: int = _MAX_BATCH_SIZE
 
     Raises:
       InvalidSetting: the specification names no SavedModel, or several signatures.
-      SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.
+      NotFound, DamagedSavedModel: the directory has no readable SavedModel.
     """
     return "RunInference" >> base.RunInference(
         CreateModelHandler(inference_spec_type, max_batch_size)

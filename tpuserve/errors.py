@@ -1,7 +1,8 @@
-"""Defines the errors that this project raises on purpose, with one class for each situation.
+"""Defines the errors that this project raises on purpose.
 
 The packages tpuserve, trainer and server raise them. A message states what was requested, what was
-found, and what to do. Each class has a canonical status code. `server.frontends.rest.errors` maps
+found, and what to do. Each error has a canonical status code. A class of its own has what a caller
+catches by name; all else is a CodedError. `server.frontends.rest.errors` maps
 the codes to HTTP statuses, and `server.frontends.grpc.errors` to gRPC statuses.
 """
 
@@ -43,6 +44,21 @@ class TpuserveError(Exception):
         return " ".join([str(self), *getattr(self, "__notes__", ())])
 
 
+class CodedError(TpuserveError):
+    """An error that no caller tells from others by its class, but by its code.
+
+    Attributes:
+      code: the canonical status code.
+    """
+
+    def __init__(self, message: str, code: Code = Code.UNKNOWN) -> None:
+        super().__init__(message, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 # Errors about invalid requests, arguments and settings.
 
 
@@ -62,14 +78,6 @@ class InvalidTensor(InvalidInput):
 
 class InvalidInputNames(InvalidInput):
     """A request lacks inputs, or has inputs that the signature does not have."""
-
-
-class BatchTooLarge(InvalidInput):
-    """A request has more examples than the largest batch size that the server allows."""
-
-
-class LabelNotFound(InvalidInput):
-    """No version of a model has the requested version label."""
 
 
 class InvalidConfig(InvalidInput):
@@ -96,12 +104,6 @@ class MissingKey(InvalidSetting, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
-class UnsupportedType(TpuserveError):
-    """The requested encoding cannot represent the dtype of a tensor."""
-
-    code = Code.UNIMPLEMENTED
-
-
 class WrongContext(TpuserveError, RuntimeError):
     """A function or property is used too early or too late, or in code that must not use it."""
 
@@ -117,18 +119,8 @@ class NotFound(TpuserveError):
     code = Code.NOT_FOUND
 
 
-class ModelAlreadyLoaded(TpuserveError):
-    """A client asks to load a model under a name that another model of the server has."""
-
-    code = Code.ALREADY_EXISTS
-
-
 class ModelNotFound(NotFound):
     """No model has the requested name, or the model does not have the requested version."""
-
-
-class SavedModelNotFound(NotFound):
-    """A directory does not exist, or has no SavedModel."""
 
 
 class BasePathNotFound(NotFound):
@@ -137,10 +129,6 @@ class BasePathNotFound(NotFound):
 
 class VersionNotFound(NotFound):
     """The base path of a model has no version directory, or none of the requested versions."""
-
-
-class InputFileNotFound(NotFound):
-    """A pattern of input files of a batch prediction matches no file."""
 
 
 class MetagraphNotFound(NotFound):
@@ -181,12 +169,6 @@ class HostsDiffer(TpuserveError):
     """A program runs on several hosts, and they differ in settings, inputs or calls."""
 
     code = Code.FAILED_PRECONDITION
-
-
-class TpuInUse(TpuserveError):
-    """Another process uses the TPU, which only one process can use at a time."""
-
-    code = Code.UNAVAILABLE
 
 
 class StepNotCounted(TpuserveError, RuntimeError):
@@ -238,56 +220,8 @@ class DamagedSavedModel(TpuserveError):
     code = Code.DATA_LOSS
 
 
-class DamagedInputFile(TpuserveError):
-    """An input file of a batch prediction cannot be read, or a record of the file is damaged."""
-
-    code = Code.DATA_LOSS
-
-
-class OutputOfAnotherRun(TpuserveError):
-    """The output directory of a batch prediction has files of another run, or is in use."""
-
-    code = Code.FAILED_PRECONDITION
-
-
-class DamagedWarmUp(TpuserveError):
-    """A warm-up file cannot be read or parsed."""
-
-    code = Code.DATA_LOSS
-
-
 class UnsafeModel(TpuserveError):
     """A model has forbidden ops: ops that can do more than compute, for example open files."""
-
-    code = Code.PERMISSION_DENIED
-
-
-class StorageAccessDenied(TpuserveError):
-    """Remote storage refuses the server's credentials, or the server has none."""
-
-    code = Code.PERMISSION_DENIED
-
-
-class DamagedDownload(TpuserveError):
-    """Files that were downloaded from remote storage do not match the listing of the storage."""
-
-    code = Code.DATA_LOSS
-
-
-class ModelCacheFull(TpuserveError):
-    """The server's cache of models from remote storage has too little space for a model version."""
-
-    code = Code.RESOURCE_EXHAUSTED
-
-
-class UntrustedModel(TpuserveError):
-    """A model's files have no valid cryptographic signature, and such signatures are required."""
-
-    code = Code.PERMISSION_DENIED
-
-
-class ModelControlDisabled(TpuserveError):
-    """A client asks to load or unload a model, which the server's flags do not allow."""
 
     code = Code.PERMISSION_DENIED
 
@@ -304,28 +238,10 @@ class ModelTooLarge(TpuserveError):
     code = Code.RESOURCE_EXHAUSTED
 
 
-class UnsafePath(TpuserveError):
-    """A path leads out of the directory that must contain it."""
-
-    code = Code.PERMISSION_DENIED
-
-
 class UnsupportedModel(TpuserveError):
     """A model, a signature, a warm-up record or a call is of a kind that is not supported."""
 
     code = Code.UNIMPLEMENTED
-
-
-class WrongMethodName(TpuserveError):
-    """A request calls an API, such as Classify, that is not the method of the signature."""
-
-    code = Code.INTERNAL
-
-
-class UnbatchableTensor(TpuserveError):
-    """A tensor cannot be merged into a batch, or split after the run of a batch."""
-
-    code = Code.FAILED_PRECONDITION
 
 
 class LoweringError(TpuserveError):
@@ -340,34 +256,20 @@ class ExportError(TpuserveError, ValueError):
     code = Code.FAILED_PRECONDITION
 
 
-class ModelExecutionError(TpuserveError):
+class ModelExecutionError(CodedError):
     """The run of a model failed, and no check of ours found the request to be the cause.
 
-    Attributes:
-      code: the code of the op that failed.
+    Its code is that of the op that failed.
     """
 
     def __init__(self, message: str, code: Code = Code.INTERNAL) -> None:
         super().__init__(message, code)
-        self.code = code
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class DeviceMemoryExhausted(TpuserveError):
     """A device has too little memory for the variables or for a run of a model."""
 
     code = Code.RESOURCE_EXHAUSTED
-
-
-class TpuRunError(TpuserveError):
-    """A run on a TPU cannot start or continue.
-
-    Its input has ended, a device or a process has failed, or processes cannot be connected.
-    """
-
-    code = Code.ABORTED
 
 
 class UnsupportedOnTpu(TpuserveError):
@@ -380,18 +282,6 @@ class UncompilableStep(TpuserveError):
     """RunConfig.compile_step asks XLA to compile a training step, and XLA cannot compile it."""
 
     code = Code.UNIMPLEMENTED
-
-
-class ModelLoadError(TpuserveError):
-    """A model version cannot be loaded, and no other error class describes the reason."""
-
-    code = Code.INTERNAL
-
-
-class LoadTimeout(TpuserveError):
-    """The initialisation or the warm-up of a model version has exceeded its time limit."""
-
-    code = Code.DEADLINE_EXCEEDED
 
 
 class ModelsNotAvailable(TpuserveError):
@@ -413,12 +303,6 @@ class Unauthenticated(TpuserveError):
     """A request has no valid API key."""
 
     code = Code.UNAUTHENTICATED
-
-
-class TooManyRequests(TpuserveError):
-    """The server has reached its maximal number of requests in flight."""
-
-    code = Code.RESOURCE_EXHAUSTED
 
 
 class MemoryBudgetExceeded(TpuserveError):
@@ -451,18 +335,6 @@ class QueueFull(TpuserveError):
     code = Code.UNAVAILABLE
 
 
-class WaitedTooLong(TpuserveError):
-    """A request has waited in the queue of its model for longer than the limit."""
-
-    code = Code.UNAVAILABLE
-
-
-class PortInUse(TpuserveError):
-    """Another process uses the port on which this process has to listen."""
-
-    code = Code.UNAVAILABLE
-
-
 class Unavailable(TpuserveError):
     """The server cannot answer now; a later request may succeed.
 
@@ -475,16 +347,8 @@ class Unavailable(TpuserveError):
     retry_after_s: float | None = 0.0
 
 
-class StorageUnavailable(Unavailable):
-    """The storage of a base path, or the cache of downloaded models, cannot be reached."""
-
-
 class ShuttingDown(Unavailable):
     """The server is about to stop, and refuses new requests."""
-
-
-class ServerStarting(Unavailable):
-    """The server has not loaded its first models yet."""
 
 
 # Errors that `tpuserve.client` raises for responses of a server or problems of the connection. For

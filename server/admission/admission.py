@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from tpuserve.errors import InvalidSetting, ShuttingDown, TooManyRequests
+from tpuserve.errors import Code, CodedError, InvalidSetting, ShuttingDown
 
 UNREAD_RESPONSE_SECONDS = 20.0
 """How long a client may read nothing of a response, over REST and gRPC, until it is given up."""
@@ -135,25 +135,27 @@ class AdmissionController:
 
         Raises:
           ShuttingDown: The server is draining.
-          TooManyRequests: `max_requests_in_flight` requests of all clients, or
+          CodedError: `max_requests_in_flight` requests of all clients, or
             `max_requests_in_flight_per_peer` requests of this client, are already in flight.
         """
         with self._lock:
             self.raise_if_draining()
             limit = self.max_requests_in_flight
             if limit is not None and self._in_flight >= limit:
-                raise TooManyRequests(
+                raise CodedError(
                     f"{self._in_flight} requests are in flight, and --max_requests_in_flight is "
-                    f"{limit}. Send the request again later."
+                    f"{limit}. Send the request again later.",
+                    Code.RESOURCE_EXHAUSTED,
                 )
             limit = self.max_requests_in_flight_per_peer
             if limit is not None and peer:
                 count = self._in_flight_of_peers.get(peer, 0)
                 if count >= limit:
-                    raise TooManyRequests(
+                    raise CodedError(
                         f"{count} requests of {peer} are in flight, and "
                         f"--max_requests_in_flight_per_peer is {limit}. Send the request again "
-                        f"later."
+                        f"later.",
+                        Code.RESOURCE_EXHAUSTED,
                     )
                 self._in_flight_of_peers[peer] = count + 1
             self._in_flight += 1

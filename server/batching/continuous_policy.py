@@ -33,7 +33,7 @@ class ContinuousPolicy:
         """Enqueue a task; a task that is larger than a batch is split into several slices.
 
         Raises:
-          BatchTooLarge: the task has more rows (examples) than any batch may have.
+          InvalidInput: the task has more rows (examples) than any batch may have.
           QueueFull: the queue would hold more rows than `max_enqueued_batches` batches.
         """
         check_size(task, self._parameters.max_batch_size)

@@ -13,7 +13,7 @@ import numpy as np
 
 from server.config.batching_parameters import BatchingParameters
 from server.servables.servable import Array
-from tpuserve.errors import InvalidTensor, UnbatchableTensor
+from tpuserve.errors import Code, CodedError, InvalidTensor
 
 Layout: TypeAlias = tuple[tuple[str, Any, Any], ...]
 """For each input the alias, the element type, and the shape of a row or its rank."""
@@ -117,15 +117,16 @@ def split_outputs(
       Output alias → [rows, ...], for one request after the other.
 
     Raises:
-      UnbatchableTensor: an output does not have run_size rows.
+      CodedError: an output does not have run_size rows.
     """
     for array in outputs.values():
         if array.ndim == 0:
-            raise UnbatchableTensor("Batched output tensor has 0 dimensions")
+            raise CodedError("Batched output tensor has 0 dimensions", Code.FAILED_PRECONDITION)
         if len(array) != run_size:
-            raise UnbatchableTensor(
+            raise CodedError(
                 "Batched output tensor's 0th dimension does not equal the sum of the 0th "
-                "dimension sizes of the input tensors"
+                "dimension sizes of the input tensors",
+                Code.FAILED_PRECONDITION,
             )
     if len(sizes) == 1 and sizes[0] == run_size:
         yield dict(outputs)

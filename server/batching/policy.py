@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias
 
 from server.batching.tasks import Batch, BatchTask
 from server.config.batching_parameters import BatchingParameters
-from tpuserve.errors import BatchTooLarge
+from tpuserve.errors import InvalidInput
 
 
 class BatchingPolicy(Protocol):
@@ -28,7 +28,7 @@ class BatchingPolicy(Protocol):
           now: the time in seconds of the scheduler's clock.
 
         Raises:
-          BatchTooLarge: the task has more rows than any batch may have.
+          InvalidInput: the task has more rows than any batch may have.
           QueueFull: the queue is full at the moment.
         """
 
@@ -52,9 +52,9 @@ def check_size(task: BatchTask, max_batch_size: int) -> None:
     """Check that a task has no more rows (examples) than the parameter max_batch_size.
 
     Raises:
-      BatchTooLarge: the task has more rows. The error text is that of TensorFlow.
+      InvalidInput: the task has more rows. The error text is that of TensorFlow.
     """
     if task.size > max_batch_size:
-        raise BatchTooLarge(
+        raise InvalidInput(
             f"Task size {task.size} is larger than maximum input batch size {max_batch_size}"
         )

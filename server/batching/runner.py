@@ -89,9 +89,9 @@ class BatchingRunner:
 
         Raises:
           InvalidTensor: the inputs have different numbers of rows.
-          BatchTooLarge: the request has more rows than any batch may have.
+          InvalidInput: the request has more rows than any batch may have.
           QueueFull: the queue has no room at the moment.
-          UnbatchableTensor: an output of the model does not have one row for each row of the
+          CodedError: an output of the model does not have one row for each row of the
             inputs.
           DeadlineExceeded, Cancelled: nobody waits for the answer. When that holds for all requests
             of a batch, its run is stopped too, if the runtime can stop a run.

@@ -124,7 +124,7 @@ class Scheduler:
           `release_inline_slot`.
 
         Raises:
-          BatchTooLarge: the task has more rows than any batch may have.
+          InvalidInput: the task has more rows than any batch may have.
           QueueFull: the queue is full at the moment.
           Unavailable: the scheduler is closed, or the system cannot start its first thread.
         """
@@ -171,7 +171,7 @@ class Scheduler:
           task: the request to run.
 
         Raises:
-          BatchTooLarge: the task has more rows than any batch may have.
+          InvalidInput: the task has more rows than any batch may have.
           QueueFull: the queue is full at the moment.
           Unavailable: the scheduler is closed, or the system cannot start its first thread.
         """

@@ -43,7 +43,7 @@ class TimeoutPolicy:
         """Enqueue a task in the last batch, and if this batch has no room, in new batches.
 
         Raises:
-          BatchTooLarge: the task has more rows (examples) than any batch may have.
+          InvalidInput: the task has more rows (examples) than any batch may have.
           QueueFull: the task needs a new batch, and max_enqueued_batches batches are already
             waiting.
         """

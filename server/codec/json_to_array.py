@@ -11,7 +11,7 @@ import numpy as np
 from server.codec.json_parser import Json, format_for_error, json_type_name
 from server.codec.numeric_arrays import RawNumericArray
 from server.servables.servable import Array
-from tpuserve.errors import InvalidTensor, UnsupportedType
+from tpuserve.errors import Code, CodedError, InvalidTensor
 from tpuserve.saved_model import dtypes
 
 # The largest number of dimensions that an array can have in NumPy 1. Lists that are nested deeper
@@ -58,7 +58,7 @@ def decode_value(value: Json, dtype: str, *, explains_ragged: bool = True) -> Ar
 
     Raises:
       InvalidTensor: The lists are ragged, or an element cannot be converted to `dtype`.
-      UnsupportedType: JSON cannot represent `dtype`.
+      CodedError: JSON cannot represent `dtype`.
     """
     if type(value) is RawNumericArray:
         array = value.to_array(dtype)
@@ -187,8 +187,9 @@ def _convert_leaves(leaves: list[Json], types: Set[type], dtype: str) -> Array:
         _check_types(leaves, types, {str, dict}, dtype)
         return _to_strings(leaves)
     shown = format_for_error(leaves[0] if leaves else leaves)
-    raise UnsupportedType(
-        f"Conversion of JSON Value: {shown} to type: {dtypes.runtime_name(dtype)}"
+    raise CodedError(
+        f"Conversion of JSON Value: {shown} to type: {dtypes.runtime_name(dtype)}",
+        Code.UNIMPLEMENTED,
     )
 
 

@@ -62,7 +62,7 @@ def decode_inputs(document: Json, signature: Signature) -> Arrays:
       InvalidInputNames: An input is missing, or a row has an input that the signature does not
         have.
       InvalidTensor: The lists are ragged, or a value is not of the input's type.
-      UnsupportedType: JSON cannot represent an input's type.
+      CodedError: JSON cannot represent an input's type.
     """
     if "instances" in document and "inputs" in document:
         raise InvalidJson(

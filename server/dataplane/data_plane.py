@@ -142,7 +142,7 @@ class DataPlane:
         """Begin to answer a Predict request.
 
         Every inference method raises ModelNotFound if the requested version is not available,
-        LabelNotFound if the model has no such version label, DeadlineExceeded if the time limit
+        InvalidInput if the model has no such version label, DeadlineExceeded if the time limit
         passes, Cancelled if the request is cancelled before its model has run, and
         ModelExecutionError if the model fails.
 
@@ -157,7 +157,7 @@ class DataPlane:
 
         Raises:
           SignatureNotFound: the model has no such signature.
-          WrongMethodName: the server checks the method_name of signatures, and Predict may not run
+          CodedError: the server checks the method_name of signatures, and Predict may not run
             a signature with this method_name.
           InvalidInputNames: the names of the request's inputs do not match the signature.
           InvalidTensor: an input's type or shape does not match the signature or the model.

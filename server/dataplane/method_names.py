@@ -3,7 +3,7 @@
 The method_name is the method, such as Predict, for which a signature was exported.
 """
 
-from tpuserve.errors import InvalidInput, WrongMethodName
+from tpuserve.errors import Code, CodedError, InvalidInput
 from tpuserve.saved_model.signature import (
     CLASSIFY_METHOD,
     PREDICT_METHOD,
@@ -20,12 +20,13 @@ def check_predict(signature: Signature) -> None:
     Predict may run the signatures of all three methods.
 
     Raises:
-      WrongMethodName: the signature has another method_name.
+      CodedError: the signature has another method_name.
     """
     if signature.method_name not in _PREDICTABLE:
-        raise WrongMethodName(
+        raise CodedError(
             f"Expected prediction signature method_name to be one of {{{', '.join(_PREDICTABLE)}}}"
-            f". Was: {signature.method_name}"
+            f". Was: {signature.method_name}",
+            Code.INTERNAL,
         )
 
 

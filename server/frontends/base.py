@@ -135,7 +135,7 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
         a UNIX socket only.
 
     Raises:
-      PortInUse, InvalidSetting: gRPC cannot listen on the port or on the UNIX socket.
+      CodedError, InvalidSetting: gRPC cannot listen on the port or on the UNIX socket.
     """
     from server.frontends.grpc.server import GrpcServer
 
@@ -169,7 +169,7 @@ def start_rest(context: FrontendContext, reserved: socket.socket) -> Frontend:
       reserved: a socket that is bound to the port. The frontend listens on this socket.
 
     Raises:
-      PortInUse: the frontend cannot listen on the port.
+      CodedError: the frontend cannot listen on the port.
     """
     from server.frontends.rest.app import build_rest_app
     from server.frontends.rest.transport.connection_limit import ConnectionLimit
@@ -278,7 +278,7 @@ def reserve_port(
       The socket; None for port 0.
 
     Raises:
-      PortInUse: another process listens on the port.
+      CodedError: another process listens on the port.
       InvalidSetting: this machine cannot listen on the address or the port.
     """
     if not port:

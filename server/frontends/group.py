@@ -91,7 +91,7 @@ class FrontendGroup:
             kernel distributes connections among them.
 
         Raises:
-          PortInUse: another process listens on a port.
+          CodedError: another process listens on a port.
           InvalidSetting: this machine cannot listen on the address or a port.
         """
         settings = self._settings
@@ -113,7 +113,7 @@ class FrontendGroup:
         run a model.
 
         Raises:
-          PortInUse: the frontend cannot listen.
+          CodedError: the frontend cannot listen.
         """
         if self._rest_socket is not None:
             base.import_rest_modules()
@@ -123,7 +123,7 @@ class FrontendGroup:
         """Accept gRPC connections on the port that `reserve_ports` has bound.
 
         Raises:
-          PortInUse, InvalidSetting: the frontend cannot listen.
+          CodedError, InvalidSetting: the frontend cannot listen.
         """
         if self._grpc_socket is not None or self._settings.grpc_socket_path:
             self._frontends.append(base.start_grpc(self._context, self._grpc_socket))

@@ -12,8 +12,9 @@ from server.models.manager import Manager
 from server.servables.servable import VersionStatus
 from tpuserve.errors import (
     BasePathNotFound,
+    Code,
+    CodedError,
     LabelNotAvailable,
-    ModelAlreadyLoaded,
     ModelNotFound,
     ModelsNotAvailable,
     ReloadSuperseded,
@@ -253,15 +254,16 @@ class ModelConfigManager:
             itself a SavedModel.
 
         Raises:
-          ModelAlreadyLoaded: the configuration has a model of this name.
+          CodedError: the configuration has a model of this name.
           InvalidConfig: the base path is invalid.
           VersionNotFound: the base path holds no version, or cannot be read.
           ModelsNotAvailable: the model does not load.
         """
         with self._reload_lock:
             if name in self._config.names():
-                raise ModelAlreadyLoaded(
-                    f"a model is named {name!r} already. Unload it first, or choose another name."
+                raise CodedError(
+                    f"a model is named {name!r} already. Unload it first, or choose another name.",
+                    Code.ALREADY_EXISTS,
                 )
             model = ModelConfig(name, base_path, versions_required=True)
             config = ModelServerConfig((*self._config.models, model))

@@ -14,7 +14,7 @@ from server.config.model_config import ModelConfig
 from server.models.manager import Manager
 from server.models.remote_repository import create_repository
 from server.storage.remote_models import RemoteModels
-from tpuserve.errors import StorageUnavailable, TpuserveError, VersionNotFound
+from tpuserve.errors import TpuserveError, Unavailable, VersionNotFound
 
 # The longest wait for the listing of a remote base path, in seconds since its start. A slower
 # listing is not cancelled, and its result is applied when it ends.
@@ -60,7 +60,7 @@ class _Listing:
         except Exception as error:
             # An unexpected failure, such as a stale file handle, must not look like a base path
             # without versions: the server would unload the model.
-            self.error = StorageUnavailable(
+            self.error = Unavailable(
                 f"{self.model.base_path} cannot be listed: {type(error).__name__}: {error}. The "
                 f"server goes on; check the storage."
             )
@@ -138,7 +138,7 @@ class FileSystemSource:
         """Return version → directory, for the versions of a model that its version policy selects.
 
         Raises:
-          StorageUnavailable: remote storage does not answer in time.
+          Unavailable: remote storage does not answer in time.
           TpuserveError: the base path cannot be read, or has no version that the policy selects.
         """
         listing = self._create_listing(model)
@@ -196,8 +196,8 @@ class FileSystemSource:
                 if model in self._models and listing.is_slow(self._listing_wait_seconds):
                     self._apply(model, {}, self._slow_error(model))
 
-    def _slow_error(self, model: ModelConfig) -> StorageUnavailable:
-        return StorageUnavailable(
+    def _slow_error(self, model: ModelConfig) -> Unavailable:
+        return Unavailable(
             f"{model.base_path} was not listed within {self._listing_wait_seconds:g} s. The server "
             f"goes on; check the address and the network."
         )

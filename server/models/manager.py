@@ -22,7 +22,13 @@ from server.servables import directory_fingerprint
 from server.servables.direct_runner import DirectRunner
 from server.servables.directory_fingerprint import Fingerprint
 from server.servables.servable import Load, Servable, State, VersionStatus
-from tpuserve.errors import LabelNotFound, ModelLoadError, ModelNotFound, TpuserveError
+from tpuserve.errors import (
+    Code,
+    CodedError,
+    InvalidInput,
+    ModelNotFound,
+    TpuserveError,
+)
 
 _LOADING = (State.START, State.LOADING)
 _UNLOAD_THREADS = 4
@@ -252,7 +258,7 @@ class Manager:
         """Return a context manager that keeps a version loaded.
 
         Entering the context manager raises ModelNotFound if no such version is available, and
-        LabelNotFound if the model has no such label.
+        InvalidInput if the model has no such label.
 
         Args:
           name: the name of the model.
@@ -412,7 +418,9 @@ class Manager:
             return
         if not isinstance(error, TpuserveError):
             logger.exception("%s: cannot be downloaded", servable, exc_info=error)
-            error = ModelLoadError(f"{servable} cannot be downloaded: {type(error).__name__}")
+            error = CodedError(
+                f"{servable} cannot be downloaded: {type(error).__name__}", Code.INTERNAL
+            )
         error.__traceback__ = error.__cause__ = error.__context__ = None
         with self._condition:
             failures = self._failed_downloads.get(servable, 0)
@@ -598,7 +606,7 @@ class Manager:
         if label:
             version = self._labels.get(name, {}).get(label)
             if version is None:
-                raise LabelNotFound(f"Unrecognized servable version label: {label}")
+                raise InvalidInput(f"Unrecognized servable version label: {label}")
         while True:
             servables = self._servables.get(name, ())
             for servable in servables:

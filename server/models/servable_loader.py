@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from server.servables.direct_runner import DirectRunner
 from server.servables.servable import InferenceRunner, Load, Model, Servable
-from tpuserve.errors import Code, ModelLoadError, TpuserveError
+from tpuserve.errors import Code, CodedError, TpuserveError
 
 MakeRunner: TypeAlias = Callable[[Model, Path, str], InferenceRunner]
 WarmUpModel: TypeAlias = Callable[[Model, Path], None]
@@ -83,8 +83,8 @@ class ServableLoader:
             raise
         except Exception as error:
             logger.exception("%s: cannot be loaded", servable)
-            raise ModelLoadError(
-                f"{servable} cannot be loaded from {directory}: {_one_line(error)}"
+            raise CodedError(
+                f"{servable} cannot be loaded from {directory}: {_one_line(error)}", Code.INTERNAL
             ) from error
 
     def _warm_up_and_make_runner(

@@ -47,9 +47,14 @@ def serve(connection: socket.socket) -> None:
             else:
                 document, answer, results = None, {}, []
         except TpuserveError as error:
-            answer, results = {"error": type(error).__name__, "message": str(error)}, []
+            answer = {"error": type(error).__name__, "message": str(error), "code": error.code.name}
+            results = []
         except MemoryError:
-            answer = {"error": "RequestTooLarge", "message": "out of memory. Send less at a time."}
+            answer = {
+                "error": "RequestTooLarge",
+                "message": "out of memory. Send less at a time.",
+                "code": "RESOURCE_EXHAUSTED",
+            }
             document, results = None, []
         messages.send_message(connection, answer, results)
         del results, answer, header, buffers

@@ -11,7 +11,7 @@ from pathlib import Path
 from server.parsing import messages
 from server.parsing.messages import Buffer, Header
 from tpuserve import errors
-from tpuserve.errors import TpuserveError
+from tpuserve.errors import Code, TpuserveError
 
 _PROGRAM = Path(__file__).with_name("child.py")
 
@@ -73,7 +73,9 @@ class ParseProcess:
         answer, results = messages.receive_message(self._connection)
         if "error" in answer:
             error_type: type[TpuserveError] = getattr(errors, answer["error"])
-            raise error_type(answer["message"])
+            error = error_type(answer["message"])
+            error.code = Code[answer["code"]]
+            raise error
         return answer, results
 
     def kill(self) -> None:

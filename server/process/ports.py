@@ -3,7 +3,7 @@
 import errno
 import socket
 
-from tpuserve.errors import InvalidSetting, PortInUse
+from tpuserve.errors import Code, CodedError, InvalidSetting
 
 ALL_ADDRESSES = ("0.0.0.0", "::")
 """The hosts that mean all addresses: one dual-stack socket serves IPv4 and IPv6."""
@@ -23,7 +23,7 @@ def bind_port(host: str, port: int, flag: str, *, is_shared: bool = False) -> so
       is_shared: whether other processes of this server listen on the same port too.
 
     Raises:
-      PortInUse: another process listens on the port.
+      CodedError: another process listens on the port.
       InvalidSetting: this machine cannot listen on the address or the port.
     """
     try:
@@ -52,7 +52,7 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def port_in_use_error(host: str, port: int, flag: str) -> PortInUse:
+def port_in_use_error(host: str, port: int, flag: str) -> CodedError:
     """Create the error for a port on which another process listens.
 
     Args:
@@ -60,9 +60,10 @@ def port_in_use_error(host: str, port: int, flag: str) -> PortInUse:
       port: the port number.
       flag: the command-line flag that has set the port, such as "--port".
     """
-    return PortInUse(
+    return CodedError(
         f"{flag} is {port}, and another process listens on {format_address(host, port)}. Stop that "
-        f"process, or give another port."
+        f"process, or give another port.",
+        Code.UNAVAILABLE,
     )
 
 

@@ -14,7 +14,7 @@ from server.process.alarm import Alarm, log_exceptions
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
-from tpuserve.errors import QueueFull, Unavailable, WaitedTooLong
+from tpuserve.errors import Code, CodedError, QueueFull, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -234,10 +234,11 @@ class RequestQueues:
     def _refuse_expired(self, ticket: Ticket, now: float) -> None:
         self._metrics.request_shed(ticket.queue.model, "waited too long")
         ticket.refuse(
-            WaitedTooLong(
+            CodedError(
                 f"the request has waited for {(now - ticket.enqueued) * 1000:.0f} ms for "
                 f"{_format_model(ticket.queue)}, longer than its max_queue_ms. Send the request "
-                f"again later."
+                f"again later.",
+                Code.UNAVAILABLE,
             )
         )
 

@@ -73,7 +73,7 @@ class SavedModelLoader:
             unless the settings allow them. None for the parent of the version's directory.
 
         Raises:
-          UntrustedModel: the settings require signed models, and the version has no valid
+          CodedError: the settings require signed models, and the version has no valid
             cryptographic signature.
           TpuserveError: the model cannot be loaded, or the settings forbid the model.
         """

@@ -4,7 +4,7 @@ import logging
 import os
 from pathlib import Path
 
-from tpuserve.errors import UnsafePath
+from tpuserve.errors import Code, CodedError
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ def check_no_escaping_symlinks(directory: Path, base_path: Path | None = None) -
         `directory`.
 
     Raises:
-      UnsafePath: the directory, or something below it, is a link to a path outside of the base
+      CodedError: the directory, or something below it, is a link to a path outside of the base
         path.
     """
     base = str(directory.parent if base_path is None else base_path)
@@ -34,7 +34,8 @@ def _check_path(path: str, base: str, real_base: str) -> None:
     if os.path.commonpath([real, real_base]) != real_base:
         # Tell the target only in the log: clients read the error in the status of the model.
         logger.warning("%s leads to %s", path, real)
-        raise UnsafePath(
+        raise CodedError(
             f"{path} leads out of the base path {base}. Put the files inside the base path, or "
-            f"serve with --allow_links if you trust the link."
+            f"serve with --allow_links if you trust the link.",
+            Code.PERMISSION_DENIED,
         )

@@ -4,7 +4,7 @@ import asyncio
 
 import aiohttp
 
-from tpuserve.errors import StorageUnavailable
+from tpuserve.errors import Unavailable
 
 _MAX_BYTES = 4 << 20
 _SECONDS = 60
@@ -21,7 +21,7 @@ class BoundedResponse(aiohttp.ClientResponse):
         """Return the body of the response.
 
         Raises:
-          StorageUnavailable: the body has more than 4 MiB, or has not arrived within 60 seconds.
+          Unavailable: the body has more than 4 MiB, or has not arrived within 60 seconds.
         """
         if self._body is None:
             try:
@@ -42,5 +42,5 @@ class BoundedResponse(aiohttp.ClientResponse):
                 raise self._error(f"the page has more than {_MAX_BYTES} bytes")
         return bytes(page)
 
-    def _error(self, reason: str) -> StorageUnavailable:
-        return StorageUnavailable(f"{self.url} cannot be read: {reason}. Check the web server.")
+    def _error(self, reason: str) -> Unavailable:
+        return Unavailable(f"{self.url} cannot be read: {reason}. Check the web server.")

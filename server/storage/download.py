@@ -12,7 +12,7 @@ from typing import Any
 
 from server.storage.file_systems import translated_errors
 from server.storage.remote_version import RemoteFile, RemoteVersion
-from tpuserve.errors import Cancelled, DamagedDownload, ModelCacheFull, StorageUnavailable
+from tpuserve.errors import Cancelled, Code, CodedError, Unavailable
 
 _PARALLEL_FILES = 4
 _PROGRESS_SECONDS = 10
@@ -62,9 +62,9 @@ class VersionDownload:
 
         Raises:
           Cancelled: `is_cancelled` returned True.
-          ModelCacheFull: the files have more than `max_bytes` bytes together.
-          StorageUnavailable: fewer than 300,000 bytes have arrived within five minutes.
-          DamagedDownload: a file does not have the size or checksum in the listing.
+          CodedError: the files have more than `max_bytes` bytes together.
+          Unavailable: fewer than 300,000 bytes have arrived within five minutes.
+          CodedError: a file does not have the size or checksum in the listing.
           TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         files = self._version.files
@@ -113,10 +113,11 @@ class VersionDownload:
             raise self._wrong_size(file, size)
         self._check_and_sync(file, target)
 
-    def _wrong_size(self, file: RemoteFile, size: int) -> DamagedDownload:
-        return DamagedDownload(
+    def _wrong_size(self, file: RemoteFile, size: int) -> CodedError:
+        return CodedError(
             f"{file.url} has {file.size} bytes, and {size} bytes arrived: the connection was cut, "
-            f"or the file changed. The server tries again."
+            f"or the file changed. The server tries again.",
+            Code.DATA_LOSS,
         )
 
     def _check_and_sync(self, file: RemoteFile, target: Path) -> None:
@@ -126,10 +127,11 @@ class VersionDownload:
                 while chunk := stream.read(_CHUNK_BYTES):
                     digest.update(chunk)
                 if digest.hexdigest() != file.checksum.digest:
-                    raise DamagedDownload(
+                    raise CodedError(
                         f"{file.url} has the {file.checksum.algorithm} {file.checksum.digest} in "
                         f"the listing, and {digest.hexdigest()} arrived. Upload the file again if "
-                        f"this goes on."
+                        f"this goes on.",
+                        Code.DATA_LOSS,
                     )
             os.fsync(stream.fileno())
 
@@ -138,9 +140,10 @@ class VersionDownload:
             self._received[path] = received
             total = sum(self._received.values())
             if self._max_bytes and total > self._max_bytes:
-                raise ModelCacheFull(
+                raise CodedError(
                     f"{self._version.uri} has more bytes than --model_cache_max_bytes, which is "
-                    f"{self._max_bytes}. Raise --model_cache_max_bytes."
+                    f"{self._max_bytes}. Raise --model_cache_max_bytes.",
+                    Code.RESOURCE_EXHAUSTED,
                 )
             now = self._clock()
             self._check_rate(now, total)
@@ -159,7 +162,7 @@ class VersionDownload:
         if now - self._last_check < _SLOW_SECONDS:
             return
         if total - self._checked_bytes < _SLOW_BYTES:
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"{self._version.uri} sent {total - self._checked_bytes} bytes in "
                 f"{now - self._last_check:.0f} s. The server tries again; check the network and "
                 f"the load of the storage."

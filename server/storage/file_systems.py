@@ -10,11 +10,11 @@ from typing import Any
 
 from tpuserve.errors import (
     BasePathNotFound,
+    Code,
+    CodedError,
     ExtraNotInstalled,
-    ModelCacheFull,
-    StorageAccessDenied,
-    StorageUnavailable,
     TpuserveError,
+    Unavailable,
 )
 
 # Scheme of a URI → the Python module that fsspec needs for URIs with this scheme.
@@ -176,9 +176,9 @@ def translated_errors(uri: str) -> Iterator[None]:
 
     Raises:
       BasePathNotFound: the URI does not exist.
-      StorageAccessDenied: the credentials are missing, wrong or insufficient.
-      ModelCacheFull: this machine's disk is full.
-      StorageUnavailable: there was any other error, such as a failed connection.
+      CodedError: the credentials are missing, wrong or insufficient.
+      CodedError: this machine's disk is full.
+      Unavailable: there was any other error, such as a failed connection.
     """
     try:
         yield
@@ -191,9 +191,10 @@ def translated_errors(uri: str) -> Iterator[None]:
 def _translate(error: Exception, uri: str) -> TpuserveError:
     scheme, reason = scheme_of(uri), _reason(error)
     if _is_denied(error, scheme):
-        return StorageAccessDenied(
+        return CodedError(
             f"{uri} cannot be read with the credentials of this server: {reason}. "
-            f"{_remedy(scheme)}."
+            f"{_remedy(scheme)}.",
+            Code.PERMISSION_DENIED,
         )
     if isinstance(error, FileNotFoundError) or _http_status(error) == 404:
         return BasePathNotFound(
@@ -208,11 +209,12 @@ def _translate(error: Exception, uri: str) -> TpuserveError:
             f"hf://{_EXAMPLES[scheme]}."
         )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return ModelCacheFull(
+        return CodedError(
             f"{uri} does not fit on the disk of the model cache: {reason}. Free space, or set "
-            f"--model_cache_dir to a directory on a larger disk."
+            f"--model_cache_dir to a directory on a larger disk.",
+            Code.RESOURCE_EXHAUSTED,
         )
-    return StorageUnavailable(
+    return Unavailable(
         f"{uri} cannot be read: {reason}. The server tries again; check the address and the "
         f"network if this goes on."
     )

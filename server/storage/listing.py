@@ -15,7 +15,7 @@ from tpuserve.errors import (
     BasePathNotFound,
     InvalidConfig,
     ModelTooLarge,
-    StorageUnavailable,
+    Unavailable,
     VersionNotFound,
 )
 
@@ -88,7 +88,7 @@ class RemoteDirectory:
 
         Raises:
           InvalidConfig: a line of the file SHA256SUMS in the base path is not valid.
-          UnsafePath: a path in SHA256SUMS points outside of the base path.
+          CodedError: a path in SHA256SUMS points outside of the base path.
           TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         index = self._index()
@@ -109,7 +109,7 @@ class RemoteDirectory:
 
         Raises:
           VersionNotFound: the version has no files.
-          UnsafePath: the path of a file points outside of the version's directory.
+          CodedError: the path of a file points outside of the version's directory.
           ModelTooLarge: a web server or the file SHA256SUMS lists too many files, or directories
             that are nested too deep.
           InvalidConfig: a line of the file SHA256SUMS in the base path is not valid.
@@ -199,7 +199,7 @@ class RemoteDirectory:
         `method` is the name of the method, and the other arguments are passed to it.
 
         Raises:
-          StorageUnavailable: the time limit of the listings has passed.
+          Unavailable: the time limit of the listings has passed.
         """
         from fsspec import FSTimeoutError
         from fsspec.asyn import sync
@@ -216,7 +216,7 @@ class RemoteDirectory:
             except FSTimeoutError:
                 if time.monotonic() < self._end:
                     raise
-        raise StorageUnavailable(
+        raise Unavailable(
             f"{self._uri} was not listed within {self._max_seconds:g} s. The server tries again; "
             f"check the address and the network."
         )

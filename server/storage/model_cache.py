@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from server.storage.download import format_megabytes
-from tpuserve.errors import Cancelled, ModelCacheFull, StorageUnavailable
+from tpuserve.errors import Cancelled, Code, CodedError, Unavailable
 
 # The name of the lock file of the whole cache, and of the lock file in each entry. The lock file of
 # an entry contains the size of the entry in bytes, and its modification time is the time of the
@@ -92,8 +92,8 @@ class ModelCache:
 
         Raises:
           Cancelled: `is_cancelled` returned True.
-          ModelCacheFull: the version does not fit, even if all unused entries were removed.
-          StorageUnavailable: the cache directory cannot be written.
+          CodedError: the version does not fit, even if all unused entries were removed.
+          Unavailable: the cache directory cannot be written.
           TpuserveError: the download has failed; its files are removed.
         """
         entry = directory.parent
@@ -154,7 +154,7 @@ class ModelCache:
           size: the size of the version in bytes.
 
         Raises:
-          ModelCacheFull: the version does not fit.
+          CodedError: the version does not fit.
         """
         if not self._max_bytes:
             return
@@ -176,11 +176,12 @@ class ModelCache:
             total -= freed
             logger.info("removed %s from the model cache: %s", entry, format_megabytes(freed))
         if total > self._max_bytes:
-            raise ModelCacheFull(
+            raise CodedError(
                 f"a version of {size} bytes does not fit into the model cache {self._root}: "
                 f"--model_cache_max_bytes is {self._max_bytes}, and {total - size} bytes are in "
                 f"use. Raise --model_cache_max_bytes; it must hold the old and the new version of "
-                f"a model at the same time."
+                f"a model at the same time.",
+                Code.RESOURCE_EXHAUSTED,
             )
 
     @contextmanager
@@ -190,13 +191,13 @@ class ModelCache:
         Other threads and processes wait for the lock.
 
         Raises:
-          StorageUnavailable: the cache directory cannot be written.
+          Unavailable: the cache directory cannot be written.
         """
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._root / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"the model cache {self._root} cannot be written: {error.strerror}. Set "
                 f"--model_cache_dir to a directory that the server may write to."
             ) from error

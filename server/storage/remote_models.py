@@ -9,7 +9,7 @@ from server.storage.download import VersionDownload
 from server.storage.listing import RemoteDirectory
 from server.storage.model_cache import Lease, ModelCache
 from server.storage.remote_version import RemoteVersion
-from tpuserve.errors import DamagedDownload
+from tpuserve.errors import Code, CodedError
 
 # The number of different listings of a version's files that are kept. Older listings are kept as
 # well as the latest, because the server can still request a download of the files in them.
@@ -104,9 +104,10 @@ class RemoteModels:
             max_bytes = self._cache.max_bytes
             VersionDownload(remote.file_system, version, is_cancelled, max_bytes).run(target)
             if remote.with_new_time_limit().list_version(name, version.number) != version:
-                raise DamagedDownload(
+                raise CodedError(
                     f"{version.uri} changed while it was downloaded. The server downloads it "
-                    f"again; upload versions to new directories."
+                    f"again; upload versions to new directories.",
+                    Code.DATA_LOSS,
                 )
 
         return self._cache.acquire(directory, version.size, download, is_cancelled)

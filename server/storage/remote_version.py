@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tpuserve.errors import UnsafePath
+from tpuserve.errors import Code, CodedError
 
 _FINGERPRINT_DIGITS = 32
 
@@ -36,7 +36,7 @@ class RemoteFile:
       checksum: the checksum of the content; None if the listing does not have it.
 
     Raises:
-      UnsafePath: the path points outside of the version's directory, is empty, or contains a null
+      CodedError: the path points outside of the version's directory, is empty, or contains a null
         character.
     """
 
@@ -49,9 +49,10 @@ class RemoteFile:
     def __post_init__(self) -> None:
         parts = PurePosixPath(self.path).parts
         if not parts or ".." in parts or self.path.startswith("/") or "\0" in self.path:
-            raise UnsafePath(
+            raise CodedError(
                 f"{self.url} has the path {self.path!r}, which leads out of the model. Remove the "
-                f"file from the storage."
+                f"file from the storage.",
+                Code.PERMISSION_DENIED,
             )
 
 

@@ -19,7 +19,7 @@ from tensorflow.core.framework import tensor_pb2
 from server.servables.servable import Array
 from server.tensors import protobuf_wire
 from server.tensors.dtypes import BY_DTYPE, ElementType
-from tpuserve.errors import UnsupportedType
+from tpuserve.errors import Code, CodedError
 from tpuserve.saved_model import dtypes
 
 Chunk: TypeAlias = bytes | memoryview
@@ -38,7 +38,7 @@ def array_to_tensor_proto(array: Array) -> Any:
     """Convert an array of any shape to a TensorProto that holds typed values.
 
     Raises:
-      UnsupportedType: a TensorProto has no field for the array's dtype.
+      CodedError: a TensorProto has no field for the array's dtype.
     """
     return tensor_pb2.TensorProto.FromString(serialize_tensor(array))
 
@@ -52,7 +52,7 @@ def serialize_tensor(array: Array, as_content: bool = False) -> bytes:
         `float_val`.
 
     Raises:
-      UnsupportedType: a TensorProto has no field for the array's dtype.
+      CodedError: a TensorProto has no field for the array's dtype.
     """
     return b"".join(serialize_chunks(array, as_content))
 
@@ -73,12 +73,12 @@ def serialize_chunks(array: Array, as_content: bool = False) -> list[Chunk]:
       Chunks whose concatenation is the serialised message.
 
     Raises:
-      UnsupportedType: a TensorProto has no field for the array's dtype.
+      CodedError: a TensorProto has no field for the array's dtype.
     """
     element_type = BY_DTYPE.get(array.dtype)
     if element_type is None:
         name = dtypes.runtime_name(array.dtype.name)
-        raise UnsupportedType(f"Failed to write tensor of type: {name}")
+        raise CodedError(f"Failed to write tensor of type: {name}", Code.UNIMPLEMENTED)
     header = _tensor_header(element_type.number, array.shape)
     if not array.size:
         return [header]
@@ -107,7 +107,7 @@ def serialize_map_entry(
       Chunks whose concatenation is the serialised entry, with its tag.
 
     Raises:
-      UnsupportedType: a TensorProto has no field for the array's dtype.
+      CodedError: a TensorProto has no field for the array's dtype.
     """
     prefix = _map_entry_prefix(tag, alias, array.dtype, array.shape, as_content)
     if prefix:

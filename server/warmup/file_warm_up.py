@@ -17,11 +17,9 @@ from server.servables.servable import Model
 from tpuserve.errors import (
     Cancelled,
     Code,
+    CodedError,
     DamagedSavedModel,
-    DamagedWarmUp,
     InvalidInput,
-    LoadTimeout,
-    ModelLoadError,
     TpuserveError,
 )
 from tpuserve.saved_model import warm_up_file
@@ -73,9 +71,9 @@ class FileWarmUp:
         """Warm up a version with the warm-up file in its directory, if there is one.
 
         Raises:
-          DamagedWarmUp: the file holds no records, or is truncated.
+          CodedError: the file holds no records, or is truncated.
           InvalidInput: the file holds more than `MAX_RECORDS` records.
-          LoadTimeout: the warm-up has taken longer than `timeout_seconds`.
+          CodedError: the warm-up has taken longer than `timeout_seconds`.
           TpuserveError: the model cannot run a request.
         """
         path = directory / warm_up_file.PATH
@@ -91,7 +89,9 @@ class FileWarmUp:
             raise
         except Exception as error:
             status = Code.INTERNAL.name
-            raise ModelLoadError(f"the warm-up of {directory} failed: {error}") from error
+            raise CodedError(
+                f"the warm-up of {directory} failed: {error}", Code.INTERNAL
+            ) from error
         finally:
             latency_us = (time.perf_counter_ns() - started) // 1000
             self._metrics.warmed_up(str(directory), status, latency_us)
@@ -105,9 +105,10 @@ class FileWarmUp:
         try:
             return self._run(model, path, cancellation)
         except Cancelled as error:
-            raise LoadTimeout(
+            raise CodedError(
                 f"the requests of {path} have not ended in {seconds:g} s. Remove requests from the "
-                f"file, or raise --load_timeout_seconds."
+                f"file, or raise --load_timeout_seconds.",
+                Code.DEADLINE_EXCEEDED,
             ) from error
         finally:
             timer.cancel()
@@ -153,9 +154,11 @@ class FileWarmUp:
             for _ in range(self._iterations):
                 run_record(model, record, cancellation)
         except Exception as error:
-            error_type = type(error) if isinstance(error, TpuserveError) else ModelLoadError
-            status = error_type.code.name
-            raise error_type(f"record {number} of {path}: {error}") from error
+            error_type = type(error) if isinstance(error, TpuserveError) else CodedError
+            failure = error_type(f"record {number} of {path}: {error}")
+            failure.code = error.code if isinstance(error, TpuserveError) else Code.INTERNAL
+            status = failure.code.name
+            raise failure from error
         finally:
             self._metrics.warm_up_record_read(str(path.parent.parent), status)
 
@@ -173,7 +176,7 @@ def _read_records(path: Path) -> Iterator[bytes]:
     """Yield the records of a warm-up file, which are serialised PredictionLogs.
 
     Raises:
-      DamagedWarmUp: the file is damaged.
+      CodedError: the file is damaged.
       InvalidInput: the file has more than `MAX_RECORDS` records.
     """
     try:
@@ -184,6 +187,6 @@ def _read_records(path: Path) -> Iterator[bytes]:
                 )
             yield record
     except DamagedSavedModel as error:
-        raise DamagedWarmUp(
-            f"{error} Please verify your warmup data is in TFRecord format."
+        raise CodedError(
+            f"{error} Please verify your warmup data is in TFRecord format.", Code.DATA_LOSS
         ) from error

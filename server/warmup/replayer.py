@@ -16,7 +16,7 @@ from server.request import RequestContext
 from server.servables.direct_runner import DirectRunner
 from server.servables.servable import Model
 from server.tensors import tensor_proto
-from tpuserve.errors import DamagedWarmUp, InvalidInput, UnsupportedModel
+from tpuserve.errors import Code, CodedError, InvalidInput, UnsupportedModel
 from tpuserve.saved_model import signature as signatures
 
 
@@ -45,7 +45,7 @@ class WarmupReplayer:
           cancellation: cancels the run; None if it cannot be cancelled.
 
         Raises:
-          DamagedWarmUp: the record is not a PredictionLog.
+          CodedError: the record is not a PredictionLog.
           UnsupportedModel: the record has a kind of request that warm-up does not support.
           TpuserveError: the model cannot run the request.
         """
@@ -53,9 +53,10 @@ class WarmupReplayer:
         try:
             log.ParseFromString(record)
         except DecodeError as error:
-            raise DamagedWarmUp(
+            raise CodedError(
                 f"Failed to parse warmup record: {error}. Please verify your warmup data is in "
-                f"TFRecord format."
+                f"TFRecord format.",
+                Code.DATA_LOSS,
             ) from error
         kind = log.WhichOneof("log_type")
         if kind == "predict_log":

@@ -20,7 +20,7 @@ from tpuserve.beam import (  # noqa: E402
     RunInference,
     SavedModelSpec,
 )
-from tpuserve.errors import InvalidSetting, SavedModelNotFound  # noqa: E402
+from tpuserve.errors import InvalidSetting, NotFound  # noqa: E402
 from tpuserve.prediction.batch_prediction import predict  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -112,7 +112,7 @@ def first_sum(log: Any) -> float:
 def test_specifications_that_name_no_model_are_refused(model: Path) -> None:
     with pytest.raises(InvalidSetting, match="names no SavedModel"):
         CreateModelHandler(InferenceSpecType())
-    with pytest.raises(SavedModelNotFound):
+    with pytest.raises(NotFound):
         CreateModelHandler(InferenceSpecType(SavedModelSpec(str(model / "none"))))
     with pytest.raises(InvalidSetting, match="signatures a, b"):
         CreateModelHandler(InferenceSpecType(SavedModelSpec(str(model), (), ["a", "b"])))

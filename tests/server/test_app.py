@@ -17,11 +17,12 @@ from server.config.settings import Settings
 from tests import processes
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import (
+    Code,
+    CodedError,
     InvalidConfig,
     InvalidSetting,
     LoweringError,
     ModelsNotAvailable,
-    PortInUse,
     VersionNotFound,
 )
 
@@ -79,7 +80,12 @@ def test_address_of_ipv6_is_told_as_a_url_has_it(
 def test_port_in_use_is_told_before_the_model_is_loaded(
     base_path: Path, port: int, loader: FakeLoader
 ) -> None:
-    with socket.create_server((LOOPBACK, port)), pytest.raises(PortInUse, match="rest_api_port"):
+    with (
+        socket.create_server((LOOPBACK, port)),
+        pytest.raises(
+            CodedError, match="rest_api_port", check=lambda error: error.code is Code.UNAVAILABLE
+        ),
+    ):
         make_server(base_path, port, loader).start()
     assert not loader.models
 

@@ -78,7 +78,7 @@ def test_an_unknown_command_like_no_other_is_one_line(capsys: pytest.CaptureFixt
 
 
 def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
-    with pytest.raises(tpuserve.errors.SavedModelNotFound):
+    with pytest.raises(tpuserve.errors.NotFound):
         cli.main(["--debug", "inspect", str(tmp_path / "gone")])
 
 

@@ -56,7 +56,7 @@ def read_model(base_path: Path, signature_name: str) -> ModelFiles:
       signature_name: the signature to measure; "" for "serving_default".
 
     Raises:
-      SavedModelNotFound: there is no SavedModel.
+      NotFound: there is no SavedModel.
       DamagedSavedModel: the SavedModel cannot be read.
       SignatureNotFound: no metagraph has the signature.
     """

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tpuserve.errors import InvalidTensor, UnsupportedType
+from tpuserve.errors import Code, CodedError, InvalidTensor
 from tpuserve.saved_model.signature import Signature
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -60,13 +60,14 @@ def numpy_dtype(name: str) -> "np.dtype[Any]":
     """Return the NumPy dtype for a TensorFlow dtype, such as "float32"; object for "string".
 
     Raises:
-      UnsupportedType: NumPy has no dtype for the name, such as "resource".
+      CodedError: NumPy has no dtype for the name, such as "resource".
     """
     dtype = _numpy_dtypes().get(name)
     if dtype is None:
         if name != "bfloat16":
-            raise UnsupportedType(
-                f"a tensor has the type {name}, which no array holds. Request other outputs."
+            raise CodedError(
+                f"a tensor has the type {name}, which no array holds. Request other outputs.",
+                Code.UNIMPLEMENTED,
             )
         # NumPy has no bfloat16, but the package ml_dtypes has. Import it only for models that use
         # this type.
@@ -84,14 +85,15 @@ def tensorflow_dtype(array: Array, name: str) -> str:
       name: the name of the input, for the text of an error.
 
     Raises:
-      UnsupportedType: TensorFlow has no such dtype.
+      CodedError: TensorFlow has no such dtype.
     """
     if array.dtype == _OBJECT:
         return "string"
     dtype_name: str = _dtype_name(array.dtype)
     if dtype_name != "bfloat16" and dtype_name not in _numpy_dtypes():
-        raise UnsupportedType(
-            f"input {name!r} is an array of {dtype_name}. Convert it to a dtype of the signature."
+        raise CodedError(
+            f"input {name!r} is an array of {dtype_name}. Convert it to a dtype of the signature.",
+            Code.UNIMPLEMENTED,
         )
     return dtype_name
 

@@ -85,7 +85,7 @@ def compile(
     Raises:
       ExtraNotInstalled: A package of the extra compile, such as jax or libtpu, is
         missing, or the version of jax is not supported.
-      SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel.
+      NotFound, DamagedSavedModel: The directory holds no readable SavedModel.
       MetagraphNotFound: The SavedModel has no TPU metagraph.
       SignatureNotFound: The metagraph lacks one of the signatures.
       LoweringError: The metagraph has an op that tpuserve cannot lower.

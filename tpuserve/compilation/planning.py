@@ -72,7 +72,7 @@ def plan_compilations(
       inputs: An .npz file of inputs; None for no file.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel.
+      NotFound, DamagedSavedModel: The directory holds no readable SavedModel.
       MetagraphNotFound: The SavedModel has no TPU metagraph.
       SignatureNotFound: The metagraph lacks one of `signature_names`.
       LoweringError: The metagraph has an op that tpuserve cannot lower.

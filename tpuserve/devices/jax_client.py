@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuserve.errors import (
+    Code,
+    CodedError,
     ExtraNotInstalled,
     InvalidSetting,
-    TpuInUse,
     TpuNotFound,
-    TpuRunError,
     TpuserveError,
     WrongContext,
 )
@@ -80,7 +80,7 @@ def list_devices(platform: str) -> tuple[Any, ...]:
     Raises:
       ExtraNotInstalled: jax is not installed, or has a version that was not tested.
       TpuNotFound: jax finds no device of the platform.
-      TpuInUse: another process uses the TPU.
+      CodedError: another process uses the TPU.
     """
     jax = _configured_jax(platform)
     try:
@@ -108,7 +108,7 @@ def connect_processes(
     Raises:
       ExtraNotInstalled: jax is not installed, or has a version that was not tested.
       WrongContext: jax runs in this process already.
-      TpuRunError: the processes could not be connected.
+      CodedError: the processes could not be connected.
     """
     jax = _configured_jax(platform)
     if platform == "cpu":
@@ -127,9 +127,10 @@ def connect_processes(
         )
         _restore_sigterm_handler()
     except jax.errors.JaxRuntimeError as error:
-        raise TpuRunError(
+        raise CodedError(
             f"jax cannot connect process {index} of {count} with the others: "
-            f"{str(error).splitlines()[0]}. Start the program on all hosts again."
+            f"{str(error).splitlines()[0]}. Start the program on all hosts again.",
+            Code.ABORTED,
         ) from error
     except RuntimeError as error:
         raise WrongContext(
@@ -181,14 +182,15 @@ def _configured_jax(platform: str) -> Any:
 
 
 def _explain(error: RuntimeError, platform: str) -> TpuserveError:
-    """Convert jax's error for a platform that does not start: return TpuInUse or TpuNotFound."""
+    """Convert jax's error for a platform that does not start: return CodedError or TpuNotFound."""
     reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     if _IN_USE in reason:
         users = processes.find_processes((*chips.find_device_files(), processes.LOCK_FILE))
         names = ", ".join(map(str, users.processes)) or "a process of another user"
-        return TpuInUse(
+        return CodedError(
             f"jax cannot start the TPU, because another process uses it: {names}. Stop that "
-            f"process, or wait until it ends; `tpuserve doctor` lists the processes."
+            f"process, or wait until it ends; `tpuserve doctor` lists the processes.",
+            Code.UNAVAILABLE,
         )
     return TpuNotFound(
         f"jax finds no device of the platform {platform!r}: {reason}. Run `tpuserve doctor` to see "

@@ -148,7 +148,7 @@ def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
     Raises:
       InvalidSetting: a variable has an invalid value.
       ExtraNotInstalled, TpuNotFound: PJRT is selected, and jax or its devices are missing.
-      TpuInUse: PJRT is selected, and another process uses the TPU.
+      CodedError: PJRT is selected, and another process uses the TPU.
     """
     emulated = find_emulated_tpu_system(environ)
     if emulated is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuserve.errors import DeviceMemoryExhausted, TpuRunError
+from tpuserve.errors import Code, CodedError, DeviceMemoryExhausted
 from tpuserve.graph.batch_rows import filler, pad_rows
 from tpuserve.pjrt.device_core import Array
 from tpuserve.pjrt.executable_cache import ExecutableCache
@@ -124,7 +124,7 @@ class StepProgram:
 
         Raises:
           DeviceMemoryExhausted: a device has too little memory for the variable.
-          TpuRunError: a device reports another error.
+          CodedError: a device reports another error.
         """
         sharding = self.step.row_shardings.get(index)
         if sharding is not None:
@@ -144,7 +144,7 @@ class StepProgram:
 
         Raises:
           DeviceMemoryExhausted: a device has too little memory for its rows.
-          TpuRunError: a device reports another error.
+          CodedError: a device reports another error.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -172,7 +172,7 @@ class StepProgram:
 
         Raises:
           DeviceMemoryExhausted: a device has too little memory.
-          TpuRunError: a device reports another error.
+          CodedError: a device reports another error.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -184,7 +184,9 @@ class StepProgram:
             name = self.step.variables[index].name
             variable = f"{part}the variable {name!r} of {num_bytes} bytes"
             if "RESOURCE_EXHAUSTED" not in text:
-                raise TpuRunError(f"the devices cannot take {variable}: {text}.") from error
+                raise CodedError(
+                    f"the devices cannot take {variable}: {text}.", Code.ABORTED
+                ) from error
             raise DeviceMemoryExhausted(
                 f"the devices have no memory left for {variable}: {text.rstrip('.')}. Each device "
                 f"holds all variables of the training, the optimizer's included. Use a smaller "
@@ -268,7 +270,7 @@ class StepProgram:
           rounded up to a power of two.
 
         Raises:
-          TpuRunError: a device reports an error, such as too little memory.
+          CodedError: a device reports an error, such as too little memory.
         """
         leading = (len(self.local_replicas), round_up_capacity(count))
         rounded = tuple(round_up_capacity(size) for size in sizes)
@@ -323,7 +325,7 @@ class StepProgram:
           iterations: number of steps of the whole loop.
 
         Raises:
-          TpuRunError: a device reports an error, such as too little memory.
+          CodedError: a device reports an error, such as too little memory.
           UnsupportedOnTpu: XLA cannot compile an op of the step.
         """
         jax: Any = importlib.import_module("jax")
@@ -406,14 +408,15 @@ class StepProgram:
 
 @contextmanager
 def _explaining(failure: str) -> Iterator[None]:
-    """Convert the errors that jax raises in a `with` block to a TpuRunError about the failure."""
+    """Convert the errors that jax raises in a `with` block to an error about the failure."""
     jax: Any = importlib.import_module("jax")
 
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        raise TpuRunError(
-            f"{failure}: {_first_line(error)}. If memory is short, use a smaller batch size."
+        raise CodedError(
+            f"{failure}: {_first_line(error)}. If memory is short, use a smaller batch size.",
+            Code.ABORTED,
         ) from error
 
 

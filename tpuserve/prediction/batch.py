@@ -7,7 +7,7 @@ that is a request may have several rows.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpuserve.errors import UnbatchableTensor
+from tpuserve.errors import Code, CodedError
 from tpuserve.runtime.loaded_model import Array
 
 
@@ -71,13 +71,14 @@ def common_rows(outputs: Mapping[str, Array], where: str) -> int:
       where: the file and the numbers of the records, for error messages.
 
     Raises:
-      UnbatchableTensor: an output is a scalar, or the outputs differ in their first dimension.
+      CodedError: an output is a scalar, or the outputs differ in their first dimension.
     """
     rows = {array.shape[0] if array.ndim else -1 for array in outputs.values()}
     if len(rows) != 1 or -1 in rows:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
-        raise UnbatchableTensor(
+        raise CodedError(
             f"{where}: the outputs have no common number of rows: {shapes}. Write them with "
-            f"--output-format=prediction_logs, which keeps whole tensors."
+            f"--output-format=prediction_logs, which keeps whole tensors.",
+            Code.FAILED_PRECONDITION,
         )
     return rows.pop()

@@ -117,8 +117,8 @@ def predict(
         files, and a description of the current step.
 
     Raises:
-      InputFileNotFound: a pattern matches no file.
-      OutputOfAnotherRun: the output directory has files that are not of a run with the same
+      NotFound: a pattern matches no file.
+      CodedError: the output directory has files that are not of a run with the same
         arguments.
       ExtraNotInstalled: the package of the output format is missing.
       SignatureNotFound: the model has no such signature.

@@ -66,7 +66,7 @@ class ExamplePredictor:
 
         Raises:
           InvalidTensor: an Example does not fit the signature.
-          UnbatchableTensor: the first dimension of an output is not the number of Examples.
+          CodedError: the first dimension of an output is not the number of Examples.
           ModelExecutionError: the run failed for another reason.
         """
         logs: list[bytes] = []

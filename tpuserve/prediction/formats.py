@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from enum import Enum
 
-from tpuserve.errors import ExtraNotInstalled, InputFileNotFound
+from tpuserve.errors import ExtraNotInstalled, NotFound
 
 _JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 _GZIP_SUFFIX = ".gz"
@@ -78,7 +78,7 @@ def match_files(patterns: Sequence[str]) -> list[str]:
         exists matches this file alone, also if the path has such characters.
 
     Raises:
-      InputFileNotFound: a pattern matches no file.
+      NotFound: a pattern matches no file.
     """
     paths: set[str] = set()
     for pattern in patterns:
@@ -86,7 +86,7 @@ def match_files(patterns: Sequence[str]) -> list[str]:
         # Directories match too, and broken links. Keep pipes, which are no regular files.
         matches = [path for path in candidates if os.path.exists(path) and not os.path.isdir(path)]
         if not matches:
-            raise InputFileNotFound(
+            raise NotFound(
                 f"--inputs {pattern!r} matches no file. Give a path or a pattern of files on this "
                 f"machine."
             )

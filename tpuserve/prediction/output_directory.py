@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tpuserve.errors import OutputOfAnotherRun
+from tpuserve.errors import Code, CodedError
 from tpuserve.files.file_listing import list_files
 from tpuserve.files.file_lock import lock_file
 from tpuserve.prediction.formats import InputFormat, OutputFormat
@@ -84,7 +84,7 @@ class OutputDirectory:
           suffix: the suffix of the names of output files, such as ".parquet".
 
         Raises:
-          OutputOfAnotherRun: the directory has files that are not of a run with this description.
+          CodedError: the directory has files that are not of a run with this description.
         """
         self._path = path
         self._run = run
@@ -202,9 +202,10 @@ class OutputDirectory:
         if not others:
             return
         if DESCRIPTION_FILE not in others:
-            raise OutputOfAnotherRun(
+            raise CodedError(
                 f"--outputs={self._path} has files such as {others[0]}, and no {DESCRIPTION_FILE} "
-                f"of a batch prediction. Give a directory that is empty or does not exist."
+                f"of a batch prediction. Give a directory that is empty or does not exist.",
+                Code.FAILED_PRECONDITION,
             )
         try:
             other: Any = json.loads((self._path / DESCRIPTION_FILE).read_bytes())
@@ -221,17 +222,19 @@ class OutputDirectory:
         if not isinstance(earlier_states, list) or len(earlier_states) != len(self._run[_STATES]):
             differences.append(_STATES)
         if differences:
-            raise OutputOfAnotherRun(
+            raise CodedError(
                 f"--outputs={self._path} has the predictions of another run, which differs in: "
-                f"{', '.join(differences)}. Give another directory, or remove this one."
+                f"{', '.join(differences)}. Give another directory, or remove this one.",
+                Code.FAILED_PRECONDITION,
             )
 
         states = zip(self._run["inputs"], self._run[_STATES], other[_STATES], strict=True)
         for number, (path, state, earlier_state) in enumerate(states):
             if state != earlier_state and self.is_complete(number):
-                raise OutputOfAnotherRun(
+                raise CodedError(
                     f"{path} has changed since {self.file(number)} was predicted from it. Give "
-                    f"another --outputs directory, or remove the output file."
+                    f"another --outputs directory, or remove the output file.",
+                    Code.FAILED_PRECONDITION,
                 )
 
     def _acquire_lock(self) -> None:
@@ -240,9 +243,10 @@ class OutputDirectory:
             # then continues without a lock.
             lock_file(self._lock)
         except BlockingIOError as error:
-            raise OutputOfAnotherRun(
+            raise CodedError(
                 f"--outputs={self._path} is in use by another process that predicts. Wait for "
-                f"its end, or give another directory."
+                f"its end, or give another directory.",
+                Code.FAILED_PRECONDITION,
             ) from error
 
     def _remove_temporary_files(self) -> None:

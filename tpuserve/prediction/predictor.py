@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tpuserve.errors import InvalidInput, InvalidTensor, UnbatchableTensor
+from tpuserve.errors import Code, CodedError, InvalidInput, InvalidTensor
 from tpuserve.prediction.batch import InputBatch
 from tpuserve.runtime.loaded_model import Array, LoadedModel
 from tpuserve.select import DEFAULT_RUNTIME
@@ -34,7 +34,7 @@ class Predictor:
 
         Raises:
           InvalidInput, InvalidTensor: the model refuses the inputs.
-          UnbatchableTensor: the first dimension of an output differs from that of the inputs.
+          CodedError: the first dimension of an output differs from that of the inputs.
           ModelExecutionError: the run failed for another reason.
         """
         inputs = batch.inputs
@@ -64,8 +64,9 @@ def _pad(array: Array, rows: int) -> Array:
 def _check_rows(outputs: Mapping[str, Array], rows: int, where: str) -> None:
     for alias, array in outputs.items():
         if array.ndim == 0 or array.shape[0] != rows:
-            raise UnbatchableTensor(
+            raise CodedError(
                 f"{where}: the output {alias!r} has the shape {list(array.shape)} for {rows} rows, "
                 f"so its values belong to no row. Choose a signature whose outputs have a row for "
-                f"each row of the inputs."
+                f"each row of the inputs.",
+                Code.FAILED_PRECONDITION,
             )

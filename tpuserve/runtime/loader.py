@@ -71,13 +71,13 @@ def load(
         executor has to call this function, for example in another thread, and return the result.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.
+      NotFound, DamagedSavedModel: the directory has no readable SavedModel.
       MetagraphNotFound: the directory has no metagraph with the wanted tags.
       TpuNotFound: the metagraph needs a TPU, and there is none.
       UnsafeModel: an op of the model may do more than compute, and that is forbidden.
       ModelTooLarge: the constants need more memory than `max_constant_bytes` allows, or an unknown
         amount of memory.
-      LoadTimeout: the initialisation has not ended in `timeout_seconds`.
+      CodedError: the initialisation has not ended in `timeout_seconds`.
       LoweringError: the TPU metagraph has an op that cannot be lowered to CPU ops.
       InvalidSetting: no runtime has the name `runtime`.
     """

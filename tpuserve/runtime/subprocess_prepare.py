@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tpuserve.errors import ModelLoadError, TpuserveError
+from tpuserve.errors import Code, CodedError, TpuserveError
 from tpuserve.runtime import tensorflow_stub
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 from tpuserve.saved_model import proto_file
@@ -72,7 +72,7 @@ def make_load_plan_in_subprocess(request: LoadRequest) -> LoadPlan:
     `make_load_plan` runs in this process instead if the model is small, or if the subprocess fails.
 
     Raises:
-      ModelLoadError: the subprocess was killed, as the kernel does when memory is short.
+      CodedError: the subprocess was killed, as the kernel does when memory is short.
       TpuserveError: the same errors as `make_load_plan`.
     """
     if _is_small(request.directory):
@@ -126,10 +126,11 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
                 if process.wait(_EXIT_SECONDS) == -signal.SIGKILL:
                     # The kernel has probably killed the subprocess because memory is short. Do not
                     # plan the load in this process, which would then run out of memory too.
-                    raise ModelLoadError(
+                    raise CodedError(
                         f"cannot load {request.directory}: the process that prepares it was "
                         f"killed, as the kernel does where memory is short. Give the server more "
-                        f"memory."
+                        f"memory.",
+                        Code.INTERNAL,
                     ) from error
             raise
         finally:

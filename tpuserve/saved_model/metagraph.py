@@ -145,7 +145,7 @@ def read_saved_model(directory: str | os.PathLike[str]) -> SavedModel:
     """Describe the SavedModel in a directory.
 
     Raises:
-      SavedModelNotFound: the directory does not exist, or has no saved_model.pb.
+      NotFound: the directory does not exist, or has no saved_model.pb.
       DamagedSavedModel: saved_model.pb cannot be parsed or has no metagraph, or a directory
         cannot be read.
     """
@@ -176,7 +176,7 @@ def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
     """Describe the metagraphs of a SavedModel; read only its saved_model.pb and no other file.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel: in the same cases as `read_saved_model`.
+      NotFound, DamagedSavedModel: in the same cases as `read_saved_model`.
     """
     proto = proto_file.parse_saved_model_file(find_saved_model_file(Path(directory)))
     return tuple(_describe(meta_graph) for meta_graph in proto.meta_graphs)

@@ -7,7 +7,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from tpuserve import tags as tag_sets
-from tpuserve.errors import DamagedSavedModel, SavedModelNotFound
+from tpuserve.errors import DamagedSavedModel, NotFound
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import nearby
 
@@ -24,14 +24,14 @@ def find_saved_model_file(directory: Path) -> Path:
     """Return the path of the file saved_model.pb or saved_model.pbtxt in a directory.
 
     Raises:
-      SavedModelNotFound: the directory has neither file.
+      NotFound: the directory has neither file.
       DamagedSavedModel: the directory cannot be read.
     """
     try:
         for name in NAMES:
             if (directory / name).is_file():
                 return directory / name
-        raise SavedModelNotFound(nearby.why_not_found(directory, NAMES))
+        raise NotFound(nearby.why_not_found(directory, NAMES))
     except OSError as error:
         raise unreadable_error(directory, error) from error
 

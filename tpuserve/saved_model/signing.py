@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tpuserve.errors import ExtraNotInstalled, InvalidSetting, UntrustedModel
+from tpuserve.errors import Code, CodedError, ExtraNotInstalled, InvalidSetting
 
 SIGNATURE_FILE = "model.sig"
 """The file of the signature, in the directory that it signs."""
@@ -106,7 +106,7 @@ def verify(directory: Path, public_key: Path) -> None:
     Raises:
       ExtraNotInstalled: the optional packages for signing models are not installed.
       InvalidSetting: the file of the key cannot be read, or does not hold a public key.
-      UntrustedModel: there is no signature, it was made with another key, or a file was added,
+      CodedError: there is no signature, it was made with another key, or a file was added,
         removed or changed.
     """
     check_key(public_key, is_private=False)
@@ -114,10 +114,11 @@ def verify(directory: Path, public_key: Path) -> None:
 
     path = directory / SIGNATURE_FILE
     if not path.is_file():
-        raise UntrustedModel(
+        raise CodedError(
             f"{directory} has no {SIGNATURE_FILE}, and signatures are required. Sign it, as "
             f"`tpuserve export` does with --signing_key, or serve with "
-            f"--model_signature_policy=off."
+            f"--model_signature_policy=off.",
+            Code.PERMISSION_DENIED,
         )
     config = verifying.Config().use_elliptic_key_verifier(public_key=public_key)
     config.set_hashing_config(_hashing_config(path))
@@ -126,9 +127,10 @@ def verify(directory: Path, public_key: Path) -> None:
     except Exception as error:
         # Catch all exceptions: the package model_signing raises many classes for invalid files.
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise UntrustedModel(
+        raise CodedError(
             f"{path} does not verify with {public_key}: {reason}. Sign the model again with the "
-            f"key's private part, or give the public key of the signer."
+            f"key's private part, or give the public key of the signer.",
+            Code.PERMISSION_DENIED,
         ) from error
 
 

@@ -119,7 +119,7 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
     """Read both metagraphs of a SavedModel without loading them.
 
     Raises:
-      SavedModelNotFound: The directory holds no SavedModel.
+      NotFound: The directory holds no SavedModel.
       DamagedSavedModel: The SavedModel cannot be parsed.
       MetagraphNotFound: One of the two metagraphs is missing.
     """

@@ -61,7 +61,7 @@ def verify(
         of the step that starts now.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel, MetagraphNotFound: The directory holds no SavedModel,
+      NotFound, DamagedSavedModel, MetagraphNotFound: The directory holds no SavedModel,
         or the SavedModel is damaged or lacks a metagraph.
       SignatureNotFound: Neither metagraph has a signature of one of the names.
       InvalidInput: The file of inputs does not fit the signatures.

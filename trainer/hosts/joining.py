@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from tpuserve import __version__
-from tpuserve.errors import HostMissing, HostsDiffer, InvalidSetting, PortInUse
+from tpuserve.errors import Code, CodedError, HostMissing, HostsDiffer, InvalidSetting
 from trainer.config.host_addresses import HostAddresses
 from trainer.hosts.connection import Connection
 from trainer.hosts.group import HostGroup
@@ -57,7 +57,7 @@ def connect_hosts(hosts: HostAddresses, timeout_secs: float, **options: Any) -> 
     Raises:
       HostMissing: a host has not connected in time, or host 0 does not answer.
       HostsDiffer: the hosts were started with different settings.
-      PortInUse: another process on host 0 uses the port at which host 0 waits.
+      CodedError: another process on host 0 uses the port at which host 0 waits.
     """
     deadline = time.monotonic() + timeout_secs
     if hosts.index:
@@ -83,17 +83,18 @@ def _accept_others(
     Raises:
       HostMissing: a host has not connected in time.
       HostsDiffer: a host was started with other settings than host 0.
-      PortInUse: another process uses the port.
+      CodedError: another process uses the port.
     """
     _, port = hosts.first
     connections: dict[int, Connection] = {}
     try:
         listener = socket.create_server(("", port))
     except OSError as error:
-        raise PortInUse(
+        raise CodedError(
             f"host 0 cannot listen on port {port} for the other hosts: {error.strerror}. End the "
             f"process that uses the port, or give host 0 another port, on all hosts: "
-            f"{hosts.addresses[0].partition(':')[0]}:PORT."
+            f"{hosts.addresses[0].partition(':')[0]}:PORT.",
+            Code.UNAVAILABLE,
         ) from error
     logger.info("host 0 of %d: waiting for the others on port %d", len(hosts.addresses), port)
     with listener, contextlib.ExitStack() as on_error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import CheckpointNotFound, InvalidSetting, PortInUse
+from tpuserve.errors import CheckpointNotFound, Code, CodedError, InvalidSetting
 from trainer.backends import monitored_session as sessions
 from trainer.checkpoints import checkpoints
 from trainer.train_eval import completion_marker
@@ -45,7 +45,7 @@ def running_server(config: Any) -> Iterator[Any]:
 
     Raises:
       InvalidSetting: the RunConfig lacks the cluster, the task or the master.
-      PortInUse: another process uses the port of the task.
+      CodedError: another process uses the port of the task.
     """
     if not config.cluster_spec or not config.task_type or config.task_id is None:
         raise InvalidSetting(
@@ -79,10 +79,11 @@ def _start_server(config: Any) -> Any:
                 config=sessions.config_proto(config),
             )
         except tf.errors.UnknownError as error:
-            raise PortInUse(
+            raise CodedError(
                 f"{job} {index} cannot listen at {spec.task_address(job, index)}: {error.message}. "
                 f"End the process that uses the port, or give the task another address, in all "
-                f"processes."
+                f"processes.",
+                Code.UNAVAILABLE,
             ) from error
         logger.info("%s %d serves at %s", job, index, _servers[key].target)
     return _servers[key]

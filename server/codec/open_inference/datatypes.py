@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tpuserve.errors import InvalidTensor, UnsupportedType
+from tpuserve.errors import Code, CodedError, InvalidTensor
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.signature import TensorSpec
 
@@ -80,14 +80,15 @@ def datatype_of_array(array: np.ndarray[Any, np.dtype[Any]], tensor: str) -> Dat
       tensor: the name of the output, for the text of an error.
 
     Raises:
-      UnsupportedType: the protocol has no datatype for the elements, for example for complex
+      CodedError: the protocol has no datatype for the elements, for example for complex
         numbers.
     """
     datatype = _BY_DTYPE.get(array.dtype)
     if datatype is None:
-        raise UnsupportedType(
+        raise CodedError(
             f"output {tensor!r} has the type {dtypes.runtime_name(array.dtype.name)}, for which "
-            f"the Open Inference Protocol has no datatype. Request other outputs."
+            f"the Open Inference Protocol has no datatype. Request other outputs.",
+            Code.UNIMPLEMENTED,
         )
     return datatype
 

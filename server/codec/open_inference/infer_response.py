@@ -44,7 +44,7 @@ def encode_infer_response(
       the whole body is JSON.
 
     Raises:
-      UnsupportedType: the protocol has no datatype for an output.
+      CodedError: the protocol has no datatype for an output.
       InvalidTensor: an output cannot be sent as JSON.
     """
     text = bytearray(b'{"model_name":%s,"model_version":"%d",' % (_quote(model), version))

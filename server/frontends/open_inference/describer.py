@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from server.codec.open_inference.datatypes import datatype_name
 from server.dataplane import DataPlane, ModelSpec, Statistics
 from server.servables.servable import State
-from tpuserve.errors import ModelControlDisabled, Unavailable
+from tpuserve.errors import Code, CodedError, Unavailable
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 Message: TypeAlias = dict[str, Any]
@@ -197,7 +197,7 @@ class Describer:
         """Load a model, and return a RepositoryModelLoadResponse.
 
         Raises:
-          ModelControlDisabled: the flags do not allow clients to load models.
+          CodedError: the flags do not allow clients to load models.
           TpuserveError: the model cannot be found or loaded.
         """
         self._check_control(model)
@@ -208,7 +208,7 @@ class Describer:
         """Unload a model, and return a RepositoryModelUnloadResponse.
 
         Raises:
-          ModelControlDisabled: the flags do not allow clients to unload models.
+          CodedError: the flags do not allow clients to unload models.
           TpuserveError: the model cannot be found or unloaded.
         """
         self._check_control(model)
@@ -247,9 +247,10 @@ class Describer:
 
     def _check_control(self, model: str) -> None:
         if not self._allows_control:
-            raise ModelControlDisabled(
+            raise CodedError(
                 f"model {model!r} cannot be loaded or unloaded by a client. Start the server with "
-                f"--enable_model_control."
+                f"--enable_model_control.",
+                Code.PERMISSION_DENIED,
             )
 
 

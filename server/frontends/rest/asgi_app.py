@@ -29,7 +29,7 @@ from server.frontends.rest.transport.responses import (
 from server.frontends.rest.transport.shared_builds import SharedBuilds
 from server.frontends.rest.v2 import paths as v2_paths
 from server.metrics import Metrics
-from tpuserve.errors import ForeignRequest, ServerStarting, Unauthenticated
+from tpuserve.errors import ForeignRequest, Unauthenticated, Unavailable
 
 HEALTH, READINESS = "/healthz", "/readyz"
 METRICS = "/metrics"
@@ -238,7 +238,7 @@ class RootApp:
         if not activity:
             return None
         return errors.response_to_error(
-            ServerStarting(f"the server is starting: {activity}. Send the request again later.")
+            Unavailable(f"the server is starting: {activity}. Send the request again later.")
         )
 
     def _check_health(self, path: str) -> Response:

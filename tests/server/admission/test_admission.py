@@ -5,14 +5,18 @@ import threading
 import pytest
 
 from server.admission.admission import AdmissionController
-from tpuserve.errors import InvalidSetting, TooManyRequests, Unavailable
+from tpuserve.errors import Code, CodedError, InvalidSetting, Unavailable
 
 
 def test_request_beyond_the_bound_is_refused_and_the_others_continue() -> None:
     admission = AdmissionController(2)
     admission.acquire()
     admission.acquire()
-    with pytest.raises(TooManyRequests, match="2 requests are in flight"):
+    with pytest.raises(
+        CodedError,
+        match="2 requests are in flight",
+        check=lambda error: error.code is Code.RESOURCE_EXHAUSTED,
+    ):
         admission.acquire()
     assert admission.in_flight == 2
     admission.release()
@@ -25,7 +29,11 @@ def test_peer_beyond_its_share_is_refused_and_other_peers_are_accepted() -> None
     admission = AdmissionController(8, 2)
     admission.acquire("a")
     admission.acquire("a")
-    with pytest.raises(TooManyRequests, match="2 requests of a are in flight"):
+    with pytest.raises(
+        CodedError,
+        match="2 requests of a are in flight",
+        check=lambda error: error.code is Code.RESOURCE_EXHAUSTED,
+    ):
         admission.acquire("a")
     for peer in ("b", "", "", ""):
         admission.acquire(peer)

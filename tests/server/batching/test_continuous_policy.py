@@ -6,7 +6,7 @@ from server.batching.continuous_policy import ContinuousPolicy
 from server.batching.tasks import AloneReason, BatchTask
 from server.config.batching_parameters import BatchingParameters
 from tests.server import contexts
-from tpuserve.errors import BatchTooLarge, QueueFull
+from tpuserve.errors import InvalidInput, QueueFull
 
 
 def policy(*sizes: int, **parameters: object) -> tuple[ContinuousPolicy, list[BatchTask]]:
@@ -50,7 +50,7 @@ def test_the_reason_why_a_request_is_alone_is_known() -> None:
 def test_a_large_request_is_split_or_refused() -> None:
     splitting, _ = policy(8, 1, enable_large_batch_splitting=True, max_execution_batch_size=3)
     assert taken_sizes(splitting) == [[3], [3], [2, 1]]
-    with pytest.raises(BatchTooLarge, match="^Task size 9 is larger than maximum input batch size"):
+    with pytest.raises(InvalidInput, match="^Task size 9 is larger than maximum input batch size"):
         policy(9)
 
 

@@ -6,7 +6,7 @@ import pytest
 from server.batching import merge
 from server.config.batching_parameters import BatchingParameters
 from server.servables.servable import Array
-from tpuserve.errors import Code, InvalidTensor, UnbatchableTensor
+from tpuserve.errors import Code, CodedError, InvalidTensor
 
 PLAIN = BatchingParameters(max_batch_size=4)
 ALLOWED = BatchingParameters(max_batch_size=4, allowed_batch_sizes=(2, 4))
@@ -92,7 +92,9 @@ def test_outputs_are_cut_and_padding_is_left_out() -> None:
     ],
 )
 def test_output_without_a_row_for_each_row_is_refused(output: Array, text: str) -> None:
-    with pytest.raises(UnbatchableTensor) as caught:
+    with pytest.raises(
+        CodedError, check=lambda error: error.code is Code.FAILED_PRECONDITION
+    ) as caught:
         list(merge.split_outputs({"y": output}, [1, 2], run_size=4))
     assert (caught.value.code, str(caught.value)) == (Code.FAILED_PRECONDITION, text)
 

@@ -8,7 +8,7 @@ from server.batching.tasks import Batch, BatchTask
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
 from tests.server import contexts
-from tpuserve.errors import BatchTooLarge, Code, QueueFull
+from tpuserve.errors import Code, InvalidInput, QueueFull
 
 
 def task(size: int) -> BatchTask:
@@ -87,7 +87,7 @@ def test_batch_that_the_next_task_does_not_fit_in_is_run_at_once() -> None:
 
 
 def test_task_above_the_largest_batch_is_refused() -> None:
-    with pytest.raises(BatchTooLarge) as caught:
+    with pytest.raises(InvalidInput) as caught:
         policy().add(task(5), now=0)
     assert caught.value.code is Code.INVALID_ARGUMENT
     assert str(caught.value) == "Task size 5 is larger than maximum input batch size 4"
@@ -153,7 +153,7 @@ def test_large_task_that_does_not_fit_as_a_whole_is_refused_as_a_whole() -> None
 
 
 def test_task_above_what_may_be_split_is_refused() -> None:
-    with pytest.raises(BatchTooLarge, match="^Task size 8 is larger than .* size 7$"):
+    with pytest.raises(InvalidInput, match="^Task size 8 is larger than .* size 7$"):
         splitting().add(task(8), now=0)
 
 
@@ -190,7 +190,7 @@ def test_every_row_that_is_taken_in_is_run_once_and_in_order(
         new = task(size)
         try:
             queue.add(new, now=0)
-        except (QueueFull, BatchTooLarge):
+        except (QueueFull, InvalidInput):
             pass
         else:
             taken_in += [(new, row) for row in range(size)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from server.codec.json_to_array import decode_value
-from tpuserve.errors import InvalidTensor, UnsupportedType
+from tpuserve.errors import Code, CodedError, InvalidTensor
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,8 @@ def test_base64_may_be_broken_into_lines() -> None:
 )
 def test_type_that_json_cannot_represent_is_unsupported(dtype: str, type_name: str) -> None:
     with pytest.raises(
-        UnsupportedType, match=f"^Conversion of JSON Value: 1.0 to type: {type_name}$"
+        CodedError,
+        match=f"^Conversion of JSON Value: 1.0 to type: {type_name}$",
+        check=lambda error: error.code is Code.UNIMPLEMENTED,
     ):
         decode_value([1.0, 2.0], dtype)

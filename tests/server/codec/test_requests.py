@@ -8,7 +8,7 @@ import pytest
 
 from server.codec import json_to_array, requests
 from tests.server.fakes import FakeModel, spec
-from tpuserve.errors import InvalidInput, UnsupportedType
+from tpuserve.errors import Code, CodedError, InvalidInput
 from tpuserve.saved_model.signature import Signature
 
 HALF = FakeModel.signatures["serving_default"]
@@ -126,7 +126,7 @@ def test_bytes_of_arrays_include_their_strings() -> None:
 
 def test_unsupported_type_is_so_in_columns_and_invalid_in_rows() -> None:
     signature = Signature({"x": spec("float16")}, {})
-    with pytest.raises(UnsupportedType):
+    with pytest.raises(CodedError, check=lambda error: error.code is Code.UNIMPLEMENTED):
         requests.decode_inputs({"inputs": [1.0]}, signature)
     with pytest.raises(InvalidInput, match="Error: UNIMPLEMENTED: Conversion of JSON Value: 1.0"):
         requests.decode_inputs({"instances": [1.0]}, signature)

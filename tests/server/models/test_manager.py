@@ -13,7 +13,7 @@ from server.servables.direct_runner import DirectRunner
 from server.servables.servable import Model, Servable, State, VersionStatus
 from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader, FakeModel
-from tpuserve.errors import LabelNotFound, LoweringError, ModelLoadError, ModelNotFound
+from tpuserve.errors import CodedError, InvalidInput, LoweringError, ModelNotFound
 
 X = {"x": np.array([1, 2, 5], np.float32)}
 
@@ -94,7 +94,7 @@ def test_foreign_failure_becomes_one_line(manager: Manager, loader: FakeLoader) 
     loader.failures[4] = OSError("disk\n  gone")
     aspire(manager, "half", versions(4))
     (status,) = manager.status("half", 4)
-    assert isinstance(status.error, ModelLoadError)
+    assert isinstance(status.error, CodedError)
     assert str(status.error) == "half/4 cannot be loaded from /models/half/4: disk gone"
 
 
@@ -191,7 +191,7 @@ def test_labelled_version_answers(manager: Manager) -> None:
 def test_unknown_label_is_told_as_tensorflow_serving_does(manager: Manager) -> None:
     manager.set_version_labels("half", {"stable": 3})
     with (
-        pytest.raises(LabelNotFound) as caught,
+        pytest.raises(InvalidInput) as caught,
         manager.get_servable_handle("half", label="canary"),
     ):
         pass

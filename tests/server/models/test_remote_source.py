@@ -18,7 +18,7 @@ from server.storage.remote_models import RemoteModels
 from tests.server.fakes import FakeModel
 from tests.server.storage.web_server import WebServer, serve_directory, write_version
 from tests.threads import no_new_threads
-from tpuserve.errors import Code, ModelsNotAvailable, StorageUnavailable
+from tpuserve.errors import Code, ModelsNotAvailable, Unavailable
 
 
 class Models:
@@ -196,7 +196,7 @@ def test_versions_stay_loaded_while_storage_does_not_answer(
     models.poll()
     assert "not listed within 0.5 s" in str(models.manager.unavailable_reason("half"))
     assert models.manager.is_available("half", 1)
-    with pytest.raises(StorageUnavailable, match="not listed within 0.5 s"):
+    with pytest.raises(Unavailable, match="not listed within 0.5 s"):
         models.source.find_versions(models.config("half").models[0])
 
 

@@ -6,18 +6,25 @@ import pytest
 
 from server.process import ports
 from server.process.ports import bind_port
-from tpuserve.errors import InvalidSetting, PortInUse
+from tpuserve.errors import Code, CodedError, InvalidSetting
 
 
 def test_port_in_use_is_named_with_its_flag() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(PortInUse, match=rf"^--port is {port}, and another process listens"):
+        with pytest.raises(
+            CodedError,
+            match=rf"^--port is {port}, and another process listens",
+            check=lambda error: error.code is Code.UNAVAILABLE,
+        ):
             bind_port("127.0.0.1", port, "--port")
 
 
 def test_port_in_use_is_noticed_from_the_wildcard_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(PortInUse):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        pytest.raises(CodedError, check=lambda error: error.code is Code.UNAVAILABLE),
+    ):
         bind_port("0.0.0.0", other.getsockname()[1], "--port")
 
 
@@ -45,7 +52,7 @@ def test_every_address_is_one_of_both_kinds(host: str) -> None:
         port = reserved.getsockname()[1]
         connect(socket.AF_INET, "127.0.0.1", port)
         connect(socket.AF_INET6, "::1", port)
-        with pytest.raises(PortInUse):
+        with pytest.raises(CodedError, check=lambda error: error.code is Code.UNAVAILABLE):
             bind_port("0.0.0.0", port, "--port")
 
 

@@ -12,13 +12,7 @@ from server.request import RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
-from tpuserve.errors import (
-    Code,
-    QueueFull,
-    TpuserveError,
-    Unavailable,
-    WaitedTooLong,
-)
+from tpuserve.errors import Code, CodedError, QueueFull, TpuserveError, Unavailable
 
 
 class Clock:
@@ -252,7 +246,7 @@ def test_what_has_waited_too_long_is_refused_and_the_others_keep_their_place() -
     assert expiring.error is None
     queues.clock.now = 12
     assert queues.queues.refuse_expired() == 13.5
-    assert isinstance(expiring.error, WaitedTooLong)
+    assert isinstance(expiring.error, CodedError)
     assert str(expiring.error).startswith("the request has waited for 2000 ms for model a, longer")
     assert (late.error, patient.error) == (None, None)
     assert queues.sample("requests_shed_total") == [
@@ -275,7 +269,7 @@ def test_request_that_cannot_be_refused_keeps_no_other_from_being_refused(
     monkeypatch.setattr(broken, "refuse", fail)
     queues.clock.now = 2
     assert queues.queues.refuse_expired() == 3
-    assert isinstance(expiring.error, WaitedTooLong)
+    assert isinstance(expiring.error, CodedError)
     assert late.error is None
     assert caplog.messages == ["a function that ends requests at their time limits has failed"]
 
@@ -353,7 +347,7 @@ def test_the_thread_of_the_queues_refuses_what_waits_too_long(origin: float) -> 
     assert not queues.submit(long)
     assert not queues.submit(short)
     assert refused.wait(30)
-    assert isinstance(short.error, WaitedTooLong)
+    assert isinstance(short.error, CodedError)
     assert long.error is None
     queues.close()
 

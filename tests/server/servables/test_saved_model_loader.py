@@ -17,7 +17,7 @@ from tests.server.aspired_versions import aspire
 from tests.tpuserve.saved_model.test_signing import write_keys
 from tpuserve import tags
 from tpuserve.devices import EMULATION_VARIABLE
-from tpuserve.errors import MetagraphNotFound, UnsafeModel, UnsafePath, UntrustedModel
+from tpuserve.errors import Code, CodedError, MetagraphNotFound, UnsafeModel
 from tpuserve.saved_model import signing
 
 
@@ -88,7 +88,11 @@ def test_link_out_of_the_base_path_is_refused_unless_it_is_allowed(
     link = tmp_path / "other" / "1"
     link.parent.mkdir()
     link.symlink_to(directory)
-    with pytest.raises(UnsafePath, match="leads out of the base path"):
+    with pytest.raises(
+        CodedError,
+        match="leads out of the base path",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ):
         load_model(link)
     assert load_model(link, allow_links=True).run("serving_default", X)["y"] == 3
 
@@ -116,11 +120,19 @@ def test_version_that_is_still_being_copied_is_served_once_it_is_whole(
 def test_signature_is_verified_where_it_is_required(directory: Path, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path / "keys")
     flags = {"model_signature_policy": "require", "model_signing_key": str(public)}
-    with pytest.raises(UntrustedModel, match=r"has no model\.sig"):
+    with pytest.raises(
+        CodedError,
+        match=r"has no model\.sig",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ):
         load_model(directory, **flags)
     signing.sign(directory, private)
     assert load_model(directory, **flags).run("serving_default", X)["y"] == 3
     with (directory / "saved_model.pb").open("ab") as file:
         file.write(b"\0")
-    with pytest.raises(UntrustedModel, match="does not verify"):
+    with pytest.raises(
+        CodedError,
+        match="does not verify",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ):
         load_model(directory, **flags)

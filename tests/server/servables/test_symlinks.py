@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.servables import symlinks
-from tpuserve.errors import UnsafePath
+from tpuserve.errors import Code, CodedError
 
 
 @pytest.fixture
@@ -35,7 +35,9 @@ def test_version_that_leads_out_is_refused(base: Path, caplog: pytest.LogCapture
     """The error, which clients can read, does not tell the target; the log does."""
     (base / "2").symlink_to(base.parent / "outside")
     with pytest.raises(
-        UnsafePath, match="/base/2 leads out of the base path .*/base. Put"
+        CodedError,
+        match="/base/2 leads out of the base path .*/base. Put",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
     ) as caught:
         symlinks.check_no_escaping_symlinks(base / "2")
     assert "outside" not in str(caught.value)
@@ -45,7 +47,11 @@ def test_version_that_leads_out_is_refused(base: Path, caplog: pytest.LogCapture
 @pytest.mark.parametrize("place", ["saved_model.pb", "variables/variables.index"])
 def test_file_that_leads_out_is_refused(base: Path, place: str) -> None:
     (base / "1" / place).symlink_to(base.parent / "outside" / "secret")
-    with pytest.raises(UnsafePath, match=f"{place} leads out of"):
+    with pytest.raises(
+        CodedError,
+        match=f"{place} leads out of",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ):
         symlinks.check_no_escaping_symlinks(base / "1")
 
 
@@ -59,5 +65,9 @@ def test_base_path_that_is_a_version_itself_may_be_a_link(base: Path) -> None:
 def test_link_to_a_neighbour_of_a_base_path_that_is_a_version_is_refused(base: Path) -> None:
     (base / "2").touch()
     (base / "1" / "saved_model.pb").symlink_to(base / "2")
-    with pytest.raises(UnsafePath, match="/1/saved_model.pb leads out of the base path .*/base/1"):
+    with pytest.raises(
+        CodedError,
+        match="/1/saved_model.pb leads out of the base path .*/base/1",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ):
         symlinks.check_no_escaping_symlinks(base / "1", base / "1")

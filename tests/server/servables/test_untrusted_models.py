@@ -13,7 +13,7 @@ from server.config.settings import Settings
 from server.servables.saved_model_loader import SavedModelLoader
 from tests import models
 from tpuserve import tags
-from tpuserve.errors import LoadTimeout, ModelTooLarge, TpuserveError, UnsafeModel
+from tpuserve.errors import Code, CodedError, ModelTooLarge, TpuserveError, UnsafeModel
 
 v1 = tf.compat.v1
 ONE = {"x": np.float32(1)}
@@ -252,7 +252,11 @@ def test_initialisation_that_never_ends_is_stopped(tmp_path: Path) -> None:
         return v1.while_loop(lambda i: i <= 1, lambda i: i * 2, [tf.constant(0.0)]).op
 
     directory = export(tmp_path / "m" / "1", build, init)
-    with pytest.raises(LoadTimeout, match=r"of .*/m/1 has not ended in 0\.5 s\. Export"):
+    with pytest.raises(
+        CodedError,
+        match=r"of .*/m/1 has not ended in 0\.5 s\. Export",
+        check=lambda error: error.code is Code.DEADLINE_EXCEEDED,
+    ):
         load_model(directory, load_timeout_seconds=0.5)
 
 

@@ -17,7 +17,7 @@ from tests.server.storage import stores
 from tests.server.storage.store_handler import StoreHandler
 from tests.server.storage.stores import NAME, versions
 from tests.server.storage.web_server import WebServer, serve_directory
-from tpuserve.errors import StorageAccessDenied
+from tpuserve.errors import Code, CodedError
 
 GOOGLE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
@@ -49,7 +49,9 @@ def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServe
 
 def refuse(uri: str, models: RemoteModels, text: str) -> str:
     """Assert that a base path is refused with a text; return the whole text."""
-    with pytest.raises(StorageAccessDenied, match=text) as caught:
+    with pytest.raises(
+        CodedError, match=text, check=lambda error: error.code is Code.PERMISSION_DENIED
+    ) as caught:
         versions(uri, models)
     assert "\n" not in str(caught.value)
     return str(caught.value)

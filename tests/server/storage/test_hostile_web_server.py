@@ -14,13 +14,7 @@ from server.storage.listing import RemoteDirectory
 from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
 from server.storage.remote_version import RemoteVersion
-from tpuserve.errors import (
-    DamagedDownload,
-    ModelCacheFull,
-    ModelTooLarge,
-    StorageUnavailable,
-    TpuserveError,
-)
+from tpuserve.errors import Code, CodedError, ModelTooLarge, TpuserveError, Unavailable
 
 ENDLESS = 1 << 30
 """More bytes than a test can send in reasonable time; sent in chunks until the client leaves."""
@@ -127,7 +121,7 @@ def test_page_without_an_end_is_not_read(
     serve: Serve, remote_models: RemoteModels, name: str
 ) -> None:
     uri = serve(lambda path: ENDLESS if path == f"/half/{name}" else None)
-    with pytest.raises(StorageUnavailable, match="the page has more than 4194304 bytes"):
+    with pytest.raises(Unavailable, match="the page has more than 4194304 bytes"):
         list_and_fetch(uri, remote_models)
 
 
@@ -137,7 +131,11 @@ def test_download_ends_at_the_listed_size(serve: Serve, remote_models: RemoteMod
         "/half/1/": '<a href="saved_model.pb">',
         "/half/1/saved_model.pb": ENDLESS,
     }
-    with pytest.raises(DamagedDownload, match=r"has 5 bytes, and [0-9]{1,8} bytes arrived"):
+    with pytest.raises(
+        CodedError,
+        match=r"has 5 bytes, and [0-9]{1,8} bytes arrived",
+        check=lambda error: error.code is Code.DATA_LOSS,
+    ):
         list_and_fetch(serve(pages.get), remote_models)
 
 
@@ -150,7 +148,11 @@ def test_download_of_unknown_size_ends_at_the_limit_of_the_cache(
         "/half/1/unknown_size": ENDLESS,
     }
     models = RemoteModels(ModelCache(cache_directory, 1_000_000))
-    with pytest.raises(ModelCacheFull, match="/half/1 has more bytes than --model_cache_max_bytes"):
+    with pytest.raises(
+        CodedError,
+        match="/half/1 has more bytes than --model_cache_max_bytes",
+        check=lambda error: error.code is Code.RESOURCE_EXHAUSTED,
+    ):
         list_and_fetch(serve(pages.get), models)
     assert [path.name for path in cache_directory.iterdir()] == ["lock"]
 
@@ -161,7 +163,7 @@ def test_download_of_less_than_a_kilobyte_a_second_ends() -> None:
     download = VersionDownload(None, version, lambda: False, clock=lambda: next(times))
     for received in (1, 300_001):
         download._note_progress("data", received)
-    with pytest.raises(StorageUnavailable, match=r"/half/1 sent 299999 bytes in 300 s\."):
+    with pytest.raises(Unavailable, match=r"/half/1 sent 299999 bytes in 300 s\."):
         download._note_progress("data", 600_000)
 
 
@@ -173,7 +175,7 @@ def test_listing_of_a_server_that_never_answers_ends(serve: Serve) -> None:
 
     directory = RemoteDirectory(serve(hold), max_seconds=0.5)
     try:
-        with pytest.raises(StorageUnavailable, match=r"/half was not listed within 0\.5 s"):
+        with pytest.raises(Unavailable, match=r"/half was not listed within 0\.5 s"):
             directory.list_names()
     finally:
         may_answer.set()

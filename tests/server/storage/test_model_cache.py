@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from server.storage.model_cache import Lease, ModelCache
-from tpuserve.errors import Cancelled, ModelCacheFull, StorageUnavailable
+from tpuserve.errors import Cancelled, Code, CodedError, Unavailable
 
 KB = 1000
 # The exit status of a process that a test ends.
@@ -59,9 +59,9 @@ def test_failed_download_leaves_nothing_and_is_repeated(tmp_path: Path) -> None:
     def fail(directory: Path) -> None:
         directory.mkdir()
         (directory / "saved_model.pb").write_bytes(b"half")
-        raise StorageUnavailable("cut")
+        raise Unavailable("cut")
 
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(Unavailable):
         cache.acquire(cache.directory_of("a", 1), KB, fail, lambda: False)
     assert entries(tmp_path) == set()
     acquire(cache, "a").close()
@@ -117,7 +117,11 @@ def test_least_recently_used_version_goes(tmp_path: Path) -> None:
 def test_version_in_use_stays(tmp_path: Path) -> None:
     cache = ModelCache(tmp_path, 3 * KB)
     lease = acquire(cache, "a", 2 * KB)
-    with pytest.raises(ModelCacheFull, match="of 2000 bytes .* is 3000, and 2000 bytes are in use"):
+    with pytest.raises(
+        CodedError,
+        match="of 2000 bytes .* is 3000, and 2000 bytes are in use",
+        check=lambda error: error.code is Code.RESOURCE_EXHAUSTED,
+    ):
         acquire(ModelCache(tmp_path, 3 * KB), "b", 2 * KB)
     assert entries(tmp_path) == {"a"}
     lease.close()
@@ -159,5 +163,5 @@ def test_wait_for_a_version_that_is_no_longer_needed_ends(tmp_path: Path) -> Non
 
 def test_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageUnavailable, match="/file cannot be written: .* --model_cache_dir"):
+    with pytest.raises(Unavailable, match="/file cannot be written: .* --model_cache_dir"):
         acquire(ModelCache(tmp_path / "file", 0), "a")

@@ -16,13 +16,7 @@ from tests.server.storage.web_server import (
     check_cancelled_download,
     write_version,
 )
-from tpuserve.errors import (
-    BasePathNotFound,
-    DamagedDownload,
-    StorageAccessDenied,
-    StorageUnavailable,
-    TpuserveError,
-)
+from tpuserve.errors import BasePathNotFound, CodedError, TpuserveError, Unavailable
 
 DATA_FILE = f"{NAME}/models/1/variables/variables.data"
 
@@ -76,9 +70,9 @@ def refuse(server: WebServer, path: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "error", "text"),
     [
-        (cut, (DamagedDownload, StorageUnavailable), "(50000|99999) "),
-        (change, DamagedDownload, r"has the (md5|sha256) \w+ in the listing"),
-        (refuse, StorageAccessDenied, r"with the credentials of this server: .*[Ss]et "),
+        (cut, (CodedError, Unavailable), "(50000|99999) "),
+        (change, CodedError, r"has the (md5|sha256) \w+ in the listing"),
+        (refuse, CodedError, r"with the credentials of this server: .*[Ss]et "),
     ],
 )
 def test_version_whose_file_is_cut_changed_or_refused_is_not_kept(

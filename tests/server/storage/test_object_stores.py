@@ -12,7 +12,7 @@ from server.storage.remote_models import RemoteModels
 from tests.server.storage import stores
 from tests.server.storage.stores import Store, versions
 from tests.server.storage.web_server import write_version
-from tpuserve.errors import BasePathNotFound, StorageAccessDenied, TpuserveError
+from tpuserve.errors import BasePathNotFound, CodedError, TpuserveError
 
 
 @pytest.fixture(scope="module", params=["s3", "gs", "az", "hf"])
@@ -85,6 +85,6 @@ def test_missing_bucket_container_or_repository_is_told(
     text = f"{uri} does not exist"
     if store.scheme == "hf":
         # The hub does not tell whether a repository is missing or private.
-        error, text = StorageAccessDenied, "absent/half .repository not found.*Check the name, and"
+        error, text = CodedError, "absent/half .repository not found.*Check the name, and"
     with pytest.raises(error, match=text):
         versions(uri, remote_models)

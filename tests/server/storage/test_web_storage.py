@@ -18,13 +18,12 @@ from tests.server.storage.web_server import (
 )
 from tpuserve.errors import (
     BasePathNotFound,
-    DamagedDownload,
+    Code,
+    CodedError,
     ExtraNotInstalled,
     InvalidConfig,
     ModelTooLarge,
-    StorageAccessDenied,
-    StorageUnavailable,
-    UnsafePath,
+    Unavailable,
     VersionNotFound,
 )
 
@@ -100,7 +99,7 @@ def test_cut_download_leaves_nothing(
     write_version(site / "half" / "1")
     (directory,) = versions(f"{web_server.uri}/half", remote_models).values()
     web_server.cut_paths.add("/half/1/variables/variables.data")
-    with pytest.raises((StorageUnavailable, DamagedDownload), match=r"variables\.data"):
+    with pytest.raises((Unavailable, CodedError), match=r"variables\.data"):
         fetch(remote_models, directory)
     assert [path.name for path in cache_directory.iterdir()] == ["lock"]
     web_server.cut_paths.clear()
@@ -119,7 +118,11 @@ def test_version_that_changes_during_its_download_is_not_kept(
             (site / "half" / "1" / "late").touch()
 
     web_server.before_get = change
-    with pytest.raises(DamagedDownload, match="changed while it was downloaded"):
+    with pytest.raises(
+        CodedError,
+        match="changed while it was downloaded",
+        check=lambda error: error.code is Code.DATA_LOSS,
+    ):
         fetch(remote_models, directory)
     assert [path.name for path in cache_directory.iterdir()] == ["lock"]
 
@@ -131,7 +134,11 @@ def test_file_with_another_checksum_is_refused(
     write_index(site / "half")
     (directory,) = versions(f"{web_server.uri}/half", remote_models).values()
     (site / "half" / "1" / "saved_model.pb").write_text("hparg")
-    with pytest.raises(DamagedDownload, match=r"saved_model.pb has the sha256 [0-9a-f]{64} in"):
+    with pytest.raises(
+        CodedError,
+        match=r"saved_model.pb has the sha256 [0-9a-f]{64} in",
+        check=lambda error: error.code is Code.DATA_LOSS,
+    ):
         fetch(remote_models, directory)
     assert not directory.exists()
 
@@ -159,8 +166,8 @@ def test_index_with_too_many_files_of_a_version_is_refused(
     [
         ("absent", BasePathNotFound, "/absent does not exist, or has no files. Give a base path"),
         ("empty", VersionNotFound, "no version directory in .*/empty. Upload the model"),
-        ("refused", StorageAccessDenied, "cannot be read with the credentials of this .*403"),
-        ("escaping", UnsafePath, "has the path '1/../../x', which leads out of the model"),
+        ("refused", CodedError, "cannot be read with the credentials of this .*403"),
+        ("escaping", CodedError, "has the path '1/../../x', which leads out of the model"),
         ("wrong", InvalidConfig, "/SHA256SUMS has the line 'no', and each line must be a SHA-256"),
     ],
 )
@@ -186,7 +193,7 @@ def test_host_that_does_not_answer_is_told(remote_models: RemoteModels) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{unheard.getsockname()[1]}/half"
-        with pytest.raises(StorageUnavailable, match="cannot be read: Cannot connect to host 127"):
+        with pytest.raises(Unavailable, match="cannot be read: Cannot connect to host 127"):
             versions(uri, remote_models)
 
 

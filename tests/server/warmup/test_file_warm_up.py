@@ -11,14 +11,7 @@ from server.servables.servable import Model
 from server.warmup import FileWarmUp
 from tests.server.fakes import FakeModel
 from tests.tpuserve.saved_models import tf_records
-from tpuserve.errors import (
-    Code,
-    DamagedWarmUp,
-    InvalidInput,
-    InvalidTensor,
-    LoadTimeout,
-    ModelLoadError,
-)
+from tpuserve.errors import Code, CodedError, InvalidInput, InvalidTensor
 from tpuserve.saved_model import warm_up_file
 
 
@@ -93,7 +86,11 @@ def test_request_that_never_ends_is_stopped_and_fails_the_warm_up(tmp_path: Path
         cancellation.raise_if_cancelled()
 
     write_warm_up_file(tmp_path, tf_records(b"one", b"two"))
-    with pytest.raises(LoadTimeout, match=r"have not ended in 0\.1 s\. Remove requests"):
+    with pytest.raises(
+        CodedError,
+        match=r"have not ended in 0\.1 s\. Remove requests",
+        check=lambda error: error.code is Code.DEADLINE_EXCEEDED,
+    ):
         FileWarmUp(run_record=run, timeout_seconds=0.1)(FakeModel(), tmp_path)
 
 
@@ -117,7 +114,7 @@ def test_a_thousand_records_are_run_and_one_more_fails(tmp_path: Path, runs: Run
 def test_file_that_holds_no_records_is_data_loss(
     tmp_path: Path, runs: Runs, content: bytes
 ) -> None:
-    with pytest.raises(DamagedWarmUp) as caught:
+    with pytest.raises(CodedError, check=lambda error: error.code is Code.DATA_LOSS) as caught:
         warm_up(write_warm_up_file(tmp_path, content), runs)
     assert caught.value.code is Code.DATA_LOSS
     assert str(caught.value).endswith("Please verify your warmup data is in TFRecord format.")
@@ -134,7 +131,9 @@ def test_record_that_fails_fails_the_warm_up_and_is_named(tmp_path: Path, runs: 
 
 def test_unforeseen_failure_is_a_failed_load(tmp_path: Path, runs: Runs) -> None:
     metrics = Metrics()
-    with pytest.raises(ModelLoadError, match="record 0 of .*: a fault"):
+    with pytest.raises(
+        CodedError, match="record 0 of .*: a fault", check=lambda error: error.code is Code.INTERNAL
+    ):
         warm_up(write_warm_up_file(tmp_path, tf_records(b"worse")), runs, metrics=metrics)
     records = ":tensorflow:serving:model_warmup_records_read"
     lines = metrics.exposition().decode().splitlines()

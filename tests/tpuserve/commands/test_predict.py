@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from tests.preloaded.process import PreloadedProcess
 from tests.tpuserve.prediction import models
 from tpuserve.commands.predict import predict
-from tpuserve.errors import InputFileNotFound, SavedModelNotFound, SignatureNotFound
+from tpuserve.errors import NotFound, SignatureNotFound
 
 # Only a process that hangs takes as long, in seconds.
 TIME_LIMIT = 600
@@ -49,8 +49,8 @@ def test_the_report_has_rows_and_rates(model: Path, tmp_path: Path) -> None:
 
 def test_errors_come_before_tensorflow_is_loaded(model: Path, tmp_path: Path) -> None:
     arguments = ("--inputs", tmp_path / "none", "--outputs", tmp_path / "out")
-    assert isinstance(run_predict(model, *arguments).exception, InputFileNotFound)
-    assert isinstance(run_predict(tmp_path / "none", *arguments).exception, SavedModelNotFound)
+    assert isinstance(run_predict(model, *arguments).exception, NotFound)
+    assert isinstance(run_predict(tmp_path / "none", *arguments).exception, NotFound)
     error = run_predict(model, *arguments, "--signature", "serve").exception
     assert isinstance(error, SignatureNotFound)
     assert str(error) == (

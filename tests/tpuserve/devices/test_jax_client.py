@@ -4,7 +4,7 @@ import importlib.util
 import pytest
 
 from tpuserve.devices import jax_client
-from tpuserve.errors import ExtraNotInstalled, TpuInUse, TpuNotFound
+from tpuserve.errors import Code, CodedError, ExtraNotInstalled, TpuNotFound
 
 # Do not import jax to find out: every process that collects the tests would wait for the import.
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
@@ -28,7 +28,11 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 )
 def test_a_tpu_in_use_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     fail_with(monkeypatch, f"Unable to initialize backend 'tpu': {text}")
-    with pytest.raises(TpuInUse, match="another process uses it.*`tpuserve doctor` lists"):
+    with pytest.raises(
+        CodedError,
+        match="another process uses it.*`tpuserve doctor` lists",
+        check=lambda error: error.code is Code.UNAVAILABLE,
+    ):
         jax_client.list_devices("cpu")
 
 

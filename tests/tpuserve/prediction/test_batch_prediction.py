@@ -14,15 +14,14 @@ import tensorflow as tf
 from tests.tpuserve.prediction import models
 from tpuserve import tags
 from tpuserve.errors import (
-    DamagedInputFile,
-    InputFileNotFound,
+    Code,
+    CodedError,
     InvalidInput,
     InvalidJson,
     InvalidTensor,
-    OutputOfAnotherRun,
+    NotFound,
     SignatureNotFound,
     TpuserveError,
-    UnbatchableTensor,
 )
 from tpuserve.prediction.batch_prediction import PredictionReport, predict
 from tpuserve.prediction.formats import InputFormat, OutputFormat
@@ -189,7 +188,11 @@ def test_a_cut_file_is_an_error_and_the_run_continues_with_it(model: Path, tmp_p
     out, cut = tmp_path / "out", tmp_path / "b.tfrecord"
     whole = cut.read_bytes()
     cut.write_bytes(whole[:-7])
-    with pytest.raises(DamagedInputFile, match=r"b\.tfrecord: record 9 is damaged: .* 7 bytes"):
+    with pytest.raises(
+        CodedError,
+        match=r"b\.tfrecord: record 9 is damaged: .* 7 bytes",
+        check=lambda error: error.code is Code.DATA_LOSS,
+    ):
         run_predict(model, tmp_path, tmp_path / "*.tfrecord")
     assert names(out) == ["predict.json", "predictions-00000-of-00003.tfrecord"]
     first = os.stat(out / "predictions-00000-of-00003.tfrecord")
@@ -215,7 +218,7 @@ def test_no_cut_goes_unnoticed(
         path.write_bytes(gzip.compress(path.read_bytes())[:-remaining_bytes])
     else:
         path.write_bytes(path.read_bytes()[: len(path.read_bytes()) * 3 // 4 + remaining_bytes])
-    with pytest.raises((DamagedInputFile, InvalidJson), match="data"):
+    with pytest.raises((CodedError, InvalidJson), match="data"):
         run_predict(model, tmp_path, path)
     assert not (tmp_path / "out").exists()
 
@@ -223,7 +226,9 @@ def test_no_cut_goes_unnoticed(
 def test_an_error_in_the_first_file_leaves_no_directory(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "data.tfrecord"
     path.write_bytes(b"this is no TFRecord file")
-    with pytest.raises(DamagedInputFile, match="record 0 is damaged"):
+    with pytest.raises(
+        CodedError, match="record 0 is damaged", check=lambda error: error.code is Code.DATA_LOSS
+    ):
         run_predict(model, tmp_path, path)
     assert not (tmp_path / "out").exists()
 
@@ -232,9 +237,17 @@ def test_a_run_of_other_arguments_is_refused(model: Path, tmp_path: Path) -> Non
     write_three_files(tmp_path)
     run_predict(model, tmp_path, tmp_path / "a.tfrecord")
     before = names(tmp_path / "out")
-    with pytest.raises(OutputOfAnotherRun, match="differs in: inputs"):
+    with pytest.raises(
+        CodedError,
+        match="differs in: inputs",
+        check=lambda error: error.code is Code.FAILED_PRECONDITION,
+    ):
         run_predict(model, tmp_path, tmp_path / "b.tfrecord")
-    with pytest.raises(OutputOfAnotherRun, match="differs in: signature, output-format"):
+    with pytest.raises(
+        CodedError,
+        match="differs in: signature, output-format",
+        check=lambda error: error.code is Code.FAILED_PRECONDITION,
+    ):
         run_predict(
             model,
             tmp_path,
@@ -243,7 +256,11 @@ def test_a_run_of_other_arguments_is_refused(model: Path, tmp_path: Path) -> Non
             output_format=OutputFormat.JSON_LINES,
         )
     (tmp_path / "a.tfrecord").write_bytes((tmp_path / "b.tfrecord").read_bytes()[:50])
-    with pytest.raises(OutputOfAnotherRun, match=r"a\.tfrecord has changed"):
+    with pytest.raises(
+        CodedError,
+        match=r"a\.tfrecord has changed",
+        check=lambda error: error.code is Code.FAILED_PRECONDITION,
+    ):
         run_predict(model, tmp_path, tmp_path / "a.tfrecord")
     assert names(tmp_path / "out") == before
 
@@ -252,12 +269,20 @@ def test_a_directory_of_other_files_is_refused(model: Path, tmp_path: Path) -> N
     write_three_files(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").touch()
-    with pytest.raises(OutputOfAnotherRun, match=r"thesis\.tex, and no predict\.json"):
+    with pytest.raises(
+        CodedError,
+        match=r"thesis\.tex, and no predict\.json",
+        check=lambda error: error.code is Code.FAILED_PRECONDITION,
+    ):
         run_predict(model, tmp_path, tmp_path / "a.tfrecord")
     assert names(tmp_path / "out") == ["thesis.tex"]
     for text in ("{", "[]"):
         (tmp_path / "out" / "predict.json").write_text(text)
-        with pytest.raises(OutputOfAnotherRun, match="another run"):
+        with pytest.raises(
+            CodedError,
+            match="another run",
+            check=lambda error: error.code is Code.FAILED_PRECONDITION,
+        ):
             run_predict(model, tmp_path, tmp_path / "a.tfrecord")
 
 
@@ -268,7 +293,11 @@ def test_a_description_without_states_is_of_another_run(model: Path, tmp_path: P
     entries = json.loads(description.read_text())
     del entries["input-states"]
     description.write_text(json.dumps(entries))
-    with pytest.raises(OutputOfAnotherRun, match="differs in: input-states"):
+    with pytest.raises(
+        CodedError,
+        match="differs in: input-states",
+        check=lambda error: error.code is Code.FAILED_PRECONDITION,
+    ):
         run_predict(model, tmp_path, tmp_path / "a.tfrecord")
 
 
@@ -293,7 +322,11 @@ def test_a_directory_that_another_run_writes_is_refused(model: Path, tmp_path: P
     )
     with (
         OutputDirectory(tmp_path / "out", description, ".tfrecord"),
-        pytest.raises(OutputOfAnotherRun, match="in use by another process"),
+        pytest.raises(
+            CodedError,
+            match="in use by another process",
+            check=lambda error: error.code is Code.FAILED_PRECONDITION,
+        ),
     ):
         run_predict(model, tmp_path, path)
     assert not (tmp_path / "out").exists()
@@ -340,7 +373,7 @@ def refuse(
 
 def test_records_that_do_not_fit_are_refused(model: Path, tmp_path: Path) -> None:
     refuse(model, tmp_path, SignatureNotFound, "other", signature_name="other")
-    refuse(model, tmp_path, UnbatchableTensor, "'total' has the shape", signature_name="total")
+    refuse(model, tmp_path, CodedError, "'total' has the shape", signature_name="total")
     refuse(model, tmp_path, InvalidTensor, "does not fit the signature", signature_name="name")
     refuse(
         model,
@@ -375,14 +408,18 @@ def test_the_first_error_of_a_file_is_raised(model: Path, tmp_path: Path) -> Non
 
 
 def test_a_pattern_without_files_is_an_error(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputFileNotFound, match="matches no file"):
+    with pytest.raises(NotFound, match="matches no file"):
         run_predict(model, tmp_path, tmp_path / "*.none")
 
 
 def test_whole_tensors_have_no_lines(model: Path, tmp_path: Path) -> None:
     request = models.request(models.values(2), "total")
     path = models.write_records(tmp_path / "data", [request.SerializeToString()])
-    with pytest.raises(UnbatchableTensor, match=r"total \[\]\. Write them with"):
+    with pytest.raises(
+        CodedError,
+        match=r"total \[\]\. Write them with",
+        check=lambda error: error.code is Code.FAILED_PRECONDITION,
+    ):
         run_predict(
             model,
             tmp_path,

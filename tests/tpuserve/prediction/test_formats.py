@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuserve.errors import InputFileNotFound
+from tpuserve.errors import NotFound
 from tpuserve.prediction.formats import match_files
 
 
@@ -24,5 +24,5 @@ def test_patterns_match_files_and_not_directories(tmp_path: Path) -> None:
         path.touch()
     (tmp_path / "broken").symlink_to(tmp_path / "absent")
     assert match_files([f"{tmp_path}/**"]) == list(map(str, paths))
-    with pytest.raises(InputFileNotFound, match="matches no file"):
+    with pytest.raises(NotFound, match="matches no file"):
         match_files([f"{tmp_path}/da*"])

@@ -11,7 +11,7 @@ import pytest
 
 from tests.preloaded.process import run_preloaded
 from tests.tpuserve.prediction import models
-from tpuserve.errors import OutputOfAnotherRun
+from tpuserve.errors import Code, CodedError
 from tpuserve.prediction.batch_prediction import PredictionReport, predict
 from tpuserve.prediction.formats import InputFormat, OutputFormat
 from tpuserve.prediction.writers import parquet
@@ -152,7 +152,11 @@ def test_directory_with_a_part_of_a_file_is_refused_to_other_runs(
     path, other = write_examples(tmp_path / "data"), write_examples(tmp_path / "other")
     with pytest.raises(Stop):
         run_predict(model, path, tmp_path / "out", save_seconds=0, progress=stop)
-    with pytest.raises(OutputOfAnotherRun, match="differs in: inputs"):
+    with pytest.raises(
+        CodedError,
+        match="differs in: inputs",
+        check=lambda error: error.code is Code.FAILED_PRECONDITION,
+    ):
         run_predict(model, other, tmp_path / "out")
     assert run_predict(model, path, tmp_path / "out").continued_files == 1
 

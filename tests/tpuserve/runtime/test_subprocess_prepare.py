@@ -17,7 +17,7 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tests import models
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
-from tpuserve.errors import MetagraphNotFound, ModelLoadError
+from tpuserve.errors import Code, CodedError, MetagraphNotFound
 from tpuserve.runtime import loader, subprocess_prepare
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 from tpuserve.runtime.subprocess_prepare import make_load_plan_in_subprocess
@@ -97,7 +97,9 @@ def test_model_whose_subprocess_was_killed_is_not_planned_in_this_process(
     killed = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", killed)
     monkeypatch.setattr(subprocess_prepare, "make_load_plan", lambda _: pytest.fail("planned here"))
-    with pytest.raises(ModelLoadError, match="where memory is short"):
+    with pytest.raises(
+        CodedError, match="where memory is short", check=lambda error: error.code is Code.INTERNAL
+    ):
         make_load_plan_in_subprocess(load_request)
 
 
@@ -116,7 +118,9 @@ def test_subprocess_killed_before_it_reads_the_load_requestis_reported_as_killed
             return frozenset, ()
 
     late: Any = Late()
-    with pytest.raises(ModelLoadError, match="where memory is short"):
+    with pytest.raises(
+        CodedError, match="where memory is short", check=lambda error: error.code is Code.INTERNAL
+    ):
         make_load_plan_in_subprocess(dataclasses.replace(load_request, wanted_tags=late))
 
 

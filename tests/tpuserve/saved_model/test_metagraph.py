@@ -6,7 +6,7 @@ from google.protobuf import text_format
 from tests.tpuserve import saved_models
 from tests.tpuserve.saved_models import WORDS, add_function
 from tpuserve import tags
-from tpuserve.errors import SavedModelNotFound
+from tpuserve.errors import NotFound
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import metagraph, warm_up_file
 from tpuserve.saved_model.metagraph import BatchFunction, TpuComputation
@@ -118,7 +118,7 @@ def test_model_in_text_format_is_described(tmp_path: Path) -> None:
 
 
 def test_missing_directory_is_an_error_with_its_path(tmp_path: Path) -> None:
-    with pytest.raises(SavedModelNotFound, match="no directory .*/gone"):
+    with pytest.raises(NotFound, match="no directory .*/gone"):
         metagraph.read_saved_model(tmp_path / "gone")
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.tpuserve import saved_models
-from tpuserve.errors import SavedModelNotFound
+from tpuserve.errors import NotFound
 from tpuserve.saved_model.proto_file import find_saved_model_file
 
 
@@ -13,7 +13,7 @@ def version(tmp_path: Path) -> Path:
 
 
 def error_for(path: Path) -> str:
-    with pytest.raises(SavedModelNotFound) as error:
+    with pytest.raises(NotFound) as error:
         find_saved_model_file(path)
     return str(error.value)
 

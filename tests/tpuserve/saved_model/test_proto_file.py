@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.tpuserve import saved_models
-from tpuserve.errors import DamagedSavedModel, SavedModelNotFound
+from tpuserve.errors import DamagedSavedModel, NotFound
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import proto_file
 from tpuserve.saved_model.proto_file import find_saved_model_file
@@ -20,30 +20,30 @@ def parse_file(directory: Path) -> pb.SavedModel:
 
 
 def test_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SavedModelNotFound, match="no directory .*/gone"):
+    with pytest.raises(NotFound, match="no directory .*/gone"):
         find_saved_model_file(tmp_path / "gone")
 
 
 def test_error_for_a_base_path_suggests_the_newest_version(directory: Path) -> None:
     saved_models.write_saved_model(saved_models.half_plus_two(), directory.parent / "10")
     saved_models.write_saved_model(saved_models.half_plus_two(), directory.parent / "9")
-    with pytest.raises(SavedModelNotFound, match=r"found version directories 1, 9, 10.*/half/10$"):
+    with pytest.raises(NotFound, match=r"found version directories 1, 9, 10.*/half/10$"):
         find_saved_model_file(directory.parent)
 
 
 def test_error_for_a_file_suggests_its_directory(directory: Path) -> None:
-    with pytest.raises(SavedModelNotFound, match=f"is a file. Name the directory .* {directory}"):
+    with pytest.raises(NotFound, match=f"is a file. Name the directory .* {directory}"):
         find_saved_model_file(directory / "saved_model.pb")
 
 
 def test_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").mkdir()
-    with pytest.raises(SavedModelNotFound, match="saved_model.pb is a directory"):
+    with pytest.raises(NotFound, match="saved_model.pb is a directory"):
         find_saved_model_file(tmp_path)
 
 
 def test_empty_directory_is_reported_to_have_no_saved_model(tmp_path: Path) -> None:
-    with pytest.raises(SavedModelNotFound, match=r"no saved_model.pb in .*export_saved_model"):
+    with pytest.raises(NotFound, match=r"no saved_model.pb in .*export_saved_model"):
         find_saved_model_file(tmp_path)
 
 
@@ -128,7 +128,7 @@ def test_types_in_text_format_have_names(directory: Path) -> None:
 
 
 def test_error_for_a_device_file_says_that_it_is_no_directory() -> None:
-    with pytest.raises(SavedModelNotFound, match="^/dev/null is no directory. Name a directory"):
+    with pytest.raises(NotFound, match="^/dev/null is no directory. Name a directory"):
         find_saved_model_file(Path("/dev/null"))
 
 
@@ -136,5 +136,5 @@ def test_error_for_the_current_directory_names_it_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SavedModelNotFound, match=r"no saved_model.pb in the current directory\. N"):
+    with pytest.raises(NotFound, match=r"no saved_model.pb in the current directory\. N"):
         find_saved_model_file(Path())

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tpuserve.errors import ExtraNotInstalled, InvalidSetting, UntrustedModel
+from tpuserve.errors import Code, CodedError, ExtraNotInstalled, InvalidSetting
 from tpuserve.saved_model import signing
 
 
@@ -68,13 +68,21 @@ def test_model_that_is_signed_again_or_moved_verifies(model: Path, keys: tuple[P
 )
 def test_changed_or_added_file_is_refused(model: Path, keys: tuple[Path, Path], path: str) -> None:
     (model / path).write_text("changed")
-    with pytest.raises(UntrustedModel, match=r"model\.sig does not verify with .*: Signature mis"):
+    with pytest.raises(
+        CodedError,
+        match=r"model\.sig does not verify with .*: Signature mis",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ):
         signing.verify(model, keys[1])
 
 
 def test_missing_file_is_refused(model: Path, keys: tuple[Path, Path]) -> None:
     (model / "variables" / "variables.index").unlink()
-    with pytest.raises(UntrustedModel, match="does not verify"):
+    with pytest.raises(
+        CodedError,
+        match="does not verify",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ):
         signing.verify(model, keys[1])
 
 
@@ -82,21 +90,33 @@ def test_signature_of_another_key_is_refused(
     model: Path, keys: tuple[Path, Path], tmp_path: Path
 ) -> None:
     _, other = write_keys(tmp_path / "other")
-    with pytest.raises(UntrustedModel, match=r"does not verify with .*/other/public\.pem"):
+    with pytest.raises(
+        CodedError,
+        match=r"does not verify with .*/other/public\.pem",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ):
         signing.verify(model, other)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "no signature"])
 def test_damaged_signature_is_refused(model: Path, keys: tuple[Path, Path], text: str) -> None:
     (model / "model.sig").write_text(text)
-    with pytest.raises(UntrustedModel, match="does not verify") as caught:
+    with pytest.raises(
+        CodedError,
+        match="does not verify",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ) as caught:
         signing.verify(model, keys[1])
     assert "\n" not in str(caught.value)
 
 
 def test_unsigned_model_is_refused(model: Path, keys: tuple[Path, Path]) -> None:
     (model / "model.sig").unlink()
-    with pytest.raises(UntrustedModel, match=r"has no model\.sig, and signatures are required"):
+    with pytest.raises(
+        CodedError,
+        match=r"has no model\.sig, and signatures are required",
+        check=lambda error: error.code is Code.PERMISSION_DENIED,
+    ):
         signing.verify(model, keys[1])
 
 

@@ -10,7 +10,14 @@ import pytest
 
 from tests import processes
 from tpuserve import __version__
-from tpuserve.errors import HostLost, HostMissing, HostsDiffer, InvalidSetting, PortInUse
+from tpuserve.errors import (
+    Code,
+    CodedError,
+    HostLost,
+    HostMissing,
+    HostsDiffer,
+    InvalidSetting,
+)
 from trainer.config.host_addresses import HostAddresses
 from trainer.hosts import joining
 from trainer.hosts.connection import Connection
@@ -263,7 +270,11 @@ def connect(port: int) -> Connection:
 def test_a_port_in_use_is_told() -> None:
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(PortInUse, match=f"host 0 cannot listen on port {port}"):
+        with pytest.raises(
+            CodedError,
+            match=f"host 0 cannot listen on port {port}",
+            check=lambda error: error.code is Code.UNAVAILABLE,
+        ):
             joining.connect_hosts(addresses(0, 2, port), 1.0)
 
 

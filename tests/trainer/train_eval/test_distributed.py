@@ -13,7 +13,7 @@ import trainer
 from tests import processes
 from tests.preloaded.process import PreloadedProcess
 from tests.trainer import programs
-from tpuserve.errors import InvalidSetting, PortInUse
+from tpuserve.errors import Code, CodedError, InvalidSetting
 from trainer.config.tf_config import ClusterTask
 from trainer.estimator.early_stopping import FollowChiefHook, make_early_stopping_hook
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
@@ -216,5 +216,10 @@ def test_a_port_in_use_is_named() -> None:
         address = f"{processes.LOOPBACK}:{listener.getsockname()[1]}"
         used = config({"chief": [address], "worker": ["host:1"]}, master=f"grpc://{address}")
         text = rf"chief 0 cannot listen at {address}: "
-        with pytest.raises(PortInUse, match=text), distributed.running_server(used):
+        with (
+            pytest.raises(
+                CodedError, match=text, check=lambda error: error.code is Code.UNAVAILABLE
+            ),
+            distributed.running_server(used),
+        ):
             raise AssertionError("it serves")

@@ -77,7 +77,7 @@ class Api(ABC):
 
         Raises:
           InvalidSetting: the model has a version label, which the API does not support.
-          UnsupportedType: the API cannot encode the dtype of an input.
+          CodedError: the API cannot encode the dtype of an input.
         """
 
     @abstractmethod

@@ -13,12 +13,13 @@ from tpuserve.client import arrays
 from tpuserve.client.arrays import Array
 from tpuserve.client.model_reference import ModelReference
 from tpuserve.errors import (
+    Code,
+    CodedError,
     InvalidInput,
     InvalidReply,
     InvalidSetting,
     NotFound,
     UnsupportedCall,
-    UnsupportedType,
 )
 from tpuserve.saved_model.signature import TensorSpec
 
@@ -65,13 +66,14 @@ def datatype_of(array: Array, name: str) -> str:
       name: the alias of the input, for the text of an error.
 
     Raises:
-      UnsupportedType: the protocol has no datatype for the dtype of the array.
+      CodedError: the protocol has no datatype for the dtype of the array.
     """
     dtype = arrays.tensorflow_dtype(array, name)
     if dtype not in _NAMES:
-        raise UnsupportedType(
+        raise CodedError(
             f"input {name!r} is {dtype}, for which the Open Inference Protocol has no datatype. "
-            f"Use the API 'v1' over gRPC."
+            f"Use the API 'v1' over gRPC.",
+            Code.UNIMPLEMENTED,
         )
     return _NAMES[dtype]
 

@@ -16,7 +16,7 @@ from tpuserve.client.apis.api import Api
 from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
-from tpuserve.errors import InvalidReply, NotFound, TpuserveError, UnsupportedType
+from tpuserve.errors import Code, CodedError, InvalidReply, NotFound, TpuserveError
 from tpuserve.saved_model.dtypes import DTYPE_NAMES
 from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature, TensorSpec
 
@@ -164,8 +164,9 @@ def _to_json(name: str, array: Array) -> Any:
         flat = [{"b64": b64encode(text).decode("ascii")} for text in array.ravel().tolist()]
         return _nest(flat, array.shape)
     if kind.startswith("complex"):
-        raise UnsupportedType(
-            f"input {name!r} is {kind}, which JSON cannot hold. Use a grpc:// URL."
+        raise CodedError(
+            f"input {name!r} is {kind}, which JSON cannot hold. Use a grpc:// URL.",
+            Code.UNIMPLEMENTED,
         )
     if kind in ("float16", "bfloat16"):
         array = array.astype(np.float32)

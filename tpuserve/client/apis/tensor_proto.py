@@ -53,7 +53,7 @@ def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
       name: the alias of the input, for the text of an error.
 
     Raises:
-      UnsupportedType: TensorFlow has no dtype for the array's elements.
+      CodedError: TensorFlow has no dtype for the array's elements.
     """
     dtype = arrays.tensorflow_dtype(array, name)
     proto.dtype = _NUMBERS[dtype]
@@ -78,7 +78,7 @@ def to_arrays(protos: Mapping[str, pb.TensorProto]) -> dict[str, Array]:
     Raises:
       InvalidReply: the values of a TensorProto do not fit its shape, or repeated values (see
         `to_array`) make the arrays together too large.
-      UnsupportedType: NumPy has no dtype for the elements of a TensorProto.
+      CodedError: NumPy has no dtype for the elements of a TensorProto.
     """
     result: dict[str, Array] = {}
     remaining = MAX_REPEATED_BYTES
@@ -104,7 +104,7 @@ def to_array(
     Raises:
       InvalidReply: the values of the TensorProto do not fit its shape, or the repeated values make
         the array too large.
-      UnsupportedType: NumPy has no dtype for the elements.
+      CodedError: NumPy has no dtype for the elements.
     """
     dtype_name = dtypes.dtype_name(proto.dtype)
     dtype = arrays.numpy_dtype(dtype_name)

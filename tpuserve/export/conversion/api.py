@@ -69,7 +69,7 @@ def convert(
       Which ops of each signature run on the TPU and on the host, with reasons.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel, UnsupportedModel: The directory holds no SavedModel,
+      NotFound, DamagedSavedModel, UnsupportedModel: The directory holds no SavedModel,
         or none that the installed TensorFlow can read.
       MetagraphNotFound, SignatureNotFound: The SavedModel has no such metagraph or signature.
       ExportError: Nothing would run on the TPU, the function is unknown, the SavedModel has a TPU

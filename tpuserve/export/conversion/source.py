@@ -53,7 +53,7 @@ def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Sou
       signatures: Names of the signatures; empty for all.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel, or files
+      NotFound, DamagedSavedModel: The directory holds no readable SavedModel, or files
         of it are missing.
       MetagraphNotFound: No metagraph has these tags.
       SignatureNotFound: The metagraph lacks one of the signatures.

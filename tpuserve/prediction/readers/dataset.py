@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import DamagedInputFile, InvalidTensor, TpuserveError
+from tpuserve.errors import Code, CodedError, InvalidTensor, TpuserveError
 from tpuserve.prediction.batch import Position
 from tpuserve.prediction.formats import compression_type
 from tpuserve.saved_model.tfrecord import FRAME_BYTES, DamagedRecord, read_records
@@ -40,7 +40,7 @@ def iterate_records(
       The result of `transform` for each batch, as arrays, and the position behind the batch.
 
     Raises:
-      DamagedInputFile: the file cannot be read, or a record is damaged.
+      CodedError: the file cannot be read, or a record is damaged.
       InvalidTensor: `transform` fails for a record, such as one that cannot be parsed.
     """
     position = start
@@ -79,7 +79,7 @@ def iterate_lines(path: str, batch_size: int, start: Position) -> Iterator[Any]:
       start: the position of the first line to yield.
 
     Raises:
-      DamagedInputFile: the file cannot be read.
+      CodedError: the file cannot be read.
     """
     dataset = tf.data.TextLineDataset(path, compression_type(path), _BUFFER_BYTES)
     yield from _iterate(_skip(dataset, start).batch(batch_size), path)
@@ -102,7 +102,7 @@ def _content_size(path: str) -> int:
     """Return the size of a file in bytes; for a compressed file, the size after decompression.
 
     Raises:
-      DamagedInputFile: the compressed file is truncated or damaged.
+      CodedError: the compressed file is truncated or damaged.
     """
     if not compression_type(path):
         return os.path.getsize(path)
@@ -133,8 +133,9 @@ def _input_error(path: str, error: Any) -> TpuserveError:
     return _damaged_error(path, reason)
 
 
-def _damaged_error(path: str, reason: str) -> DamagedInputFile:
-    return DamagedInputFile(
+def _damaged_error(path: str, reason: str) -> CodedError:
+    return CodedError(
         f"cannot read the input file {path}: {reason}. Write the file again, or choose the "
-        f"--input-format that it has; the same command then continues with this file."
+        f"--input-format that it has; the same command then continues with this file.",
+        Code.DATA_LOSS,
     )

@@ -34,7 +34,7 @@ def read_example_batches(
     Raises:
       SignatureNotFound: the model has no such signature.
       UnsupportedModel: an input cannot be parsed from a tf.train.Example.
-      DamagedInputFile: the file cannot be read, or a record is damaged.
+      CodedError: the file cannot be read, or a record is damaged.
       InvalidTensor: a record cannot be parsed, or has an integer that its input cannot hold.
     """
     specs = find_signature(signatures, signature_name).inputs

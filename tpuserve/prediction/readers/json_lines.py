@@ -43,7 +43,7 @@ def read_json_batches(
 
     Raises:
       SignatureNotFound: the model has no such signature.
-      DamagedInputFile: the file cannot be read.
+      CodedError: the file cannot be read.
       InvalidJson: a line is not JSON, or does not fit the signature.
     """
     signature = find_signature(signatures, signature_name)

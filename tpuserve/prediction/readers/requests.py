@@ -10,7 +10,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from tpuserve.errors import DamagedInputFile, InvalidInput
+from tpuserve.errors import Code, CodedError, InvalidInput
 from tpuserve.prediction.batch import InputBatch, Position
 from tpuserve.prediction.readers.dataset import iterate_records
 from tpuserve.runtime.loaded_model import Array
@@ -70,7 +70,7 @@ def read_request_batches(
 
     Raises:
       SignatureNotFound: a request names a signature that the model does not have.
-      DamagedInputFile: the file cannot be read, or a record is damaged or not a PredictRequest.
+      CodedError: the file cannot be read, or a record is damaged or not a PredictRequest.
       InvalidInput: a request has no inputs.
     """
     parse = predict_pb2.PredictRequest.FromString
@@ -133,9 +133,10 @@ def _decode(
     except InvalidInput as error:
         raise InvalidInput(f"{where} {error}. Remove it, or choose another file.") from error
     except (DecodeError, ValueError, TypeError, KeyError) as error:
-        raise DamagedInputFile(
+        raise CodedError(
             f"{where} cannot be decoded: {error}. Choose the --input-format of the file, or write "
-            f"it again; the same command then continues with this file."
+            f"it again; the same command then continues with this file.",
+            Code.DATA_LOSS,
         ) from error
     if not inputs:
         raise InvalidInput(f"{where} has no inputs. Choose the --input-format of the file.")

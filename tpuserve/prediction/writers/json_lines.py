@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from tpuserve.errors import UnsupportedType
+from tpuserve.errors import Code, CodedError
 from tpuserve.prediction.batch import InputBatch, common_rows
 from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.prediction.writers.columns import to_standard_dtype
@@ -30,8 +30,8 @@ class JsonLinesWriter(AppendFile):
           outputs: output alias → array [rows, ...].
 
         Raises:
-          UnsupportedType: JSON has no form for the dtype of an output.
-          UnbatchableTensor: the outputs differ in the size of their first dimension.
+          CodedError: JSON has no form for the dtype of an output.
+          CodedError: the outputs differ in the size of their first dimension.
         """
         rows = common_rows(outputs, batch.where)
         columns = {alias: _to_column(alias, array) for alias, array in sorted(outputs.items())}
@@ -46,9 +46,10 @@ def _to_column(alias: str, array: Array) -> Any:
     if array.dtype.hasobject:
         return _to_text(array.tolist())
     if array.dtype.kind == "c":
-        raise UnsupportedType(
+        raise CodedError(
             f"the output {alias!r} is {array.dtype}, which JSON has no form for. Give "
-            f"--output-format=prediction_logs."
+            f"--output-format=prediction_logs.",
+            Code.UNIMPLEMENTED,
         )
     return to_standard_dtype(array)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from tpuserve.errors import UnbatchableTensor, UnsupportedType
+from tpuserve.errors import Code, CodedError
 from tpuserve.prediction.batch import InputBatch, common_rows
 from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.prediction.writers.columns import to_standard_dtype
@@ -64,8 +64,8 @@ class ParquetFileWriter:
           outputs: output alias → array [rows, ...].
 
         Raises:
-          UnsupportedType: Parquet has no type for the dtype of an output.
-          UnbatchableTensor: the outputs differ in the size of their first dimension, or have other
+          CodedError: Parquet has no type for the dtype of an output.
+          CodedError: the outputs differ in the size of their first dimension, or have other
             names or types than in earlier batches.
         """
         common_rows(outputs, batch.where)
@@ -74,9 +74,10 @@ class ParquetFileWriter:
         if self._writer is None:
             self._stream.append([rows.schema.serialize()])
         elif rows.schema != self._writer.schema:
-            raise UnbatchableTensor(
+            raise CodedError(
                 f"{batch.where}: the outputs have other names, dtypes or numbers of dimensions "
-                f"than before. Give --output-format=prediction_logs or jsonl."
+                f"than before. Give --output-format=prediction_logs or jsonl.",
+                Code.FAILED_PRECONDITION,
             )
         self._stream.append([rows.serialize()])
         self._append(rows)
@@ -122,9 +123,10 @@ def _to_column(alias: str, array: Array) -> Any:
     if array.dtype.hasobject:
         column = pa.array(array.reshape(-1).tolist(), pa.binary())
     elif array.dtype.kind == "c":
-        raise UnsupportedType(
+        raise CodedError(
             f"the output {alias!r} is {array.dtype}, which Parquet has no type for. Give "
-            f"--output-format=prediction_logs."
+            f"--output-format=prediction_logs.",
+            Code.UNIMPLEMENTED,
         )
     else:
         column = pa.array(to_standard_dtype(array).reshape(-1))

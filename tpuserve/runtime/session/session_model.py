@@ -167,7 +167,7 @@ def load_session_model(
 
     Raises:
       DamagedSavedModel: the files are missing, damaged or contradict each other.
-      LoadTimeout: the initialisation has not ended in time.
+      CodedError: the initialisation has not ended in time.
     """
     session_plan: SessionPlan = plan.runtime_plan
     is_on_tpu = plan.choice.device == "TPU"

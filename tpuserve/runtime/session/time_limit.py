@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tpuserve.errors import LoadTimeout
+from tpuserve.errors import Code, CodedError
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def limit_initialisation(session: Any, seconds: float, directory: Path) -> Itera
       directory: the directory of the SavedModel, for the text of the error.
 
     Raises:
-      LoadTimeout: the time limit has passed.
+      CodedError: the time limit has passed.
     """
     if not seconds:
         yield
@@ -50,9 +50,10 @@ def limit_initialisation(session: Any, seconds: float, directory: Path) -> Itera
         with lock:
             is_over = True
     if is_late:
-        raise LoadTimeout(
+        raise CodedError(
             f"the initialisation of {directory} has not ended in {seconds:g} s. Export the model "
-            f"without a loop that may never end, or raise --load_timeout_seconds."
+            f"without a loop that may never end, or raise --load_timeout_seconds.",
+            Code.DEADLINE_EXCEEDED,
         ) from cause
     if cause is not None:
         raise cause

@@ -73,7 +73,7 @@ class CallAdmission:
 
         Raises:
           ShuttingDown: the server is draining.
-          TooManyRequests: there are too many calls in flight, or too many of this client.
+          CodedError: there are too many calls in flight, or too many of this client.
           RequestTooLarge: the message alone is larger than the memory budget.
           MemoryBudgetExceeded: all requests together would need more memory than the budget has.
         """

@@ -243,7 +243,7 @@ class CallExecutor(ABC):
           read_model_name: returns the name of the model that the call runs.
 
         Raises:
-          QueueFull, WaitedTooLong: the queue of the model refuses the call.
+          QueueFull, CodedError: the queue of the model refuses the call.
           DeadlineExceeded, Cancelled: nobody waits for the call any more.
         """
 

@@ -95,7 +95,7 @@ class Workers:
 
         Raises:
           QueueFull: The queue of the model is full.
-          WaitedTooLong: The request has waited in the queue of the model for too long.
+          CodedError: The request has waited in the queue of the model for too long.
           DeadlineExceeded, Cancelled: The request was cancelled.
         """
         if self.may_run_inline and size <= MAX_INLINE_BYTES and tracker.is_quick:

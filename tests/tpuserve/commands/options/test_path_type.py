@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.tpuserve import saved_models
 from tpuserve import cli
 from tpuserve.commands.options.path_type import OutputPath
-from tpuserve.errors import InvalidSetting, SavedModelNotFound
+from tpuserve.errors import InvalidSetting, NotFound
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_a_base_path_stands_for_its_newest_version(
 def test_a_directory_of_models_is_no_base_path(tmp_path: Path) -> None:
     saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "half")
     error = CliRunner().invoke(cli.cli, ["inspect", str(tmp_path)]).exception
-    assert isinstance(error, SavedModelNotFound)
+    assert isinstance(error, NotFound)
     assert str(error).endswith(f"Name one of them: {tmp_path / 'half'}")

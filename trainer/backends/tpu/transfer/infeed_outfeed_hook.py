@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import TpuRunError
+from tpuserve.errors import Code, CodedError
 from trainer.backends.tpu.transfer.error_rendezvous import (
     ErrorKind,
     ErrorRendezvous,
@@ -150,9 +150,10 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
                 worker.session.run(self._enqueue, {self._infeed.iterations: count})
             except tf.errors.OutOfRangeError:
                 if self._end_infeed is None:
-                    raise TpuRunError(
+                    raise CodedError(
                         "The input ended before training did, and a TPU cannot stop within a "
-                        "loop. Let input_fn's Dataset repeat(), or train fewer steps."
+                        "loop. Let input_fn's Dataset repeat(), or train fewer steps.",
+                        Code.ABORTED,
                     ) from None
                 # The input has ended, so end the loop early by closing the infeed queues. The cores
                 # still process the batches in the queues, but do not wait for more.
