@@ -138,10 +138,11 @@ protos:  ## Compile the .proto files of tpuserve and server.
 	test -x .venv-protos/bin/python || $(PYTHON) -m venv .venv-protos
 	.venv-protos/bin/pip install --quiet "grpcio-tools==1.75.1"
 	.venv-protos/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-	  tpuserve/proto/*.proto server/proto/serialized_input.proto
+	  $(filter-out %/open_inference.proto,$(wildcard tpuserve/proto/*.proto)) \
+	  server/proto/serialized_input.proto
 	cd server/proto && ../../.venv-protos/bin/python -m grpc_tools.protoc -I. --include_imports \
 	  --descriptor_set_out=model_server.binpb model_server.proto
-	cd server/proto && ../../.venv-protos/bin/python -m grpc_tools.protoc -I. \
+	cd tpuserve/proto && ../../.venv-protos/bin/python -m grpc_tools.protoc -I. \
 	  --descriptor_set_out=open_inference.binpb open_inference.proto
 
 clean:  ## Remove .venv and what tools leave behind.

@@ -69,7 +69,7 @@ def make_senders(connection: http.client.HTTPConnection, channel: Any) -> dict[s
     from tensorflow import make_tensor_proto
     from tensorflow_serving.apis import predict_pb2
 
-    from server.frontends.grpc.services.open_inference.messages import message_type
+    from tpuserve.proto.open_inference import message_type
 
     image = np.random.default_rng(7).random(SHAPE, np.float32)
     pixel = image[0, 0, 0].tolist()

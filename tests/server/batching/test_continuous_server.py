@@ -16,10 +16,10 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from server.app import Server
 from server.config.settings import Settings
-from server.frontends.grpc.services.open_inference.messages import message_type
 from server.servables.servable import Array
 from tests import models
 from tests.processes import LOOPBACK, free_ports
+from tpuserve.proto.open_inference import message_type
 from tpuserve.runtime import loader
 
 

@@ -13,7 +13,7 @@ from tpuserve.bench.benchmark import InputChoice, Target
 from tpuserve.bench.load import Load
 from tpuserve.bench.windows import Procedure
 from tpuserve.errors import ServerFailure
-from tpuserve.proto import open_inference_pb2 as pb
+from tpuserve.proto.open_inference import message_type
 
 BRIEFLY = Procedure(window_s=0.05, max_windows=500, tolerance=1000, warm_up_s=0.01)
 METADATA = Answer(
@@ -104,7 +104,7 @@ def test_an_error_of_random_words_names_the_options() -> None:
 
 
 def test_an_error_over_grpc_says_where_the_example_is() -> None:
-    metadata = pb.ModelMetadataResponse(name="other")
+    metadata = message_type("ModelMetadataResponse")(name="other")
     metadata.inputs.add(name="x", datatype="BYTES", shape=[-1])
     with (
         over_grpc(metadata.SerializeToString(), grpc.StatusCode.INVALID_ARGUMENT) as server,

@@ -19,7 +19,8 @@ from tests.tpuserve.client.reply_servers import Answer, over_grpc, over_http
 from tpuserve.client import AsyncClient, Client
 from tpuserve.client.apis import tensor_proto
 from tpuserve.errors import DeadlineExceeded, InvalidReply, InvalidSetting
-from tpuserve.proto import open_inference_pb2, prediction_service_pb2
+from tpuserve.proto import prediction_service_pb2
+from tpuserve.proto.open_inference import message_type
 
 X = {"x": np.ones(3, np.float32)}
 GIBIBYTE = 1 << 30
@@ -174,7 +175,7 @@ def test_outputs_repeat_values_up_to_a_gibibyte_together() -> None:
 def test_open_inference_tensor_of_a_wrong_shape_is_refused_over_grpc(
     shape: list[int], has_raw: bool
 ) -> None:
-    response = open_inference_pb2.ModelInferResponse()
+    response = message_type("ModelInferResponse")()
     response.outputs.add(name="y", datatype="FP32", shape=shape)
     if has_raw:
         response.raw_output_contents.append(b"" if 0 in shape else bytes(16))
@@ -244,7 +245,7 @@ def test_unknown_state_and_odd_version_over_grpc_raise_no_error_of_python() -> N
     response.model_version_status.add(version=1, state=99)
     with over_grpc(response.SerializeToString()) as handler, Client(handler.url) as client:
         assert [status.state for status in client.versions("half")] == ["99"]
-    index = open_inference_pb2.RepositoryIndexResponse()
+    index = message_type("RepositoryIndexResponse")()
     for version in ("\u00b2", "9" * 5000, "7"):
         index.models.add(name="half", version=version, state="READY")
     with (

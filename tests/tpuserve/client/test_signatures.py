@@ -6,15 +6,15 @@ import pytest
 from tests.tpuserve.client.reply_servers import Answer, over_grpc, over_http
 from tpuserve.client import Client
 from tpuserve.errors import InvalidInput, InvalidReply
-from tpuserve.proto import open_inference_pb2 as pb
+from tpuserve.proto.open_inference import message_type
 
 METADATA = Answer(
     200, b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}], "outputs": []}'
 )
 CONFIG = Answer(200, b'{"parameters": {"TF_SIGNATURE_DEF": {"string_value": "only"}}}')
-MESSAGE = pb.ModelMetadataResponse(name="half")
+MESSAGE = message_type("ModelMetadataResponse")(name="half")
 MESSAGE.inputs.add(name="x", datatype="FP32", shape=[-1])
-CONFIG_MESSAGE = pb.ModelConfigResponse()
+CONFIG_MESSAGE = message_type("ModelConfigResponse")()
 CONFIG_MESSAGE.config.parameters["TF_SIGNATURE_DEF"].string_value = "only"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tpuserve.client.reply_servers import Answer, over_grpc, over_http
 from tpuserve import cli
-from tpuserve.proto import open_inference_pb2 as pb
+from tpuserve.proto.open_inference import message_type
 
 METADATA = Answer(
     200, b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}], "outputs": []}'
@@ -45,13 +45,16 @@ def test_a_sweep_has_a_row_for_each_number_of_clients(
 
 
 def test_json_has_the_windows_of_an_open_loop(capsys: pytest.CaptureFixture[str]) -> None:
-    metadata = pb.ModelMetadataResponse(name="half")
+    metadata = message_type("ModelMetadataResponse")(name="half")
     metadata.inputs.add(name="x", datatype="INT32", shape=[-1])
-    answers = (metadata.SerializeToString(), pb.ModelInferResponse().SerializeToString())
+    answers = (
+        metadata.SerializeToString(),
+        message_type("ModelInferResponse")().SerializeToString(),
+    )
     with over_grpc(*answers) as handler:
         arguments = ("--model", "half", "--api", "v2", "--rate", "200", "--poisson", *BRIEFLY)
         assert run_bench(handler.url, *arguments, "--json", "--batch-size", "5") == 0
-        request = pb.ModelInferRequest.FromString(handler.calls[-1][1])
+        request = message_type("ModelInferRequest").FromString(handler.calls[-1][1])
     assert list(request.inputs[0].shape) == [5]
     report = json.loads(capsys.readouterr().out)
     (result,) = report["results"]
@@ -70,9 +73,12 @@ def test_inputs_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_time_limit_may_be_infinite(capsys: pytest.CaptureFixture[str]) -> None:
-    metadata = pb.ModelMetadataResponse(name="half")
+    metadata = message_type("ModelMetadataResponse")(name="half")
     metadata.inputs.add(name="x", datatype="INT32", shape=[-1])
-    answers = (metadata.SerializeToString(), pb.ModelInferResponse().SerializeToString())
+    answers = (
+        metadata.SerializeToString(),
+        message_type("ModelInferResponse")().SerializeToString(),
+    )
     with over_http(METADATA, OK) as server, over_grpc(*answers) as handler:
         for url in (server.url, handler.url):
             arguments = ("--model", "half", "--api", "v2", "--concurrency", "1", *BRIEFLY)

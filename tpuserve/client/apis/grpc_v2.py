@@ -16,11 +16,11 @@ from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.errors import InvalidInput, InvalidReply
-from tpuserve.proto import open_inference_pb2 as pb
+from tpuserve.proto.open_inference import SERVICE, Message, message_type
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 _VERSION = re.compile("[0-9]{1,19}")
-_SERVICE = "/inference.GRPCInferenceService"
+_SERVICE = f"/{SERVICE}"
 # Datatype of the protocol → the field of InferTensorContents that holds elements of this datatype.
 _FIELDS = {
     "BOOL": "bool_contents",
@@ -56,7 +56,7 @@ class GrpcV2(Api):
             not one for each output.
         """
         reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
-        response = parse_message(pb.ModelInferResponse, reply)
+        response = parse_message(message_type("ModelInferResponse"), reply)
         raw = response.raw_output_contents
         if not raw:
             return {output.name: _read_contents(output) for output in response.outputs}
@@ -78,7 +78,9 @@ class GrpcV2(Api):
         outputs: Sequence[str],
     ) -> Call:
         """Encode a ModelInferRequest; the arguments are those of `Api.encode_predict`."""
-        request = pb.ModelInferRequest(model_name=model.name, model_version=_version(model))
+        request = message_type("ModelInferRequest")(
+            model_name=model.name, model_version=_version(model)
+        )
         if signature_name:
             request.parameters["signature_name"].string_param = signature_name
         for name, array in inputs.items():
@@ -116,9 +118,9 @@ class GrpcV2(Api):
                     f"{default!r} of model {model.name!r}. Give NumPy arrays for {name!r}, or use "
                     f"http:// or the API 'v1'."
                 )
-        request = pb.ModelMetadataRequest(name=model.name, version=_version(model))
+        request = message_type("ModelMetadataRequest")(name=model.name, version=_version(model))
         reply = yield Call(f"{_SERVICE}/ModelMetadata", request.SerializeToString())
-        response = parse_message(pb.ModelMetadataResponse, reply)
+        response = parse_message(message_type("ModelMetadataResponse"), reply)
         return {name: Signature(_specs(response.inputs), _specs(response.outputs))}
 
     def _default_name(self, model: ModelReference) -> Steps[str]:
@@ -127,30 +129,30 @@ class GrpcV2(Api):
         A server without Triton's extensions does not report the name. The result is then
         "serving_default".
         """
-        request = pb.ModelConfigRequest(name=model.name, version=_version(model))
+        request = message_type("ModelConfigRequest")(name=model.name, version=_version(model))
         try:
             reply = yield Call(f"{_SERVICE}/ModelConfig", request.SerializeToString())
         except NO_EXTENSION:
             return DEFAULT_SIGNATURE
-        parameters = parse_message(pb.ModelConfigResponse, reply).config.parameters
+        parameters = parse_message(message_type("ModelConfigResponse"), reply).config.parameters
         return parameters[SIGNATURE_PARAMETER].string_value or DEFAULT_SIGNATURE
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
         """Request the state of each version of a model with Triton's RepositoryIndex method."""
-        request = pb.RepositoryIndexRequest()
+        request = message_type("RepositoryIndexRequest")()
         reply = yield Call(f"{_SERVICE}/RepositoryIndex", request.SerializeToString())
         return [
             VersionStatus(int(entry.version), entry.state, entry.reason)
-            for entry in parse_message(pb.RepositoryIndexResponse, reply).models
+            for entry in parse_message(message_type("RepositoryIndexResponse"), reply).models
             if entry.name == name and _VERSION.fullmatch(entry.version)
         ]
 
     def _ready_call(self, model: ModelReference) -> Call:
-        request = pb.ModelReadyRequest(name=model.name, version=_version(model))
+        request = message_type("ModelReadyRequest")(name=model.name, version=_version(model))
         return Call(f"{_SERVICE}/ModelReady", request.SerializeToString(), is_retried=False)
 
     def _says_ready(self, reply: Reply) -> bool:
-        return parse_message(pb.ModelReadyResponse, reply).ready
+        return bool(parse_message(message_type("ModelReadyResponse"), reply).ready)
 
 
 def _version(model: ModelReference) -> str:
@@ -165,7 +167,7 @@ def _specs(tensors: Any) -> dict[str, TensorSpec]:
     }
 
 
-def _read_contents(tensor: pb.InferTensor) -> Array:
+def _read_contents(tensor: Message) -> Array:
     dtype = open_inference.numpy_dtype(tensor.name, tensor.datatype)
     field = _FIELDS.get(tensor.datatype)
     values = getattr(tensor.contents, field) if field else ()

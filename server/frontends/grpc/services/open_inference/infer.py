@@ -11,7 +11,6 @@ from server.dataplane import DataPlane, Prediction
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.open_inference.contents import read_contents, write_contents
-from server.frontends.grpc.services.open_inference.messages import Message, message_type
 from server.frontends.grpc.services.open_inference.model_spec import decode_model_spec
 from server.frontends.grpc.services.parsing import parse_within_limits, parsing_turn
 from server.servables import pending
@@ -20,6 +19,7 @@ from server.servables.servable import Array
 from server.tensors import protobuf_wire
 from server.tensors.parsing_cost import COPIED, VARINTS, Fields
 from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
+from tpuserve.proto.open_inference import Message, message_type
 from tpuserve.saved_model.signature import Signature
 
 # Number of a field of InferTensorContents → how `parse_within_limits` estimates the memory of the

@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from grpc_reflection.v1alpha import reflection_pb2
 
-from server.frontends.grpc.services.open_inference import messages
+from tpuserve.proto import open_inference
 
 # TensorFlow's profiler service and its messages, as a FileDescriptorProto in text format.
 # Source: tsl/profiler/protobuf/profiler_service.proto.
@@ -141,7 +141,7 @@ def _profiler_file() -> Any:
 
 def _open_inference_file() -> Any:
     file = descriptor_pb2.FileDescriptorProto()
-    service = messages.descriptor_pool().FindServiceByName(messages.SERVICE)
+    service = open_inference.descriptor_pool().FindServiceByName(open_inference.SERVICE)
     service.file.CopyToProto(file)
     return file
 

@@ -44,7 +44,7 @@ class EchoModel(FakeModel):
 @pytest.fixture(scope="module")
 def call() -> Iterator[Call]:
     """Return a function that calls a method with the fields of its request."""
-    from server.frontends.grpc.services.open_inference.messages import message_type
+    from tpuserve.proto.open_inference import message_type
 
     loader = FakeLoader()
     loader.model_type = EchoModel

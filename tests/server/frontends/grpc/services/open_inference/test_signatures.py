@@ -11,7 +11,7 @@ from tests.server.frontends.grpc import clients
 
 
 def test_only_signature_is_described_and_run() -> None:
-    from server.frontends.grpc.services.open_inference.messages import message_type
+    from tpuserve.proto.open_inference import message_type
 
     manager = Manager(lambda directory: OnlyModel())
     aspire(manager, "half", {3: Path("/models/half/3")})

@@ -1,9 +1,8 @@
 """Gives access to the protobuf messages of the Open Inference Protocol.
 
-`server/proto/open_inference.proto` declares the messages; `make protos` compiles the file into the
-descriptor set that this module reads. The messages have a separate descriptor pool, because client
-packages of the protocol, such as tritonclient, register messages of the same names in protobuf's
-default pool.
+`make protos` compiles open_inference.proto into the descriptor set that this module reads. The
+messages have a separate descriptor pool, because client packages of the protocol, such as
+tritonclient, register messages of the same names in protobuf's default pool.
 """
 
 from functools import cache
@@ -13,14 +12,12 @@ from typing import Any, TypeAlias
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 
-import server.proto
-
 Message: TypeAlias = Any
 
 SERVICE = "inference.GRPCInferenceService"
 """The full name of the service."""
 
-_DESCRIPTOR_SET = Path(server.proto.__path__[0]) / "open_inference.binpb"
+_DESCRIPTOR_SET = Path(__file__).with_suffix(".binpb")
 
 
 @cache
