@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from server.tensors import protobuf_wire
+from tpuserve.proto import protobuf_wire
 from tpuserve.saved_model import dtypes
 
 

@@ -14,10 +14,11 @@ from typing import Any, TypeAlias
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2
 
-from server.tensors import parsing_cost, protobuf_wire
+from server.tensors import parsing_cost
 from server.tensors.parsing_cost import ParsingCost
-from server.tensors.protobuf_wire import WIRE_TYPE_LEN, Field
 from server.tensors.wire_tensor import NUMERIC_FIELDS, Spans, WireTensor
+from tpuserve.proto import protobuf_wire
+from tpuserve.proto.protobuf_wire import WIRE_TYPE_LEN, Field
 
 Message: TypeAlias = Any
 Reserve: TypeAlias = Callable[[int], object]

@@ -7,8 +7,8 @@ global interpreter lock (GIL), so that the server cannot answer other requests.
 
 from typing import TypeAlias
 
-from server.tensors import protobuf_wire
 from tpuserve.errors import RequestTooLarge
+from tpuserve.proto import protobuf_wire
 
 Fields: TypeAlias = "dict[int, Fields | int]"
 """The fields of a message that may be long: field number → Fields of a nested message, or a factor.

@@ -17,9 +17,9 @@ import numpy as np
 from tensorflow.core.framework import tensor_pb2
 
 from server.servables.servable import Array
-from server.tensors import protobuf_wire
 from server.tensors.dtypes import BY_DTYPE, ElementType
 from tpuserve.errors import Code, CodedError
+from tpuserve.proto import protobuf_wire
 from tpuserve.saved_model import dtypes
 
 Chunk: TypeAlias = bytes | memoryview

@@ -13,10 +13,10 @@ from tensorflow.core.framework import tensor_pb2
 
 from server.servables.aligned_array import copy_aligned
 from server.servables.servable import Array
-from server.tensors import protobuf_wire
 from server.tensors.dtypes import BY_NUMBER, ElementType
 from server.tensors.wire_tensor import WireTensor
 from tpuserve.errors import InvalidTensor
+from tpuserve.proto import protobuf_wire
 
 TensorProto: TypeAlias = Any
 

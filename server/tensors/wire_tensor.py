@@ -13,7 +13,8 @@ import numpy as np
 from tensorflow.core.framework import tensor_pb2
 
 from server.servables.servable import Array
-from server.tensors import parsing_cost, protobuf_wire
+from server.tensors import parsing_cost
+from tpuserve.proto import protobuf_wire
 
 Spans: TypeAlias = "array.array[int]"
 """The places of the values of one field in the serialised request, in order: start, end, start, ...

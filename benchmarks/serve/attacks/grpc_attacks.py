@@ -25,8 +25,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from benchmarks.serve.models import save_half_plus_two
-from server.tensors import protobuf_wire
 from tests.processes import LOOPBACK, free_ports
+from tpuserve.proto import protobuf_wire
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _THREADS = 8

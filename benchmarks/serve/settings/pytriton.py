@@ -31,8 +31,8 @@ from benchmarks.serve.h2load import Target
 from benchmarks.serve.lifecycle import swap
 from benchmarks.serve.settings import batching
 from benchmarks.serve.turns import print_comparisons
-from server.tensors import protobuf_wire
 from tests.processes import free_ports
+from tpuserve.proto import protobuf_wire
 
 TARGET = 2.5
 CLIENTS = [8, 32]

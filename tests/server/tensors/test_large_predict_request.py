@@ -9,9 +9,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.tensors.protobuf_wire import encode_field, encode_varint, field_tag
 from tests.server.tensors.test_tensor_proto import EVERY_TYPE
 from tpuserve.errors import InvalidTensor, RequestTooLarge
+from tpuserve.proto.protobuf_wire import encode_field, encode_varint, field_tag
 
 VARINT, I32 = 0, 5
 FLOAT, INT8, STRING, INT64, BOOL = b"\x08\x01", b"\x08\x06", b"\x08\x07", b"\x08\x09", b"\x08\x0a"

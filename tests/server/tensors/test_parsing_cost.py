@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.tensors import parsing_cost, protobuf_wire
+from server.tensors import parsing_cost
 from server.tensors.parsing_cost import EXAMPLES_REQUEST, PREDICT_REQUEST
 from tests.server.frontends.grpc.clients import predict_request
 from tpuserve.errors import RequestTooLarge
+from tpuserve.proto import protobuf_wire
 
 MB = 1 << 20
 

@@ -68,7 +68,8 @@ def test_every_type_survives_serialising_and_parsing(array: np.ndarray[Any, Any]
 def test_map_entry_is_read_by_the_api(array: np.ndarray[Any, Any], as_content: bool) -> None:
     from tensorflow_serving.apis import predict_pb2
 
-    from server.tensors import protobuf_wire, serializer
+    from server.tensors import serializer
+    from tpuserve.proto import protobuf_wire
 
     # Serialise twice, because the second call uses the cached prefix of the entry.
     for _ in range(2):

@@ -19,8 +19,8 @@ from server.frontends.grpc.services.call_handler import (
 )
 from server.frontends.grpc.services.parsing import parse_message
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
-from server.tensors import protobuf_wire
 from tpuserve.errors import InvalidInput, NotFound
+from tpuserve.proto import protobuf_wire
 
 _Response = health_pb2.HealthCheckResponse
 # The serialised protobuf tags with which this module writes a HealthListResponse. Its field

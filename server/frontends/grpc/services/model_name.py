@@ -9,7 +9,7 @@ import zlib
 from functools import lru_cache
 
 from server.frontends.grpc import compression
-from server.tensors import protobuf_wire
+from tpuserve.proto import protobuf_wire
 
 # The largest number of fields of a message that are searched for the model's name. The limit bounds
 # the time for a malicious message. A normal request has fewer fields: one for each input and each

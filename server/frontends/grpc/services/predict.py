@@ -20,8 +20,9 @@ from server.frontends.grpc.services.parsing import (
 )
 from server.servables.pending import Pending
 from server.servables.servable import Array
-from server.tensors import protobuf_wire, serializer, tensor_proto
+from server.tensors import serializer, tensor_proto
 from server.tensors.parsing_cost import PREDICT_REQUEST
+from tpuserve.proto import protobuf_wire
 from tpuserve.saved_model.signature import Signature
 
 # The serialised protobuf tags of the fields `outputs` and `model_spec` of a PredictResponse.

@@ -71,7 +71,7 @@ def client() -> Iterator[clients.Client]:
 
 
 def varint(number: int) -> bytes:
-    from server.tensors import protobuf_wire
+    from tpuserve.proto import protobuf_wire
 
     return protobuf_wire.encode_varint(number)
 

@@ -16,9 +16,9 @@ from server.frontends.grpc.services.parsing import parse_within_limits, parsing_
 from server.servables import pending
 from server.servables.pending import Pending
 from server.servables.servable import Array
-from server.tensors import protobuf_wire
 from server.tensors.parsing_cost import COPIED, VARINTS, Fields
 from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
+from tpuserve.proto import protobuf_wire
 from tpuserve.proto.open_inference import Message, message_type
 from tpuserve.saved_model.signature import Signature
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.frontends.grpc.services.model_name import read_model_name, read_model_name_of_tasks
-from server.tensors.protobuf_wire import encode_field, field_tag
+from tpuserve.proto.protobuf_wire import encode_field, field_tag
 
 TAG1, TAG2, TAG3 = field_tag(1), field_tag(2), field_tag(3)
 SPEC = encode_field(TAG1, encode_field(TAG1, b"half") + encode_field(TAG3, b"signature"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.tensors import protobuf_wire
+from tpuserve.proto import protobuf_wire
 
 
 @pytest.mark.parametrize(
