@@ -9,26 +9,19 @@ import numpy as np
 from server.codec.json_parser import Json, json_type_name
 from server.codec.json_to_array import decode_base64, is_base64
 from server.codec.numeric_arrays import RawNumericArray
-from server.servables.servable import Array
 from tpuserve.errors import InvalidJson
+from tpuserve.proto.protobuf_wire import encode_field, encode_varints, field_tag
 
 _INT64_MAX = 2**63 - 1
-# The numbers of the protobuf fields that this module writes. Source:
+# The tags of the protobuf fields that this module writes. Source:
 # tensorflow/core/example/example.proto, feature.proto.
-_FEATURES = 1
-_KEY, _VALUE = 1, 2
-_LISTS = {"bytes": 1, "float": 2, "int64": 3}
+_FEATURES = _KEY = _VALUES = field_tag(1)
+_VALUE = field_tag(2)
+_LISTS = {"bytes": field_tag(1), "float": field_tag(2), "int64": field_tag(3)}
 _TYPES: dict[str, set[type]] = {"bytes": {str}, "float": {float}, "int64": {int, bool}}
-# Lists of integers that are shorter than this are encoded in Python, which is faster than NumPy for
-# short lists.
-_MIN_ARRAY_SIZE = 16
-# The largest number of integers that are encoded with NumPy at a time. The number bounds the memory
-# of the intermediate arrays.
-_CHUNK_SIZE = 1 << 14
 # A bound slightly below the largest float32. A number whose absolute value is below the bound does
 # not round to infinity, so it is packed without a check for overflow.
 _MAX_FLOAT32 = 3.4e38
-_VARINT_SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)
 
 
 def decode_examples(document: Json) -> list[bytes]:
@@ -107,15 +100,15 @@ def encode_example(value: Json) -> bytes:
         raise InvalidJson(f"Example must be JSON object but got JSON {json_type_name(value)}")
     features = b"".join(
         [
-            _encode_message(
+            encode_field(
                 _FEATURES,
-                _encode_message(_KEY, _to_utf8(name))
-                + _encode_message(_VALUE, _encode_feature(name, feature)),
+                encode_field(_KEY, _to_utf8(name))
+                + encode_field(_VALUE, _encode_feature(name, feature)),
             )
             for name, feature in value.items()
         ]
     )
-    return _encode_message(_FEATURES, features)
+    return encode_field(_FEATURES, features)
 
 
 def _encode_feature(name: str, value: Json) -> bytes:
@@ -123,7 +116,7 @@ def _encode_feature(name: str, value: Json) -> bytes:
         value = value.tolist()
     if type(value) is not list:
         kind = _get_kind(name, value)
-        return _encode_message(_LISTS[kind], _encode_list(kind, [value]))
+        return encode_field(_LISTS[kind], _encode_list(kind, [value]))
     values = value
     if not values:
         return b""
@@ -136,7 +129,7 @@ def _encode_feature(name: str, value: Json) -> bytes:
                 raise InvalidJson(
                     f"Unexpected element type in feature: {name} expecting type: {kind}"
                 )
-    return _encode_message(_LISTS[kind], _encode_list(kind, values))
+    return encode_field(_LISTS[kind], _encode_list(kind, values))
 
 
 def _get_kind(name: str, value: Json) -> str:
@@ -157,34 +150,14 @@ def _get_kind(name: str, value: Json) -> str:
 
 def _encode_list(kind: str, values: Sequence[Json]) -> bytes:
     if kind == "bytes":
-        return b"".join([_encode_message(1, _to_bytes(item)) for item in values])
+        return b"".join([encode_field(_VALUES, _to_bytes(item)) for item in values])
     if kind == "int64":
-        return _encode_message(1, _encode_int64_list(values))
+        return encode_field(_VALUES, encode_varints(values))
     if len(values) == 1 and -_MAX_FLOAT32 < values[0] < _MAX_FLOAT32:
-        return _encode_message(1, struct.pack("<f", values[0]))
+        return encode_field(_VALUES, struct.pack("<f", values[0]))
     # Numbers beyond the range of float32 become infinity, without a warning of NumPy.
     with np.errstate(over="ignore"):
-        return _encode_message(1, np.array(values, np.float64).astype("<f4").tobytes())
-
-
-def _encode_int64_list(values: Sequence[Json]) -> bytes:
-    if len(values) < _MIN_ARRAY_SIZE:
-        return b"".join([_encode_varint(int(item) % 2**64) for item in values])
-    numbers = np.array(values, np.int64).view(np.uint64)
-    chunks = range(0, len(numbers), _CHUNK_SIZE)
-    return b"".join([_encode_varints(numbers[start : start + _CHUNK_SIZE]) for start in chunks])
-
-
-def _encode_varints(numbers: Array) -> bytes:
-    # A varint of protobuf is a number in groups of 7 bits, one group per byte, the lowest first.
-    # Bit 7 is set in each byte except the last. The groups above the highest bit of the number are
-    # omitted.
-    groups = numbers[:, np.newaxis] >> _VARINT_SHIFTS
-    is_used = groups != 0
-    is_used[:, 0] = True
-    octets = (groups & np.uint64(0x7F)).astype(np.uint8)
-    octets[:, :-1] |= is_used[:, 1:].astype(np.uint8) << 7
-    return bytes(octets[is_used].tobytes())
+        return encode_field(_VALUES, np.array(values, np.float64).astype("<f4").tobytes())
 
 
 def _to_bytes(value: Json) -> bytes:
@@ -193,21 +166,3 @@ def _to_bytes(value: Json) -> bytes:
 
 def _to_utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-def _encode_message(field_number: int, content: bytes) -> bytes:
-    # Write the field number with protobuf's wire type 2: the length of the content follows, and
-    # then the content.
-    size = len(content)
-    if size <= 0x7F:
-        return b"%c%c%b" % (field_number << 3 | 2, size, content)
-    return bytes((field_number << 3 | 2,)) + _encode_varint(size) + content
-
-
-def _encode_varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -22,11 +22,6 @@ Spans: TypeAlias = "array.array[int]"
 Each pair (start, end) delimits the bytes of several packed values, or of one value.
 """
 
-# The number of bytes of varints to decode at a time, which bounds the memory of intermediate
-# arrays.
-_CHUNK_BYTES = 1 << 18
-_MAX_VARINT_BYTES = 10
-
 
 class NumericField(NamedTuple):
     """A field of TensorProto that holds numbers, such as `float_val`.
@@ -139,7 +134,7 @@ class WireTensor:
         field = _BY_NAME[name]
         joined = self._join(self._numbers.get(name, ()))
         if field.is_varint:
-            return decode_varints(joined, field.dtype, max_values)
+            return protobuf_wire.decode_varints(joined, field.dtype, max_values)
         return joined.view(field.dtype)[:max_values]
 
     def _join(self, spans: Sequence[int]) -> Array:
@@ -151,54 +146,6 @@ class WireTensor:
             joined[position : position + end - start] = self._octets[start:end]
             position += end - start
         return joined
-
-
-def decode_varints(octets: Array, dtype: np.dtype[Any], max_values: int) -> Array:
-    """Decode protobuf varints to an array of shape [n].
-
-    Args:
-      octets: the bytes of the varints, uint8 of shape [size in bytes].
-      dtype: the dtype of the result. High bits that do not fit are dropped, as in protobuf. For
-        bool, all numbers except 0 are True.
-      max_values: the largest number of varints to decode.
-
-    Raises:
-      ValueError: the bytes end within a varint, or a varint has more than 10 bytes.
-    """
-    arrays, position, num_values = [np.empty(0, dtype)], 0, 0
-    while position < len(octets) and num_values < max_values:
-        chunk = octets[position : position + _CHUNK_BYTES]
-        ends = np.flatnonzero(chunk < 0x80)[: max_values - num_values]
-        if not len(ends):
-            raise ValueError("no end of a varint")
-        values = _decode_chunk(chunk, ends)
-        arrays.append(values != 0 if dtype == np.bool_ else values.astype(dtype))
-        position += int(ends[-1]) + 1
-        num_values += len(ends)
-    return np.concatenate(arrays)
-
-
-def _decode_chunk(chunk: Array, ends: Array) -> Array:
-    """Decode varints to an array of integers of shape [n].
-
-    Args:
-      chunk: the bytes of the varints, uint8 of shape [size in bytes].
-      ends: the position of the last byte of each varint, of shape [n].
-    """
-    if len(ends) == ends[-1] + 1:
-        # Here every varint has a single byte, and its value is that of the byte.
-        return chunk[: len(ends)]
-    starts = np.concatenate((np.zeros(1, ends.dtype), ends[:-1] + 1))
-    sizes = ends - starts + 1
-    largest = int(sizes.max())
-    if largest > _MAX_VARINT_BYTES:
-        raise ValueError("no end of a varint")
-    values: Array = (chunk[starts] & 0x7F).astype(np.uint64)
-    for index in range(1, largest):
-        longer = np.flatnonzero(sizes > index)
-        bits = (chunk[starts[longer] + index] & 0x7F).astype(np.uint64)
-        values[longer] |= bits << np.uint64(7 * index)
-    return values
 
 
 def _pairs(spans: Sequence[int]) -> Iterator[tuple[int, int]]:

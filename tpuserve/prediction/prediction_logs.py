@@ -16,6 +16,12 @@ import numpy as np
 import tensorflow as tf
 
 from tpuserve.prediction.batch import InputBatch
+from tpuserve.proto.protobuf_wire import (
+    WIRE_TYPE_VARINT,
+    encode_field,
+    encode_varint,
+    field_tag,
+)
 from tpuserve.runtime.loaded_model import Array
 
 _PREDICT_LOG = 6
@@ -26,8 +32,6 @@ _SPEC_SIGNATURE_NAME = 3
 _KEY, _VALUE = 1, 2
 _TENSOR_DTYPE, _TENSOR_SHAPE, _TENSOR_CONTENT, _TENSOR_STRINGS = 1, 2, 4, 8
 _SHAPE_DIM, _DIM_SIZE = 2, 1
-
-_LENGTH_DELIMITED = 2
 
 
 class _Part(NamedTuple):
@@ -123,7 +127,8 @@ def _to_column(
     strings: list[bytes] = array.reshape(-1).tolist()
     if ends == list(range(1, len(strings) + 1)):
         return _Layout(alias, dtype, shape, _TENSOR_STRINGS), strings
-    fields = [_prefix(_TENSOR_STRINGS, len(string)) + string for string in strings]
+    tag = field_tag(_TENSOR_STRINGS)
+    fields = [encode_field(tag, string) for string in strings]
     column = [b"".join(fields[begin:end]) for begin, end in zip(begins, ends, strict=True)]
     return _Layout(alias, dtype, shape, None), column
 
@@ -175,11 +180,14 @@ def _map_entry(field: int, layout: _Layout, rows: tuple[int, ...], size: int) ->
         includes it.
       size: the size of the serialised elements in bytes.
     """
-    sizes = [_varint(_DIM_SIZE << 3) + _varint(count) for count in (*rows, *layout.shape)]
+    sizes = [
+        field_tag(_DIM_SIZE, WIRE_TYPE_VARINT) + encode_varint(count)
+        for count in (*rows, *layout.shape)
+    ]
     dimensions = [_field(_SHAPE_DIM, _literal(encoded)) for encoded in sizes]
     content = _Part(size, b"%b")
     tensor = _join(
-        _literal(_varint(_TENSOR_DTYPE << 3) + _varint(layout.dtype)),
+        _literal(field_tag(_TENSOR_DTYPE, WIRE_TYPE_VARINT) + encode_varint(layout.dtype)),
         _field(_TENSOR_SHAPE, _join(*dimensions)),
         content if layout.content_field is None else _field(layout.content_field, content),
     )
@@ -204,23 +212,4 @@ def _field(number: int, value: _Part) -> _Part:
       number: the field number.
       value: the template of the field's value.
     """
-    return _join(_literal(_prefix(number, value.size)), value)
-
-
-def _prefix(number: int, size: int) -> bytes:
-    """Return the tag and the size that precede the value of a length-delimited protobuf field.
-
-    Args:
-      number: the field number.
-      size: the size of the value in bytes.
-    """
-    return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(size)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return _join(_literal(field_tag(number) + encode_varint(value.size)), value)

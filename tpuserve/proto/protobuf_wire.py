@@ -3,8 +3,12 @@
 Source: https://protobuf.dev/programming-guides/encoding.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
 
 WIRE_TYPE_VARINT, WIRE_TYPE_I64, WIRE_TYPE_LEN, WIRE_TYPE_I32 = 0, 1, 2, 5
 """The wire types: varints, fixed sizes of 8 bytes, length-delimited fields (bytes, strings,
@@ -13,6 +17,11 @@ messages and packed numbers), and fixed sizes of 4 bytes."""
 _FIXED_SIZES = {WIRE_TYPE_I64: 8, WIRE_TYPE_I32: 4}
 _MAX_TAG = 2**32 - 1
 
+_MAX_VARINT_BYTES = 10
+# The numbers that NumPy encodes, and the bytes that it decodes at a time, bound the memory of
+# intermediate arrays. Python is faster for shorter lists.
+_MIN_ARRAY_SIZE, _CHUNK_SIZE, _CHUNK_BYTES = 16, 1 << 14, 1 << 18
+_VARINT_SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)
 _ONE_BYTE_VARINTS = [bytes((number,)) for number in range(0x80)]
 
 
@@ -26,6 +35,25 @@ def encode_varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+def encode_varints(numbers: Sequence[int]) -> bytes:
+    """Encode integers of 64 bits as varints; negative ones as their two's complement."""
+    if len(numbers) < _MIN_ARRAY_SIZE:
+        return b"".join([encode_varint(number % 2**64) for number in numbers])
+    unsigned = np.array(numbers, np.int64).view(np.uint64)
+    chunks = range(0, len(unsigned), _CHUNK_SIZE)
+    return b"".join([_encode_chunk(unsigned[start : start + _CHUNK_SIZE]) for start in chunks])
+
+
+def _encode_chunk(numbers: Array) -> bytes:
+    # The groups of seven bits above the highest bit of a number are omitted, except the first.
+    groups = numbers[:, np.newaxis] >> _VARINT_SHIFTS
+    is_used = groups != 0
+    is_used[:, 0] = True
+    octets = (groups & np.uint64(0x7F)).astype(np.uint8)
+    octets[:, :-1] |= is_used[:, 1:].astype(np.uint8) << 7
+    return bytes(octets[is_used].tobytes())
 
 
 def field_tag(field_number: int, wire_type: int = WIRE_TYPE_LEN) -> bytes:
@@ -124,6 +152,54 @@ def decode_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, position + index + 1
     raise ValueError("no end of a varint")
+
+
+def decode_varints(octets: Array, dtype: np.dtype[Any], max_values: int) -> Array:
+    """Decode protobuf varints to an array of shape [n].
+
+    Args:
+      octets: the bytes of the varints, uint8 of shape [size in bytes].
+      dtype: the dtype of the result. High bits that do not fit are dropped, as in protobuf. For
+        bool, all numbers except 0 are True.
+      max_values: the largest number of varints to decode.
+
+    Raises:
+      ValueError: the bytes end within a varint, or a varint has more than 10 bytes.
+    """
+    arrays, position, num_values = [np.empty(0, dtype)], 0, 0
+    while position < len(octets) and num_values < max_values:
+        chunk = octets[position : position + _CHUNK_BYTES]
+        ends = np.flatnonzero(chunk < 0x80)[: max_values - num_values]
+        if not len(ends):
+            raise ValueError("no end of a varint")
+        values = _decode_chunk(chunk, ends)
+        arrays.append(values != 0 if dtype == np.bool_ else values.astype(dtype))
+        position += int(ends[-1]) + 1
+        num_values += len(ends)
+    return np.concatenate(arrays)
+
+
+def _decode_chunk(chunk: Array, ends: Array) -> Array:
+    """Decode varints to an array of integers of shape [n].
+
+    Args:
+      chunk: the bytes of the varints, uint8 of shape [size in bytes].
+      ends: the position of the last byte of each varint, of shape [n].
+    """
+    if len(ends) == ends[-1] + 1:
+        # Here every varint has a single byte, and its value is that of the byte.
+        return chunk[: len(ends)]
+    starts = np.concatenate((np.zeros(1, ends.dtype), ends[:-1] + 1))
+    sizes = ends - starts + 1
+    largest = int(sizes.max())
+    if largest > _MAX_VARINT_BYTES:
+        raise ValueError("no end of a varint")
+    values: Array = (chunk[starts] & 0x7F).astype(np.uint64)
+    for index in range(1, largest):
+        longer = np.flatnonzero(sizes > index)
+        bits = (chunk[starts[longer] + index] & 0x7F).astype(np.uint64)
+        values[longer] |= bits << np.uint64(7 * index)
+    return values
 
 
 def decode_string_content(data: bytes, count: int) -> list[bytes]:

@@ -144,12 +144,12 @@ def test_changed_bytes_are_read_as_by_protobuf_or_refused(name: str, place: int,
 
 
 def test_varints_of_many_sizes_are_decoded_in_chunks() -> None:
-    from server.tensors import wire_tensor
+    from tpuserve.proto import protobuf_wire
 
     numbers = np.array([1, 200, 2**40, 2**63 - 1] * 50_000, np.int64)
     raw = b"".join(map(encode_varint, numbers.tolist()))
     octets = np.frombuffer(raw, np.uint8)
-    decoded = wire_tensor.decode_varints(octets, np.dtype(np.int64), 150_000)
+    decoded = protobuf_wire.decode_varints(octets, np.dtype(np.int64), 150_000)
     np.testing.assert_array_equal(decoded, numbers[:150_000])
 
 
