@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import uuid
 from pathlib import Path
 
 from tpuserve.compilation.stats import CompileResult, CompileStats
 from tpuserve.files.cache_directory import find_cache_directory
+from tpuserve.files.disk_cache import DiskCache
 
 
 class CompileCache:
@@ -19,7 +19,7 @@ class CompileCache:
 
     def __init__(self, directory: Path | None) -> None:
         """Create a cache in a directory; if `directory` is None, the cache stores nothing."""
-        self._directory = directory
+        self._files = None if directory is None else DiskCache(directory, ".json")
 
     @staticmethod
     def for_user() -> "CompileCache":
@@ -37,14 +37,13 @@ class CompileCache:
           *content: The parts of the key: the fingerprint of the module, the topology, and the
             versions of jaxlib and libtpu.
         """
-        path = self._path(content)
-        if path is None:
+        if self._files is None:
             return None
         try:
-            data = json.loads(path.read_text())
+            data = json.loads(self._files.find(_key(content)) or b"")
             stats = data["figures"]
             return CompileResult(None if stats is None else CompileStats(**stats), data["error"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             # A file that is missing or truncated, or was written by another version of tpuserve,
             # counts as no result: the caller compiles again, and `store` replaces the file.
             return None
@@ -56,21 +55,14 @@ class CompileCache:
           result: The result to store.
           *content: The parts of the key: the same as for `find`.
         """
-        path = self._path(content)
-        if path is None:
-            return
         data = {
             "figures": None if result.stats is None else dataclasses.asdict(result.stats),
             "error": result.error,
         }
-        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(data))
-            temporary.replace(path)
+        if self._files is not None:
+            with contextlib.suppress(OSError):
+                self._files.store(_key(content), json.dumps(data).encode())
 
-    def _path(self, content: tuple[str, ...]) -> Path | None:
-        if self._directory is None:
-            return None
-        digest = hashlib.sha256("\n".join(content).encode()).hexdigest()
-        return self._directory / digest[:2] / f"{digest}.json"
+
+def _key(content: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()

@@ -1,22 +1,20 @@
 """Stores compiled XLA executables on disk, so that a restarted process need not compile again."""
 
-import contextlib
 import functools
 import hashlib
 import logging
 import os
 import pickle
 import stat
-import threading
-import uuid
 from pathlib import Path
 from typing import Any
+
+from tpuserve.files.disk_cache import DiskCache
 
 # The version of the file format, which is part of each key. Increase it when the content of the
 # files changes, so that older files are not found.
 _FORMAT = "1"
 _SUFFIX = ".executable"
-_DIGEST_BYTES = 32
 # The largest total size of the files in a cache directory, in bytes. Clients choose the shapes for
 # which executables are compiled, so a limit is necessary.
 _MAX_BYTES = 1 << 30
@@ -39,16 +37,15 @@ class ExecutableCache:
         Args:
           directory: the directory; None for a cache that stores nothing.
         """
-        self._directory = directory
+        self._files: DiskCache | None = None
         self._can_write = False
-        self._lock = threading.Lock()
         if directory is None:
             return
         problem = _prepare_directory(directory)
         if problem:
             logger.warning("executables are not read from %s: %s", directory, problem)
-            self._directory = None
             return
+        self._files = DiskCache(directory, _SUFFIX, _MAX_BYTES)
         self._can_write = os.access(directory, os.W_OK)
         if not self._can_write:
             logger.warning("executables are not saved: %s cannot be written", directory)
@@ -77,20 +74,14 @@ class ExecutableCache:
           A jax.stages.Compiled; None if there is no file with this key. If the file is damaged, or
           cannot be loaded for these devices, log a warning and return None.
         """
-        if self._directory is None:
-            return None
-        path = self._directory / f"{key}{_SUFFIX}"
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return None
-        digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-        if hashlib.sha256(content).digest() != digest:
-            logger.warning("%s is compiled again: the file is damaged", path)
+        if self._files is None:
             return None
         from jax.experimental import serialize_executable
 
         try:
+            content = self._files.find(key)
+            if content is None:
+                return None
             serialized, in_tree, out_tree = pickle.loads(content)
             compiled = serialize_executable.deserialize_and_load(
                 serialized,
@@ -102,13 +93,10 @@ class ExecutableCache:
         except Exception as error:
             # Catch exceptions of any type: jax and its runtime have no common class of errors for a
             # file that they cannot load.
-            logger.warning("%s is compiled again: %s", path, error)
+            logger.warning("%s is compiled again: %s", self._files.path(key), error)
             return None
         if self._can_write:
-            # Set the modification time of the file to now. If the cache is full, the files that
-            # were not used for the longest time are deleted. Another process may delete this file.
-            with contextlib.suppress(FileNotFoundError):
-                os.utime(path)
+            self._files.touch(key)
         return compiled
 
     def store(self, key: str, compiled: Any) -> None:
@@ -120,7 +108,7 @@ class ExecutableCache:
           key: the result of `make_key`.
           compiled: the executable, a jax.stages.Compiled.
         """
-        if self._directory is None or not self._can_write:
+        if self._files is None or not self._can_write:
             return
         from jax.experimental import serialize_executable
 
@@ -129,30 +117,13 @@ class ExecutableCache:
         except (ValueError, NotImplementedError) as error:
             logger.info("an executable is not saved: %s", error)
             return
-        temporary = self._directory / f"{key}.{uuid.uuid4().hex}"
         try:
-            with self._lock:
-                temporary.write_bytes(hashlib.sha256(content).digest() + content)
-                temporary.replace(self._directory / f"{key}{_SUFFIX}")
-                self._delete_oldest()
+            self._files.store(key, content)
         except OSError as error:
             self._can_write = False
-            temporary.unlink(missing_ok=True)
-            logger.warning("executables are no longer saved in %s: %s", self._directory, error)
-
-    def _delete_oldest(self) -> None:
-        assert self._directory is not None
-        files = []
-        for path in self._directory.glob(f"*{_SUFFIX}"):
-            # Skip a file that another process has deleted after `glob` found it.
-            with contextlib.suppress(FileNotFoundError):
-                files.append((path, path.stat()))
-        size = sum(status.st_size for _, status in files)
-        for path, status in sorted(files, key=lambda pair: pair[1].st_mtime):
-            if size <= _MAX_BYTES:
-                return
-            path.unlink(missing_ok=True)
-            size -= status.st_size
+            logger.warning(
+                "executables are no longer saved in %s: %s", self._files.directory, error
+            )
 
 
 def _prepare_directory(directory: Path) -> str:
