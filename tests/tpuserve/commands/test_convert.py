@@ -18,7 +18,6 @@ from tests.tpuserve.export.conversion import models
 from tests.tpuserve.saved_model.test_signing import write_keys
 from tpuserve.commands.convert import convert
 from tpuserve.errors import InvalidSetting, TpuserveError
-from tpuserve.export.files import directory_lock
 from tpuserve.saved_model import signing
 
 
@@ -256,7 +255,7 @@ def test_directories_above_the_output_are_made_and_removed_if_nothing_is_written
 def test_the_temporary_directory_of_a_killed_conversion_is_removed_by_the_next(
     dense: Path, tmp_path: Path
 ) -> None:
-    killed = tmp_path / directory_lock.new_name()
+    killed = tmp_path / f"temp-export-{'0' * 32}"
     killed.mkdir()
     (killed / "half").write_text("written")
     run_convert(dense, tmp_path / "out", "--no-verify")

@@ -46,18 +46,14 @@ def write_whole(out: Path) -> Iterator[Path]:
       ExportError: The file system refuses to write.
     """
     try:
-        with _create_parents(out):
-            temporary = out.parent / directory_lock.new_name()
-            lock = directory_lock.create_locked(out.parent, temporary.name)
-            try:
-                yield temporary
-                # os.rename replaces an empty directory, and raises an error for any other, so that
-                # no output of another process is overwritten.
-                os.rename(temporary, out)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
-                if lock is not None:
-                    os.close(lock)
+        with (
+            _create_parents(out),
+            directory_lock.temporary_directory(str(out.parent)) as temporary,
+        ):
+            yield Path(temporary)
+            # os.rename replaces an empty directory, and raises an error for any other, so that no
+            # output of another process is overwritten.
+            os.rename(temporary, out)
     except OSError as error:
         raise _make_error(out, error.strerror or str(error)) from error
     except tf.errors.OpError as error:

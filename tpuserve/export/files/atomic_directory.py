@@ -5,8 +5,7 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -19,8 +18,6 @@ from tpuserve.saved_model import warm_up_file
 logger = logging.getLogger(__name__)
 
 _join = tf.io.gfile.join
-# A path with this separator is in a remote file system of TensorFlow, such as gs://bucket/models.
-_REMOTE = "://"
 
 
 class AtomicDirectory:
@@ -67,18 +64,13 @@ class AtomicDirectory:
                 f"one of them out."
             )
         self._clock = clock
-        self.path = _join(self._base, directory_lock.new_name())
-        self.directory = ""
-        self._lock: int | None = None
+        self.path = self.directory = ""
+        self._exit_stack = ExitStack()
 
     def __enter__(self) -> "AtomicDirectory":
         with _writing(self._base):
-            if _REMOTE in self._base:
-                tf.io.gfile.makedirs(self.path)
-            else:
-                tf.io.gfile.makedirs(self._base)
-                name = os.path.basename(self.path)
-                self._lock = directory_lock.create_locked(Path(self._base), name)
+            temporary = directory_lock.temporary_directory(self._base)
+            self.path = self._exit_stack.enter_context(temporary)
         return self
 
     def __exit__(
@@ -87,17 +79,11 @@ class AtomicDirectory:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
+        with self._exit_stack:
             if error is None:
                 self._copy_assets()
                 with _writing(self._base):
                     self._publish()
-        finally:
-            if not self.directory and tf.io.gfile.exists(self.path):
-                tf.io.gfile.rmtree(self.path)
-            if self._lock is not None:
-                os.close(self._lock)
-                self._lock = None
         if isinstance(error, tf.errors.OpError) and self.path in error.message:
             with _writing(self._base):
                 raise error

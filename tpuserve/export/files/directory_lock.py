@@ -1,4 +1,4 @@
-"""Locks the temporary directories of exports, so that a later export can remove abandoned ones.
+"""Makes the temporary directories of exports, and locks them so that abandoned ones are removed.
 
 The lock is a file lock on the directory itself. The operating system releases it when the process
 ends, even if the process is killed. A temporary directory without a lock is therefore abandoned.
@@ -9,7 +9,11 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import tensorflow as tf
 
 from tpuserve.files.file_lock import lock_file
 
@@ -19,22 +23,32 @@ _NAME = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
 logger = logging.getLogger(__name__)
 
 
-def new_name() -> str:
-    """Return a name for a temporary directory that no other export uses."""
-    return f"{PREFIX}{uuid.uuid4().hex}"
+@contextmanager
+def temporary_directory(base: str) -> Iterator[str]:
+    """Yield a new directory in `base`; at the end, remove it if it still has its name.
 
-
-def create_locked(base: Path, name: str) -> int | None:
-    """Create a temporary directory and lock it; remove abandoned temporary directories in `base`.
-
-    Args:
-      base: an existing directory, in which the temporary directory is created.
-      name: a name from `new_name`.
-
-    Returns:
-      The file descriptor that holds the lock. Close it when the directory is complete or removed.
-      None if the file system has no locks; then no abandoned directory is removed either.
+    Directories of exports that were killed are removed from `base` first, unless it is in a remote
+    file system of TensorFlow, such as gs://bucket/models.
     """
+    name = f"{PREFIX}{uuid.uuid4().hex}"
+    path = tf.io.gfile.join(base, name)
+    lock = None
+    try:
+        if "://" in base:
+            tf.io.gfile.makedirs(path)
+        else:
+            tf.io.gfile.makedirs(base)
+            lock = _create_locked(Path(base), name)
+        yield path
+    finally:
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.rmtree(path)
+        if lock is not None:
+            os.close(lock)
+
+
+def _create_locked(base: Path, name: str) -> int | None:
+    """Create and lock a directory; return the descriptor of the lock, None without locks."""
     # Lock the base directory until the new directory is locked. Otherwise another export could find
     # the new directory without a lock, and remove it as abandoned.
     base_lock = _lock(base, wait=True)
