@@ -1,7 +1,7 @@
 """Runs the command line tool `tpuserve`: finds the command, runs it, and prints errors as one line.
 
-Each command is a module in tpuserve/commands. Packages that tpuserve does not import register their
-commands as entry points of the group "tpuserve.commands".
+Most commands are modules in tpuserve/commands. Those of trainer and server are imported by name,
+because tpuserve does not depend on these packages.
 """
 
 import difflib
@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from typing import NoReturn
 
 import click
@@ -18,11 +18,25 @@ import click
 from tpuserve import __version__
 from tpuserve.errors import TpuserveError
 
-COMMANDS_GROUP = "tpuserve.commands"
-OWN_COMMANDS = (
-    *("analyse", "bench", "compile", "convert", "doctor", "export", "inspect", "predict", "verify"),
+_OWN = (
+    "analyse",
+    "bench",
+    "compile",
+    "convert",
+    "doctor",
+    "export",
+    "inspect",
+    "predict",
+    "verify",
 )
-"""The commands of this package; tpuserve/commands/NAME.py defines the function NAME."""
+# Name of a command → the module that defines a function of this name.
+_COMMANDS = {
+    **{name: f"tpuserve.commands.{name}" for name in _OWN},
+    "demo": "trainer.demo.command",
+    "migrate": "trainer.migration.command",
+    "run": "trainer.compat.command",
+    "serve": "server.command",
+}
 
 QUIET_LOG_LEVEL = "3"
 """The value of TF_CPP_MIN_LOG_LEVEL with which TensorFlow's C++ code logs fatal errors only."""
@@ -35,25 +49,19 @@ EXIT_INTERRUPTED = 130
 class CommandGroup(click.Group):
     """The click group of all commands, which imports a command only when it is used.
 
-    The commands are the modules of tpuserve/commands and the registered entry points. Importing all
-    of them takes time, during which `tpuserve serve` could not handle signals yet.
+    Importing all of them takes time, during which `tpuserve serve` could not handle signals yet.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the sorted names of all commands, without importing the commands."""
-        registered = (entry_point.name for entry_point in entry_points(group=COMMANDS_GROUP))
-        return sorted({*OWN_COMMANDS, *registered})
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command; None if there is no command of that name."""
-        command: click.Command
-        if cmd_name in OWN_COMMANDS:
-            command = getattr(importlib.import_module(f"tpuserve.commands.{cmd_name}"), cmd_name)
-            return command
-        for entry_point in entry_points(group=COMMANDS_GROUP, name=cmd_name):
-            command = entry_point.load()
-            return command
-        return None
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name]), cmd_name)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -12,14 +12,14 @@
     )
 
 The functions `deployment`, `build` and `grpc_options` are defined in `server.ray.deployment`. This
-package must not import the package `server`, so it finds them as entry points.
+package does not depend on the package `server`, so it imports them by name when they are used.
 """
 
+import importlib
 import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
@@ -40,17 +40,13 @@ except ImportError as error:
 
 __all__ = ["Predict", "build", "deployment", "grpc_options", "run_program"]  # noqa: F822
 
-_ENTRY_POINTS = "tpuserve.ray"
+_SERVER_FUNCTIONS = ("build", "deployment", "grpc_options")
 
 
 def __getattr__(name: str) -> Any:
-    """Return a function of this module that another package has registered as an entry point.
-
-    Raises:
-      AttributeError: no entry point has the name.
-    """
-    for entry_point in entry_points(group=_ENTRY_POINTS, name=name):
-        return entry_point.load()
+    """Return a function of this module that the package `server` defines."""
+    if name in _SERVER_FUNCTIONS:
+        return getattr(importlib.import_module("server.ray.deployment"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
