@@ -8,9 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import InvalidInput, SignatureNotFound
-from tpuserve.samples import examples, parsing, values
+from tpuserve.samples import parsing, values
+from tpuserve.samples.parsing import ParsedFeature
+from tpuserve.samples.values import WORDS
 from tpuserve.saved_model import dtypes
 
+# The largest number of values of a feature of variable length. All such features of one tf.Example
+# have the same length, because two of them may be the indices and the values of a sparse tensor.
+MAX_LENGTH = 2
 # The size to generate for an unknown dimension other than the batch dimension, such as the width of
 # an image or the length of a text. A smaller size would be too small for models with several
 # strided layers, which reduce it at each layer.
@@ -193,7 +198,7 @@ def _array(
             return values.random_array(tf.as_dtype(info.dtype), shape, random, alias)
         if use.features:
             return values.string_array(
-                [examples.serialized_example(use.features, random) for _ in range(count)], shape
+                [_serialized_example(use.features, random) for _ in range(count)], shape
             )
         if use.is_picture:
             return values.string_array([values.random_picture(random) for _ in range(count)], shape)
@@ -212,3 +217,33 @@ def _shape(proto: Any, batch_size: int, open_dimension: int) -> tuple[int, ...]:
         open_size if dimension.size < 0 else dimension.size
         for dimension, open_size in zip(proto.dim, open_sizes, strict=False)
     )
+
+
+def _serialized_example(features: Sequence[ParsedFeature], random: np.random.Generator) -> bytes:
+    """Return a serialized tf.Example that has random values for all of the features."""
+    example = tf.train.Example()
+    length = int(random.integers(1, MAX_LENGTH + 1))
+    for feature in features:
+        _fill(example.features.feature[feature.key], feature, length, random)
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def _fill(
+    message: tf.train.Feature, feature: ParsedFeature, length: int, random: np.random.Generator
+) -> None:
+    count = length if feature.size is None else feature.size
+    if feature.dtype == dtypes.STRING:
+        message.bytes_list.value.extend(
+            WORDS[index] for index in random.integers(0, len(WORDS), count)
+        )
+    elif feature.dtype in dtypes.WHOLE_NUMBERS:
+        message.int64_list.value.extend(_whole_numbers(feature, count, random))
+    else:
+        message.float_list.value.extend(random.random(count, np.float32))
+
+
+def _whole_numbers(feature: ParsedFeature, count: int, random: np.random.Generator) -> list[int]:
+    if feature.size is None:
+        # Return numbers without duplicates, because they may be the indices of a sparse tensor.
+        return [int(number) for number in random.permutation(MAX_LENGTH)[:count]]
+    return [int(number) for number in random.integers(0, 2, count)]

@@ -2,11 +2,14 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+
 from tpuserve.proto import saved_model_pb2 as pb
-from tpuserve.saved_model import proto_file, variables_index
+from tpuserve.proto.protobuf_wire import decode_varint
+from tpuserve.saved_model import proto_file
 
 VARIABLES = "variables"
 ASSETS = "assets"
@@ -15,6 +18,16 @@ _INDEX_NAME = "variables.index"
 _SHARD_NAME = re.compile(r"variables\.data-([0-9]{5})-of-([0-9]{5})")
 # The largest number of missing files that an error message lists by name.
 _MAX_NAMED = 3
+# variables.index is a table in LevelDB's format with a BundleEntryProto for each variable. Source:
+# https://github.com/google/leveldb/blob/main/doc/table_format.md.
+_FOOTER_BYTES = 48
+_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+# The byte after each block states its type of compression. This value means no compression, which
+# TensorFlow uses for variables.index.
+_UNCOMPRESSED = 0
+# The size in bytes of each number at the end of a block. These numbers are the offsets of LevelDB's
+# restart points, and then the number of restart points.
+_RESTART_BYTES = 4
 _COPY_AGAIN = "Copy the whole directory, or export the model again."
 
 
@@ -61,7 +74,7 @@ def _describe_cut_variables(directory: Path) -> list[str]:
     """Describe truncated files of variables: those that are shorter than variables.index says."""
     index = directory / VARIABLES / _INDEX_NAME
     try:
-        sizes = variables_index.shard_sizes(index.read_bytes())
+        sizes = _shard_sizes(index.read_bytes())
     except ValueError as error:
         return [f"{VARIABLES}/{_INDEX_NAME} in {directory} cannot be read: {error}. {_COPY_AGAIN}"]
     problems = []
@@ -87,3 +100,81 @@ def _describe(directory: Path, missing: list[str]) -> list[str]:
         f"{shown} {'is' if len(missing) == 1 else 'are'} missing in {directory}, and the model "
         f"cannot run without. {_COPY_AGAIN}"
     ]
+
+
+def _shard_sizes(index: bytes) -> dict[int, int]:
+    """Return the size in bytes that each variables.data-* file must at least have.
+
+    Args:
+      index: the content of variables.index.
+
+    Returns:
+      Number of the data file, such as 1 for variables.data-00001-of-00002 → size in bytes.
+
+    Raises:
+      ValueError: the content is damaged, or compressed.
+    """
+    sizes: dict[int, int] = {}
+    try:
+        for key, value in _read_table(index):
+            # Skip the entry with the empty key: it is a BundleHeaderProto and not a variable.
+            if key:
+                entry = pb.BundleEntryProto.FromString(value)
+                end = entry.offset + entry.size
+                sizes[entry.shard_id] = max(sizes.get(entry.shard_id, 0), end)
+    except (IndexError, DecodeError) as error:
+        raise ValueError(f"it is damaged: {error}") from error
+    return sizes
+
+
+def _read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values of a LevelDB table.
+
+    Raises:
+      ValueError: the table is damaged or compressed.
+    """
+    footer = table[-_FOOTER_BYTES:]
+    if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
+        raise ValueError("it does not end as such a file does")
+    # A handle is the offset and size of a block. The footer has the handle of the meta index block,
+    # which is not needed here, and then that of the index block. The values of the index block are
+    # the handles of the data blocks.
+    _, position = _read_handle(footer, 0)
+    handle, _ = _read_handle(footer, position)
+    for _, value in _read_block(table, handle):
+        block, _ = _read_handle(value, 0)
+        yield from _read_block(table, block)
+
+
+def _read_block(table: bytes, handle: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values of a block of a LevelDB table.
+
+    Args:
+      table: the content of the file.
+      handle: the offset and the size of the block in bytes.
+    """
+    offset, size = handle
+    block = table[offset : offset + size]
+    if len(block) < size or size < _RESTART_BYTES:
+        raise ValueError("a block is missing")
+    if table[offset + size] != _UNCOMPRESSED:
+        raise ValueError("it is compressed")
+    restarts = int.from_bytes(block[-_RESTART_BYTES:], "little")
+    end = size - _RESTART_BYTES * (restarts + 1)
+    position, key = 0, b""
+    while position < end:
+        # Keys are prefix-compressed: an entry has the number of bytes that its key has in common
+        # with the previous key, and then only the remaining bytes of its key.
+        shared, position = decode_varint(block, position)
+        unshared, position = decode_varint(block, position)
+        length, position = decode_varint(block, position)
+        key = key[:shared] + block[position : position + unshared]
+        position += unshared
+        yield key, block[position : position + length]
+        position += length
+
+
+def _read_handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
+    offset, position = decode_varint(data, position)
+    size, position = decode_varint(data, position)
+    return (offset, size), position

@@ -11,8 +11,10 @@ import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.graph.attributes import attribute_value
 from tpuserve.graph.references import node_name
-from tpuserve.stablehlo import call_modules, uninitialized, xla_errors
+from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
+from tpuserve.stablehlo import uninitialized, xla_errors
 from tpuserve.stablehlo.abstract_tensor import VariableSpec
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 from tpuserve.stablehlo.eager_functions import register_functions
@@ -20,6 +22,9 @@ from tpuserve.stablehlo.function_graphs import FunctionBody, FunctionLibrary
 from tpuserve.stablehlo.module_generation import generate_stablehlo
 from tpuserve.tensorflow_internals import eager_context
 
+# An XlaCallModule op can contain code for several platforms. On a CPU, TensorFlow's XLA bridge
+# translates the code for the platform of this name.
+_TRANSLATED_ON = b"CPU"
 # Part of each fingerprint. Increase it when the translation changes, so that executables from
 # earlier translations are not found in the cache.
 _TRANSLATION_VERSION = 2
@@ -49,8 +54,8 @@ class StableHloTranslator:
             translation of all other ops is the same for both.
         """
         self._line_of = line_of
-        self._refusals = call_modules.find_refusals(graph, platform)
-        self._functions = FunctionLibrary(call_modules.retarget_modules(graph, platform))
+        self._refusals = _find_refusals(graph, platform)
+        self._functions = FunctionLibrary(_retarget_modules(graph, platform))
         self._variables: dict[VariableSpec, Any] = {}
 
     def translate(self, cluster: XlaCluster) -> bytes:
@@ -149,3 +154,56 @@ class StableHloTranslator:
             shape = tuple(size or 0 for size in spec.shape)
             value = uninitialized.make_uninitialized_tensor(shape, spec.dtype)
             self._variables[spec] = tf.Variable(value)
+
+
+def _find_refusals(graph: Any, platform: str) -> dict[str, str]:
+    """Find the functions that contain an XlaCallModule which does not run on a platform.
+
+    Args:
+      graph: a GraphDef with its function library.
+      platform: "CPU" or "TPU".
+
+    Returns:
+      Function name → why the module does not run on the platform and what the user can do, as the
+      text of an error message.
+    """
+    refusals = {}
+    for function, node in _call_modules(graph):
+        module = describe_module(node)
+        if not module.runs_on(platform):
+            refusals[function] = module.why_not_on(platform)
+    return refusals
+
+
+def _retarget_modules(graph: Any, platform: str) -> Any:
+    """Let TensorFlow's XLA bridge translate the XlaCallModule ops of a graph for a platform.
+
+    The module in such an op can contain code for several platforms. The index of a platform in the
+    attribute `platforms` selects the code, and the bridge on a CPU always uses the index of "CPU".
+    Therefore this function exchanges "CPU" and the other platform in the attribute.
+
+    Args:
+      graph: a GraphDef with its function library; it is not changed.
+      platform: "CPU" or "TPU".
+
+    Returns:
+      The graph itself if nothing must be changed; else a changed copy.
+    """
+    target = platform.encode()
+    if target == _TRANSLATED_ON or not any(_call_modules(graph)):
+        return graph
+    retargeted = type(graph)()
+    retargeted.CopyFrom(graph)
+    exchanged = {target: _TRANSLATED_ON, _TRANSLATED_ON: target}
+    for _, node in _call_modules(retargeted):
+        platforms = attribute_value(node, "platforms").list.s
+        platforms[:] = [exchanged.get(name, name) for name in platforms]
+    return retargeted
+
+
+def _call_modules(graph: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name of the function, node) for each XlaCallModule in the functions of a graph."""
+    for function in graph.library.function:
+        for node in function.node_def:
+            if node.op == CALL_MODULE:
+                yield function.signature.name, node

@@ -20,10 +20,17 @@ devices, a collective op that is not a reduction also needs a custom call: add t
 
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import TYPE_CHECKING
 
+from tpuserve.errors import LoweringError
 from tpuserve.graph import state_writes
-from tpuserve.lowering.rules import collectives, infeed_outfeed, partitioned_call, replicate
+from tpuserve.graph.references import data_inputs, replace_data_inputs
+from tpuserve.lowering.ir.graph_ir import Value
+from tpuserve.lowering.rules import collectives, infeed_outfeed
 from tpuserve.lowering.rules.node_rewriting import (
+    RewriteScope,
+    replace_op,
+    replace_with_identity,
     rewrite_as_empty_string,
     rewrite_as_identity,
     rewrite_as_no_op,
@@ -31,9 +38,58 @@ from tpuserve.lowering.rules.node_rewriting import (
 from tpuserve.lowering.rules.op_spec import (
     OpKind,
     OpSpec,
+    ReplicatedOp,
     invariant_on_one_replica,
     never_invariant,
 )
+from tpuserve.saved_model import dtypes
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+
+def _rewrite_replicated_input(node: "NodeDef", scope: RewriteScope) -> None:
+    """Turn a TPUReplicatedInput into an Identity; its computation must have a single replica."""
+    _check_one_replica(node, node.attr["N"].i)
+    replace_with_identity(node)
+
+
+def _rewrite_replicated_output(node: "NodeDef", scope: RewriteScope) -> None:
+    """Turn a TPUReplicatedOutput into an Identity; its computation must have a single replica."""
+    _check_one_replica(node, node.attr["num_replicas"].i)
+    replace_with_identity(node)
+
+
+def _check_one_replica(node: "NodeDef", num_replicas: int) -> None:
+    if num_replicas != 1:
+        raise LoweringError(
+            f"{node.op} {node.name!r} belongs to a computation of {num_replicas} replicas; only "
+            f"computations of one replica can be lowered. Export it through tpu.rewrite."
+        )
+
+
+def _lower_replica_id(op: ReplicatedOp) -> list[list[Value]]:
+    """Replace an XlaReplicaId by an int32 constant for each replica: the index of the replica."""
+    return [[op.make_node("Const", [], value=replica) for replica in range(op.num_replicas)]]
+
+
+def _rewrite_partitioned_call(node: "NodeDef", scope: RewriteScope) -> None:
+    """Turn a TPUPartitionedCall into a StatefulPartitionedCall of the same function."""
+    # Remove the last data input, which is the ordinal of the TPU core: the call runs on the CPU.
+    replace_data_inputs(node, data_inputs(node)[:-1])
+    node.op = "StatefulPartitionedCall"
+    node.attr.pop("autotuner_thresh", None)
+
+
+def _rewrite_ordinal_selector(node: "NodeDef", scope: RewriteScope) -> None:
+    """Turn a TPUOrdinalSelector, which chooses a TPU core, into the constant [0]."""
+    replace_op(node, "Const", [])
+    node.attr["dtype"].type = dtypes.INT32
+    ordinals = node.attr["value"].tensor
+    ordinals.dtype = dtypes.INT32
+    ordinals.tensor_shape.dim.add().size = 1
+    ordinals.int_val.append(0)
+
 
 _COMPONENTS = {"output": "components", "outputs": "components"}
 
@@ -92,7 +148,7 @@ _REPLICAS = (
     OpSpec(
         "XlaReplicaId",
         OpKind.REPLICA_ID,
-        lower_replicated=replicate.lower_replica_id,
+        lower_replicated=_lower_replica_id,
         invariance=invariant_on_one_replica,
     ),
 )
@@ -143,13 +199,13 @@ _TPU_FRAME = (
         "TPUPartitionedCall",
         OpKind.TPU_FRAME,
         is_tpu_op=True,
-        rewrite=partitioned_call.rewrite_partitioned_call,
+        rewrite=_rewrite_partitioned_call,
     ),
     OpSpec(
         "TPUOrdinalSelector",
         OpKind.TPU_FRAME,
         is_tpu_op=True,
-        rewrite=partitioned_call.rewrite_ordinal_selector,
+        rewrite=_rewrite_ordinal_selector,
         renamed_outputs={"device_ordinals": "output"},
     ),
     OpSpec(
@@ -170,13 +226,13 @@ _TPU_FRAME = (
         "TPUReplicatedInput",
         OpKind.TPU_FRAME,
         is_tpu_op=True,
-        rewrite=replicate.rewrite_replicated_input,
+        rewrite=_rewrite_replicated_input,
     ),
     OpSpec(
         "TPUReplicatedOutput",
         OpKind.TPU_FRAME,
         is_tpu_op=True,
-        rewrite=replicate.rewrite_replicated_output,
+        rewrite=_rewrite_replicated_output,
         renamed_outputs={"outputs": "output"},
     ),
     OpSpec("XlaSharding", OpKind.TPU_FRAME, rewrite=rewrite_as_identity),

@@ -6,7 +6,9 @@ sessions can run a TPU metagraph.
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,11 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tpuserve import devices, tensorflow_internals
-from tpuserve.errors import DamagedSavedModel, TpuserveError, UnsupportedModel
+from tpuserve.errors import Code, CodedError, DamagedSavedModel, TpuserveError, UnsupportedModel
 from tpuserve.runtime.load_plan import LoadPlan
 from tpuserve.runtime.loaded_model import Array, CancellationToken, LoadedModel
 from tpuserve.runtime.registry import LoadOptions
-from tpuserve.runtime.session import (
-    deadline_pool,
-    graph_import,
-    run_canceller,
-    time_limit,
-    xla_threads,
-)
+from tpuserve.runtime.session import deadline_pool, graph_import, run_canceller
 from tpuserve.runtime.session.graph_import import GraphHandles
 from tpuserve.runtime.session.multi_signature import MultiSignatureRunner
 from tpuserve.runtime.session.run_canceller import RunCanceller
@@ -34,6 +30,11 @@ from tpuserve.runtime.session.signature_runner import SignatureRunner, error_sum
 from tpuserve.saved_model.op_packages import op_with_package
 from tpuserve.saved_model.signature import Signature, find_signature
 
+# The attribute that marks a function, or a call of a function, for compilation by XLA.
+_MUST_COMPILE = b"_XlaMustCompile"
+
+_xla_lock = threading.Lock()
+_has_xla_started = False
 # Errors that TensorFlow raises for missing, truncated or changed files.
 _UNKNOWN_OP = re.compile(r"Op type not registered '([^']+)'")
 _DAMAGE_ERRORS = (
@@ -181,7 +182,7 @@ def load_session_model(
     def restore() -> LoadedModel:
         session = tf.compat.v1.Session(graph=graph, config=config)
         try:
-            with time_limit.limit_initialisation(session, options.timeout_seconds, directory):
+            with _limit_initialisation(session, options.timeout_seconds, directory):
                 graph_import.initialise_session(session, session_plan)
             return make_model(session, plan, handles)
         except BaseException:
@@ -198,8 +199,8 @@ def load_session_model(
                 for spec in signature.outputs.values()
             }
             run_canceller.add_cancellation_ops(graph, outputs, handles)
-        if not is_on_tpu and xla_threads.uses_xla(serialised_graphs):
-            xla_threads.start_xla_thread_pool(config)
+        if not is_on_tpu and _uses_xla(serialised_graphs):
+            _start_xla_thread_pool(config)
         return options.executor(restore)
     except BaseException as error:
         tensorflow_internals.ops.dismantle_graph(graph)
@@ -231,3 +232,71 @@ def _with_defaults(signature: Signature, signature_def: Any) -> Signature:
         return signature
     defaults = {name: tf.make_ndarray(proto) for name, proto in signature_def.defaults.items()}
     return dataclasses.replace(signature, defaults=defaults)
+
+
+def _uses_xla(serialised_graphs: Iterable[bytes]) -> bool:
+    """Return whether any of the serialised GraphDefs has a function that XLA compiles."""
+    return any(_MUST_COMPILE in graph for graph in serialised_graphs)
+
+
+def _start_xla_thread_pool(config: Any) -> None:
+    """Start XLA's thread pool at the calling thread's priority, unless this was done before.
+
+    XLA creates it when it compiles the first program, and its threads inherit the priority of the
+    thread that does so. A thread that loads models would slow all later requests.
+    """
+    global _has_xla_started
+    with _xla_lock:
+        if _has_xla_started:
+            return
+        graph = tf.Graph()
+        with graph.as_default():
+            placeholder = tf.compat.v1.placeholder(tf.float32, [1])
+            # Use a placeholder as the input of the program that XLA compiles. TensorFlow would fold
+            # a computation on a constant, and XLA would compile nothing.
+            doubled = tf.function(_double, jit_compile=True)(placeholder)
+        with tf.compat.v1.Session(graph=graph, config=config) as session:
+            session.run(doubled, {placeholder: [1.0]})
+        _has_xla_started = True
+
+
+def _double(tensor: Any) -> Any:
+    return tensor + tensor
+
+
+@contextmanager
+def _limit_initialisation(session: Any, seconds: float, directory: Path) -> Iterator[None]:
+    """Close a session, which is the only way to stop its run, if a `with` body takes too long."""
+    if not seconds:
+        yield
+        return
+    lock = threading.Lock()
+    is_over = is_late = False
+
+    def close() -> None:
+        nonlocal is_late
+        with lock:
+            if not is_over:
+                is_late = True
+                session.close()
+
+    timer = threading.Timer(seconds, close)
+    timer.daemon = True
+    timer.start()
+    cause: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        cause = error
+    finally:
+        timer.cancel()
+        with lock:
+            is_over = True
+    if is_late:
+        raise CodedError(
+            f"the initialisation of {directory} has not ended in {seconds:g} s. Export the model "
+            f"without a loop that may never end, or raise --load_timeout_seconds.",
+            Code.DEADLINE_EXCEEDED,
+        ) from cause
+    if cause is not None:
+        raise cause
