@@ -30,7 +30,17 @@ logger = logging.getLogger(__name__)
 
 
 class Server:
-    """Serves models: owns the models, the threads that look for new versions, and the frontends."""
+    """Serves models: owns the models, the threads that look for new versions, and the frontends.
+
+    Args:
+      settings: the settings of the server.
+      load: a function that loads the model in the directory of a version; None to load
+        SavedModels.
+      on_failure: called with the reason, from any thread, if a frontend ends although nobody
+        has stopped it.
+      platform: the batching and warm-up settings of the platform config file; None without
+        such a file.
+    """
 
     def __init__(
         self,
@@ -39,22 +49,6 @@ class Server:
         on_failure: Callable[[str], None],
         platform: "PlatformConfig | None" = None,
     ) -> None:
-        """Create a server that does not listen yet.
-
-        Args:
-          settings: the settings of the server. If the platform config file
-            (--platform_config_file) and a flag set the same value, the settings hold the file's
-            value.
-          load: a function that loads the model in the directory of a version; None to load
-            SavedModels.
-          on_failure: called with the reason, from any thread, if a frontend ends although nobody
-            has stopped it.
-          platform: the batching and warm-up settings of the platform config file; None without
-            such a file.
-
-        Raises:
-          TpuserveError: a file that the settings name cannot be used.
-        """
         self._settings = settings
         metrics = Metrics(tuple(filter(None, settings.metrics_drop_labels.split(","))))
         self._engine = Engine(settings, load, metrics, platform)
@@ -63,21 +57,15 @@ class Server:
     def start(self, before_serving: Callable[[], None] = lambda: None) -> None:
         """Bind the ports, load the models and then answer requests.
 
-        The server answers health checks over REST at once, before the slow import of TensorFlow. It
-        accepts gRPC connections, and answers other requests, once the models are loaded.
+        The server answers health checks over REST at once, before the slow import of TensorFlow.
 
         Args:
           before_serving: a function that is called after the models are loaded and before requests
             are answered. The default does nothing.
 
         Raises:
-          CodedError: another process listens on a port.
-          InvalidSetting: the server cannot listen on a port or a socket.
-          InvalidConfig: the model config file is invalid.
           LabelNotAvailable: the model config file sets a version label, although no version is
             loaded yet, and the flags do not allow that.
-          VersionNotFound: a model has no version on disk, and the flags require one.
-          ModelsNotAvailable: no model can be loaded.
         """
         with ExitStack() as on_error:
             self._frontends.reserve_ports(on_error)
@@ -100,7 +88,7 @@ class Server:
         """Stop serving and close the models.
 
         The server first reports that it is not ready and refuses new requests while the requests in
-        flight finish. Then it stops accepting connections.
+        flight finish.
 
         Returns:
           Whether everything is closed. False if a request outlasts the grace period or a model is
@@ -130,17 +118,11 @@ def run(
     status 0 after a signal, and with status 1 after a failure.
 
     Args:
-      settings: the settings of the server.
       load: a function that loads the model in the directory of a version; None to load SavedModels.
-      ignored: the names of the flags on the command line that have no effect; they are logged.
       variables: the flags that environment variables have set, each with its variable, such as
         "--rest_api_port=8080 (AIP_HTTP_PORT)"; they are logged.
       signals: the installed handlers of the signals that stop the server, such as SIGTERM; None to
         install new handlers.
-      on_ready: a function that is called once the server answers requests.
-
-    Raises:
-      TpuserveError: the server cannot start, or one of its parts has failed later.
     """
     logs.configure_logging()
     malloc.configure_malloc()
@@ -185,12 +167,7 @@ def run(
 
 
 def _apply_platform_config(settings: Settings) -> "tuple[Settings, PlatformConfig | None]":
-    """Return the settings with the platform config file applied, and the file's parsed content.
-
-    The flag --platform_config_file names the file. Without the flag, the settings are unchanged and
-    the content is None. The function logs the fields of the file that have no effect, and the flags
-    that the file overrides.
-    """
+    """Return the settings with the platform config file applied, and the file's parsed content."""
     file = settings.platform_config_file
     if not file:
         return settings, None

@@ -46,11 +46,14 @@ class Engine:
     """Loads, updates and runs the models of a server.
 
     The engine consists of the loaded models, the threads that poll the base paths and the model
-    config file for changes, and the data plane. It has no sockets: frontends receive the requests.
+    config file for changes, and the data plane.
 
-    Attributes:
-      dataplane: finds the model of a request and runs the model on the request; independent of the
-        protocol. The frontends call it.
+    Args:
+      settings: the settings of the server.
+      load: a function that loads the model in the directory of a version; None to load
+        SavedModels.
+      platform: the batching and warm-up settings of the platform config file; None without
+        such a file.
     """
 
     def __init__(
@@ -60,21 +63,6 @@ class Engine:
         metrics: Metrics,
         platform: "PlatformConfig | None" = None,
     ) -> None:
-        """Create an engine without models.
-
-        Args:
-          settings: the settings of the server. If the platform config file
-            (--platform_config_file) and a flag set the same value, the settings hold the file's
-            value.
-          load: a function that loads the model in the directory of a version; None to load
-            SavedModels.
-          metrics: the registry in which the runs of models are counted.
-          platform: the batching and warm-up settings of the platform config file; None without
-            such a file.
-
-        Raises:
-          TpuserveError: a file that the settings name cannot be used.
-        """
         self._settings = settings
         self._metrics = metrics
         self._request_log = RequestLog(metrics)
@@ -150,15 +138,11 @@ class Engine:
         """Check the configured models as far as possible before the slow import of TensorFlow.
 
         Raises:
-          InvalidConfig: the model config file or the session config file is invalid.
           InvalidSetting: the public key that verifies the signatures of models cannot be read.
           ExtraNotInstalled: jax, which a model needs, is missing or of an untested version; or the
             package that reads the remote base path of a model is missing.
           LabelNotAvailable: the model config file sets a version label, although no version is
             loaded yet, and the flags do not allow that.
-          VersionNotFound: a model has no version on disk, and the flags require one.
-          TpuserveError: none of the models has a version that can be loaded, for example because no
-            metagraph has the requested tags.
         """
         if self._settings.tensorflow_session_config_file:
             session_options.read_session_config(Path(self._settings.tensorflow_session_config_file))
@@ -186,9 +170,6 @@ class Engine:
         """Call a function once at first, and again after each change of a model version's state.
 
         All calls are made in a new thread, which runs until the process ends.
-
-        Args:
-          on_change: the function.
         """
 
         def read_states() -> Mapping[str, list[VersionStatus]]:
@@ -219,16 +200,7 @@ class Engine:
             poller.stop()
 
     def close(self, log_seconds: float, unload_seconds: float) -> bool:
-        """Close the batching queues, the request log and the models.
-
-        Args:
-          log_seconds: how long the request log may take to write the entries in its queue.
-          unload_seconds: how long to wait for requests that still use a model.
-
-        Returns:
-          Whether every model is closed; False if a request still runs or a model is still being
-          loaded.
-        """
+        """Close the batching queues, the request log and the models."""
         self._close_batching()
         self._request_log.close(log_seconds)
         return self._manager.close(unload_seconds)
@@ -259,16 +231,7 @@ class Engine:
             logger.info("applied the new %s", path)
 
     def _check_versions(self, config: ModelServerConfig) -> None:
-        """Raise an error if it is certain that no version of any model can be loaded.
-
-        The check needs no TensorFlow, so that a server with such models fails early.
-
-        Args:
-          config: the configured models.
-
-        Raises:
-          ModelsNotAvailable: no version can be loaded.
-        """
+        """Raise an error if it is certain that no version of any model can be loaded."""
         causes: list[tuple[str, TpuserveError]] = []
         for model in config.models:
             if model.is_remote:

@@ -25,10 +25,8 @@ class RequestContext:
         no limit.
       cancellation: is set when nobody waits for the answer any more: the client has left, or the
         deadline has passed.
-      timeline: the times of the stages of the request.
       memory: the request's reservation in the memory budget; None for a small request, which
         reserves nothing.
-      peer: the name of the client; requests of different clients take turns.
       model: the name of the requested model; empty for a request that runs no model.
     """
 
@@ -40,22 +38,13 @@ class RequestContext:
     model: str = ""
 
     def check(self) -> None:
-        """Raise an error if nobody waits for the answer, so that nothing must run for it.
-
-        Raises:
-          DeadlineExceeded: the deadline has passed.
-          Cancelled: the client has left.
-        """
+        """Raise an error if nobody waits for the answer, so that nothing must run for it."""
         self.cancellation.raise_if_cancelled()
         if self.deadline <= time.monotonic():
             raise self.expiry_error()
 
     def remaining_ms(self) -> float | None:
-        """Return the milliseconds until the deadline, more than 0; None for no deadline.
-
-        Raises:
-          DeadlineExceeded: the deadline has passed.
-        """
+        """Return the milliseconds until the deadline, more than 0; None for no deadline."""
         if self.deadline == math.inf:
             return None
         seconds = self.deadline - time.monotonic()
@@ -92,7 +81,6 @@ class DeadlineClock:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create a clock without requests; its thread starts with the first deadline."""
         self._clock = clock
         self._watched: dict[Cancellation, RequestContext] = {}
         self._lock = threading.Lock()
@@ -116,11 +104,7 @@ class DeadlineClock:
                 self._watched.pop(context.cancellation, None)
 
     def start(self) -> None:
-        """Start the thread, unless it runs already.
-
-        Raises:
-          RuntimeError: the system cannot start a thread.
-        """
+        """Start the thread, unless it runs already."""
         self._alarm.start()
         self._is_started = True
 

@@ -32,9 +32,7 @@ def make_runner_factory(
     A runner runs the requests of a version; if batching is enabled, it combines them into batches.
 
     Args:
-      settings: the settings of the server.
       platform: the settings of the platform config file; None without such a file.
-      metrics: the registry in which batches are counted.
     """
     if not settings.enable_batching:
         return (lambda model, directory, name: DirectRunner(model)), _close_nothing
@@ -59,7 +57,6 @@ def make_batch_size_finder(
     disabled.
 
     Args:
-      settings: the settings of the server.
       platform: the settings of the platform config file; None without such a file.
     """
     if not settings.enable_batching:
@@ -124,9 +121,7 @@ def make_warm_up(
     """Return the function that warms up a version before it is available; None if warm-up is off.
 
     Args:
-      settings: the settings of the server.
       platform: the settings of the platform config file; None without such a file.
-      metrics: the registry in which the durations of warm-ups are recorded.
       executor: calls the function that it gets, which runs the warm-up requests of a version: in
         a thread of low priority while the server answers requests of clients.
     """

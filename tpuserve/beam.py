@@ -1,15 +1,11 @@
 """Runs SavedModels in pipelines of Apache Beam. It needs `pip install ".[beam]"`.
 
 The classes and functions have the same names as those of tfx_bsl.public.beam.run_inference. To move
-a pipeline from tfx_bsl to this module, change only its imports. Each of the last two lines of the
-code below runs a model:
+a pipeline from tfx_bsl to this module, change only its imports.
 
     spec = InferenceSpecType(SavedModelSpec("/models/half/1"))
     examples | RunInference(spec)
     examples | apache_beam.ml.inference.base.RunInference(CreateModelHandler(spec))
-
-An example is a tf.train.Example, or its bytes; a prediction is a PredictionLog, as `tpuserve
-predict` writes it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +34,6 @@ class SavedModelSpec:
     """Names a SavedModel. The attributes are the fields of tfx_bsl's message of the same name.
 
     Attributes:
-      model_path: the directory of the SavedModel.
       tag: the tags of the metagraph to run; if empty, the metagraph is chosen by whether the
         machine has a TPU.
       signature_name: a sequence of at most one name, that of the signature to run; empty for
@@ -52,11 +47,7 @@ class SavedModelSpec:
 
 @dataclass(frozen=True)
 class InferenceSpecType:
-    """Names a model to run. tfx_bsl's message of the same name is accepted as well.
-
-    Attributes:
-      saved_model_spec: the SavedModel.
-    """
+    """Names a model to run. tfx_bsl's message of the same name is accepted as well."""
 
     saved_model_spec: SavedModelSpec = field(default_factory=lambda: SavedModelSpec(""))
 
@@ -65,12 +56,6 @@ class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
     """Beam's ModelHandler for a SavedModel, which loads and runs the model in Beam's workers."""
 
     def __init__(self, spec: Any, max_batch_size: int) -> None:
-        """Create a handler, which does not load the model yet.
-
-        Args:
-          spec: a `SavedModelSpec`, or tfx_bsl's message with the same fields.
-          max_batch_size: the largest number of examples in one run of the model.
-        """
         super().__init__(max_batch_size=max_batch_size)
         self._directory = str(spec.model_path)
         self._tags = frozenset(spec.tag) or None
@@ -88,13 +73,6 @@ class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
     def run_inference(
         self, batch: Sequence[Any], model: Any, inference_args: Mapping[str, Any] | None = None
     ) -> Iterable[Any]:
-        """Return a PredictionLog for each example.
-
-        Args:
-          batch: tf.train.Examples, or their bytes.
-          model: the loaded model that `load_model` has returned.
-          inference_args: an argument of Beam's interface that is not used.
-        """
         from tensorflow_serving.apis import prediction_log_pb2
 
         logs = model.predict([_to_bytes(example) for example in batch])
@@ -105,7 +83,6 @@ class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
         return sum(len(_to_bytes(example)) for example in batch)
 
     def get_metrics_namespace(self) -> str:
-        """Return the namespace under which Beam publishes its metrics of the runs."""
         return "tpuserve"
 
 
@@ -113,12 +90,7 @@ def CreateModelHandler(inference_spec_type: Any, max_batch_size: int = _MAX_BATC
     """Create a ModelHandler of Beam for a SavedModel. The handler returns PredictionLogs.
 
     Args:
-      inference_spec_type: an `InferenceSpecType`, or tfx_bsl's message of this name.
       max_batch_size: the largest number of examples in one run of the model.
-
-    Raises:
-      InvalidSetting: the specification names no SavedModel, or several signatures.
-      NotFound, DamagedSavedModel: the directory has no readable SavedModel.
     """
     spec = getattr(inference_spec_type, "saved_model_spec", None)
     if spec is None or not spec.model_path:
@@ -140,14 +112,6 @@ def RunInference(inference_spec_type: Any, max_batch_size: int = _MAX_BATCH_SIZE
     """Create a transform that runs a SavedModel on a PCollection of examples.
 
     Its result is a PCollection of PredictionLogs.
-
-    Args:
-      inference_spec_type: an `InferenceSpecType`, or tfx_bsl's message of this name.
-      max_batch_size: the largest number of examples in one run of the model.
-
-    Raises:
-      InvalidSetting: the specification names no SavedModel, or several signatures.
-      NotFound, DamagedSavedModel: the directory has no readable SavedModel.
     """
     return "RunInference" >> base.RunInference(
         CreateModelHandler(inference_spec_type, max_batch_size)

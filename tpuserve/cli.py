@@ -66,12 +66,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments name.
-
-        Raises:
-          click.UsageError: there is no command of this name. The message suggests a command with a
-            similar name.
-        """
+        """Find the command that the arguments name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -116,8 +111,7 @@ def cli(context: click.Context, debug: bool) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
     # Silence the log messages of TensorFlow's C++ code. They are about missing GPUs and CPU
-    # features. TensorFlow reports important errors by exceptions. This level has no effect on
-    # messages that Python code logs, such as those of a program that `tpuserve run` runs.
+    # features. TensorFlow reports important errors by exceptions.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", QUIET_LOG_LEVEL)
 
 
@@ -125,8 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
     The status is 0 after success, 1 after a failure, 2 after a usage error and 130 after an
-    interruption, unless the command returns another status. An error is printed as one line on
-    standard error; `--debug` adds the traceback.
+    interruption, unless the command returns another status.
 
     Args:
       arguments: The command line arguments without the program's name; None for `sys.argv[1:]`.
@@ -160,6 +153,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _exit_with_error(message: str, status: int) -> NoReturn:
-    """Print an error message as one line on standard error, and exit with a status."""
     click.echo("Error: " + " ".join(message.split()), err=True)
     sys.exit(status)

@@ -1,9 +1,7 @@
 """Defines the errors that this project raises on purpose.
 
 The packages tpuserve, trainer and server raise them. A message states what was requested, what was
-found, and what to do. Each error has a canonical status code. A class of its own has what a caller
-catches by name; all else is a CodedError. `server.frontends.rest.errors` maps
-the codes to HTTP statuses, and `server.frontends.grpc.errors` to gRPC statuses.
+found, and what to do. Each error has a canonical status code.
 """
 
 from enum import Enum
@@ -45,11 +43,7 @@ class TpuserveError(Exception):
 
 
 class CodedError(TpuserveError):
-    """An error that no caller tells from others by its class, but by its code.
-
-    Attributes:
-      code: the canonical status code.
-    """
+    """An error that no caller tells from others by its class, but by its code."""
 
     def __init__(self, message: str, code: Code = Code.UNKNOWN) -> None:
         super().__init__(message, code)

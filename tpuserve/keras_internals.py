@@ -1,7 +1,6 @@
 """Gives access to the private attributes of Keras 3 and of tf_keras that tpuserve uses.
 
-A new version of Keras may change private names without notice. If an attribute is missing,
-`get_private_attribute` raises an error that names the installed version and the supported ones.
+A new version of Keras may change private names without notice.
 
 Importing this module imports neither Keras 3 nor tf_keras.
 """
@@ -47,8 +46,6 @@ def get_private_attribute(owner: Any, attribute: str, package: str = "tpuserve")
 
     Args:
       owner: an object or a class of Keras 3 or of tf_keras, or of a class derived from one.
-      attribute: the name of the attribute.
-      package: the package that uses the attribute, for the error text.
 
     Raises:
       UnsupportedKeras: the object lacks the attribute; the message names supported versions.
@@ -64,13 +61,7 @@ def get_private_attribute(owner: Any, attribute: str, package: str = "tpuserve")
 def unsupported_keras(
     keras_package: str, names: Iterable[str], package: str = "tpuserve"
 ) -> UnsupportedKeras:
-    """Create the error that reports private names that the installed Keras lacks.
-
-    Args:
-      keras_package: `KERAS_3` or `TF_KERAS`.
-      names: the missing names.
-      package: the package that uses the names, for the error text.
-    """
+    """Create the error that reports private names that the installed Keras lacks."""
     try:
         version = importlib.metadata.version(_DISTRIBUTIONS[keras_package])
     except importlib.metadata.PackageNotFoundError:

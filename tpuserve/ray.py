@@ -11,8 +11,7 @@
         tpuserve.ray.Predict, fn_constructor_args=("/models/digits/1",), concurrency=2
     )
 
-The functions `deployment`, `build` and `grpc_options` are defined in `server.ray.deployment`. This
-package does not depend on the package `server`, so it imports them by name when they are used.
+The functions `deployment`, `build` and `grpc_options` are defined in `server.ray.deployment`.
 """
 
 import importlib
@@ -54,17 +53,10 @@ def run_program(command: Sequence[str], environment: Mapping[str, str] | None = 
     """Run a TPUEstimator program in a worker of Ray's TensorflowTrainer, and wait for its end.
 
     Call this function in the training function of the trainer. Ray sets a TF_CONFIG that has only
-    workers. The program gets a TF_CONFIG in which the first worker is the chief. The program runs
-    in a separate process, because a TPUEstimator program ends its process when another worker is
-    lost. Ray's process must not end then.
+    workers.
 
     Args:
-      command: the program and its arguments.
       environment: additional environment variables, such as TPUSERVE_TPU_RUNTIME.
-
-    Raises:
-      WrongContext: this process is not a worker of a TensorflowTrainer.
-      subprocess.CalledProcessError: the program has failed.
     """
     if "TF_CONFIG" not in os.environ:
         raise WrongContext(
@@ -86,6 +78,10 @@ class Predict:
 
     The model gets the columns that have the names of the signature's inputs. The result has all
     columns of the batch, and a column for each output.
+
+    Args:
+      tags: the exact tag set of the metagraph; None to choose the metagraph by whether the
+        machine has a TPU.
     """
 
     def __init__(
@@ -95,18 +91,6 @@ class Predict:
         *,
         tags: TagSet | None = None,
     ) -> None:
-        """Load the model; Ray calls this once in each worker.
-
-        Args:
-          directory: the directory of the SavedModel, on every node.
-          signature_name: the signature to run.
-          tags: the exact tag set of the metagraph; None to choose the metagraph by whether the
-            machine has a TPU.
-
-        Raises:
-          SignatureNotFound: the model has no such signature.
-          TpuserveError: the model cannot be loaded.
-        """
         from tpuserve.runtime import loader
 
         self._model = loader.load(directory, tags)
@@ -114,15 +98,7 @@ class Predict:
         self._signature_name = signature_name
 
     def __call__(self, columns: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the model on a batch, and return the batch with a column for each output.
-
-        Args:
-          columns: column name → array [rows, ...].
-
-        Raises:
-          InvalidInputNames: a column of an input is missing.
-          InvalidTensor: a column cannot be converted to the dtype of its input.
-        """
+        """Run the model on a batch, and return the batch with a column for each output."""
         inputs = {
             alias: _to_input(alias, columns[alias], spec)
             for alias, spec in self._signature.inputs.items()
@@ -133,13 +109,7 @@ class Predict:
 
 
 def _to_input(alias: str, column: Array, spec: TensorSpec) -> Array:
-    """Convert a column of a Ray batch to an array with the dtype of an input.
-
-    Args:
-      alias: the alias of the input, for the text of an error.
-      column: the column; Ray passes some columns as an object array of lists or arrays.
-      spec: the dtype and the shape of the input in the signature.
-    """
+    """Convert a column of a Ray batch to an array with the dtype of an input."""
     if spec.dtype == "string":
         encoded = [value.encode() if isinstance(value, str) else value for value in column.tolist()]
         return np.array(encoded, object)

@@ -27,16 +27,8 @@ class MetaGraphSelection:
     """The metagraph to run, the device, and the runtime that runs the metagraph on the device.
 
     Attributes:
-      tags: the tag set of the metagraph.
-      device: "CPU" or "TPU".
-      lowered: whether TPU ops are replaced by ops with CPU kernels before the run.
-      reason: why this metagraph and this device were selected.
-      is_tpu_graph: whether the metagraph is tagged "tpu", or has a TPU computation without the tag.
-      compiled: whether XLA compiles the lowered TPU computations.
       fallback: a sentence that says which selection was preferred and why it was not possible;
         empty if the preferred selection was possible.
-      runtime: the name of the runtime in `tpuserve.runtime.registry`.
-      runtime_reason: why this runtime was selected.
     """
 
     tags: TagSet
@@ -74,25 +66,12 @@ def select_metagraph(
 ) -> MetaGraphSelection:
     """Select one of the metagraphs of a SavedModel, the device, and the runtime.
 
-    A requested tag set must match exactly, as in TensorFlow Serving. If none is requested, a
-    machine with a real or emulated TPU runs {serve, tpu}, and any other machine runs {serve}.
+    A requested tag set must match exactly, as in TensorFlow Serving.
 
     A {serve} metagraph can have TPU computations, because some exporters save one graph under both
-    tag sets. A machine with a TPU runs them on the TPU. Any other machine lowers them to the CPU.
-
-    Args:
-      available: the tag sets of the SavedModel.
-      requested: the requested tag set; None leaves the selection to the hardware.
-      hardware: the TPU system of this machine.
-      where: the directory of the SavedModel, for error messages.
-      untagged_tpu_graphs: the tag sets of metagraphs that have TPU computations but not the tag
-        "tpu".
-      fallback_to_cpu: whether to select {serve} on the CPU if the preferred metagraph does not
-        exist, or needs a TPU that this machine does not have.
-      runtime: the requested runtime; None selects the default runtime of the device.
+    tag sets.
 
     Raises:
-      MetagraphNotFound: no metagraph has exactly the tags that are requested or preferred.
       TpuNotFound: the metagraph needs a TPU, and the machine has neither a real nor an emulated
         TPU.
     """
@@ -111,9 +90,7 @@ def select_metagraph(
     if runtime is None:
         return selection
     if runtime == XLA_RUNTIME and selection.is_tpu_graph:
-        # The runtime "xla" runs only CPU graphs, so the default runtime runs this TPU graph. On a
-        # machine without a TPU, the default runtime uses XLA too: it compiles the lowered TPU
-        # computations.
+        # The runtime "xla" runs only CPU graphs, so the default runtime runs this TPU graph.
         return dataclasses.replace(
             selection,
             compiled=selection.compiled or not hardware.has_tpu,
@@ -137,18 +114,9 @@ def check_tags(
     to find a real TPU.
 
     Args:
-      available: the tag sets of the SavedModel.
       requested: the requested tag set; None leaves the selection to the hardware.
       emulated: the emulated TPU system. None without emulation: the function then checks both the
         selection with a TPU and the selection without one.
-      where: the directory of the SavedModel, for error messages.
-      untagged_tpu_graphs: the tag sets of metagraphs that have TPU computations but not the tag
-        "tpu".
-      fallback_to_cpu: the argument of `select_metagraph`.
-
-    Raises:
-      MetagraphNotFound: `select_metagraph` would find no metagraph, whether or not the machine
-        has a TPU.
     """
     possible = (_SOME_TPU, TpuSystem()) if emulated is None else (emulated,)
     for hardware in possible:
@@ -175,10 +143,7 @@ def _select(
     where: str,
     untagged_tpu_graphs: Collection[TagSet],
 ) -> MetaGraphSelection:
-    """Select the preferred metagraph and device, with the default runtime of the device.
-
-    The arguments and errors are those of `select_metagraph`.
-    """
+    """Select the preferred metagraph and device, with the default runtime of the device."""
     if requested is not None:
         tags, chosen_by = requested, "asked for"
     elif hardware.has_tpu and _is_best_on_tpu(available, untagged_tpu_graphs):
@@ -210,20 +175,10 @@ def _select(
 
 
 def _is_best_on_tpu(available: Collection[TagSet], untagged_tpu_graphs: Collection[TagSet]) -> bool:
-    """Return whether a machine with a TPU prefers the metagraph {serve, tpu} to {serve}.
-
-    It prefers {serve} if the SavedModel has no {serve, tpu} and its {serve} metagraph has TPU
-    computations.
-    """
     return tag_sets.SERVE_TPU in available or tag_sets.SERVE not in untagged_tpu_graphs
 
 
 def _select_on_cpu(tags: TagSet, reason: str, has_tpu_computation: bool) -> MetaGraphSelection:
-    """Return the selection of a metagraph that runs on the CPU.
-
-    TPU computations of the metagraph are lowered and run op by op. XLA does not compile them,
-    because requests can have any shape and XLA would compile again for each new shape.
-    """
     if not has_tpu_computation:
         return MetaGraphSelection(tags, "CPU", lowered=False, reason=reason)
     return MetaGraphSelection(
@@ -237,14 +192,7 @@ def _select_on_cpu(tags: TagSet, reason: str, has_tpu_computation: bool) -> Meta
 
 
 def _why_not_found(tags: TagSet, chosen_by: str, available: Collection[TagSet], where: str) -> str:
-    """Return the error message for a tag set that no metagraph of the SavedModel has.
-
-    Args:
-      tags: the tag set.
-      chosen_by: how the tag set was chosen, such as "by default".
-      available: the tag sets of the SavedModel.
-      where: the directory of the SavedModel.
-    """
+    """Return the error message for a tag set that no metagraph of the SavedModel has."""
     names = ", ".join(sorted(map(tag_sets.format_tags, available)))
     flags = " or ".join(
         f"--saved_model_tags={','.join(sorted(tags))}" for tags in sorted(available, key=sorted)

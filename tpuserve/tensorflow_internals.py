@@ -1,11 +1,7 @@
 """Gives access to the private functions, classes and attributes of TensorFlow that tpuserve uses.
 
 No other module of tpuserve imports from `tensorflow.python` or touches a private attribute of a
-TensorFlow object. A new TensorFlow version can change these names without notice. The first use of
-a missing name raises an error, which names the installed version. `check_tensorflow_internals`
-checks all names; only tests call it, because it creates a session.
-
-Importing this module does not import TensorFlow: a name is resolved when it is first used.
+TensorFlow object. A new TensorFlow version can change these names without notice.
 """
 
 import importlib
@@ -126,17 +122,7 @@ def __getattr__(name: str) -> Any:
 def import_private_name(
     module_name: str, attribute: str, package: str = "tpuserve", used: Iterable[str] = ()
 ) -> Any:
-    """Import a private name of TensorFlow.
-
-    Args:
-      module_name: the full name of the TensorFlow module.
-      attribute: the attribute of the module to return; '' for the module itself.
-      package: the package that uses the name, for the error text.
-      used: the attributes of the returned object that the package uses.
-
-    Raises:
-      UnsupportedTensorFlow: the installed TensorFlow lacks the name or one of the attributes.
-    """
+    """Import a private name of TensorFlow."""
     name = f"{module_name}.{attribute}".rstrip(".")
     try:
         module = importlib.import_module(module_name)
@@ -150,16 +136,7 @@ def import_private_name(
 
 
 def make_session_callable(session: Any, options: Any) -> Any:
-    """Return a function that runs a session with fixed feeds and fetches, faster than `run`.
-
-    Args:
-      session: a `tf.compat.v1.Session`.
-      options: a CallableOptions message with the names of feeds, fetches and targets.
-
-    Returns:
-      A function that takes one array for each feed, and returns a list with one array for each
-      fetch.
-    """
+    """Return a function that runs a session with fixed feeds and fetches, faster than `run`."""
     return get_private_attribute(session, "_make_callable_from_options")(options)
 
 
@@ -169,14 +146,7 @@ def run_session(
     """Run a session whose feeds and fetches are handles of TensorFlow's C API.
 
     Args:
-      session: a `tf.compat.v1.Session`.
-      options: a TF_Buffer that holds a serialised RunOptions message.
       feeds: TF_Output → array.
-      fetches: a list of TF_Output.
-      targets: the TF_Operations to run in addition to those that the fetches need.
-
-    Returns:
-      A list with one array for each fetch.
     """
     run = get_private_attribute(session, "_call_tf_sessionrun")
     return run(options, feeds, fetches, list(targets), None)
@@ -209,7 +179,6 @@ def replace_created_ops(graph: Any, replace: Callable[[str, Any], Any]) -> None:
     """Let a function replace operations that code creates in a graph after this call.
 
     Args:
-      graph: a `tf.Graph`.
       replace: called with the type and the attributes of an operation before it is created.
         It returns an existing operation to use instead, or None to create the operation.
     """
@@ -307,27 +276,12 @@ def _make_objects() -> dict[str, Any]:
 
 
 def list_missing_attributes(name: str, value: Any, attributes: Iterable[str]) -> list[str]:
-    """Return the attributes that an object lacks, each as "NAME.ATTRIBUTE".
-
-    Args:
-      name: the name of the object.
-      value: the object.
-      attributes: the attributes to check.
-    """
+    """Return the attributes that an object lacks, each as "NAME.ATTRIBUTE"."""
     return [f"{name}.{attribute}" for attribute in attributes if not hasattr(value, attribute)]
 
 
 def get_private_attribute(value: Any, attribute: str, package: str = "tpuserve") -> Any:
-    """Return a private attribute of a TensorFlow object.
-
-    Args:
-      value: the object.
-      attribute: the name of the attribute.
-      package: the package that uses the attribute, for the error text.
-
-    Raises:
-      UnsupportedTensorFlow: the object lacks the attribute.
-    """
+    """Return a private attribute of a TensorFlow object."""
     try:
         return getattr(value, attribute)
     except AttributeError as error:
@@ -338,12 +292,7 @@ def get_private_attribute(value: Any, attribute: str, package: str = "tpuserve")
 def unsupported_tensorflow(
     names: Iterable[str], package: str = "tpuserve"
 ) -> UnsupportedTensorFlow:
-    """Create the error for a TensorFlow version that lacks private names.
-
-    Args:
-      names: the missing names.
-      package: the package that uses the names, for the error text.
-    """
+    """Create the error for a TensorFlow version that lacks private names."""
     try:
         version = importlib.metadata.version("tensorflow")
     except importlib.metadata.PackageNotFoundError:

@@ -17,19 +17,7 @@ def check_integer(
     optional: bool = False,
     error: type[TpuserveError] = InvalidSetting,
 ) -> None:
-    """Check that a value is a whole number, and not less than a minimum.
-
-    Args:
-      name: the name of the setting in error messages.
-      value: the value from the user; NumPy integers count as whole numbers, booleans do not.
-      least: the minimum; None allows every whole number.
-      optional: whether None is valid.
-      error: the class of the error about a value that is less than the minimum.
-
-    Raises:
-      InvalidType: the value is not a whole number.
-      InvalidSetting: the value is less than the minimum, unless `error` is another class.
-    """
+    """Check that a value is a whole number, and not less than a minimum."""
     if value is None and optional:
         return
     minimum = "" if least is None else f" of at least {least}"
@@ -50,16 +38,7 @@ def round_up_steps(name: str, value: Any, *, least: int = 1) -> Any:
     Users often compute a number of steps by a division, which gives a float.
 
     Args:
-      name: the name of the setting in error messages.
       value: the value from the user; None is valid.
-      least: the minimum.
-
-    Returns:
-      The whole number, or None.
-
-    Raises:
-      InvalidType: the value is not a finite number.
-      InvalidSetting: the value is less than the minimum.
     """
     is_fraction = isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral)
     if is_fraction and math.isfinite(value):
@@ -82,17 +61,7 @@ def check_number(
     """Check that a value is a number within bounds; fractions are valid, NaN is not.
 
     Args:
-      name: the name of the setting in error messages.
-      value: the value from the user; NumPy numbers are valid, booleans are not.
       least: the minimum, which is valid. For this and the other bounds, None means no bound.
-      above: a lower bound that is not valid itself.
-      most: the maximum, which is valid.
-      below: an upper bound that is not valid itself.
-      optional: whether None is valid.
-
-    Raises:
-      InvalidType: the value is no number.
-      InvalidSetting: the value is NaN, or not within the bounds.
     """
     if value is None and optional:
         return
@@ -115,17 +84,7 @@ def check_number(
 
 
 def check_sizes(name: str, sizes: Any, *, optional: bool = False) -> None:
-    """Check that a value is a list of sizes, which are whole numbers of at least 1.
-
-    Args:
-      name: the name of the setting in error messages.
-      sizes: the value from the user.
-      optional: whether None is valid.
-
-    Raises:
-      InvalidType: the value is no list of whole numbers.
-      InvalidSetting: a size is less than 1.
-    """
+    """Check that a value is a list of sizes, which are whole numbers of at least 1."""
     if sizes is None and optional:
         return
     if not isinstance(sizes, Sequence) or isinstance(sizes, str | bytes):

@@ -15,11 +15,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 
 def _read_stub() -> dict[str, str]:
-    """Read the public names of this package from its stub file, `__init__.pyi`.
-
-    Returns:
-      Public name → name of the module that defines it.
-    """
+    """Read the public names of this package from its stub file, `__init__.pyi`."""
     stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in imports for alias in node.names}

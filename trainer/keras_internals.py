@@ -1,12 +1,7 @@
 """The private names of Keras 3 and of tf_keras that trainer uses, mostly to convert models.
 
 No other module of trainer imports from `keras.src` or `tf_keras.src`. A new version of Keras can
-change private names without notice, so this module lists all of them. `check_private_names` checks
-that the names exist and that functions have the expected parameters. It takes milliseconds, and
-runs when trainer converts the first model of Keras 3 or of tf_keras. `check_keras_internals` also
-builds models and checks private attributes of their objects; only tests call it.
-
-Importing this module imports neither Keras 3 nor tf_keras: a name is resolved at its first use.
+change private names without notice, so this module lists all of them.
 """
 
 import functools
@@ -60,7 +55,6 @@ _CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 # How trainer calls private methods of Keras classes: name of the class → name of the method →
 # (number of positional arguments including self, names of keyword arguments).
-# `check_private_names` checks that the installed Keras accepts them.
 _METHODS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "keras.Model": {
         "_compute_loss": (1, ("x", "y", "y_pred", "sample_weight", "training")),
@@ -159,7 +153,6 @@ def get_private_attribute(owner: Any, attribute: str) -> Any:
 
     Args:
       owner: a class of Keras 3 or of tf_keras, a subclass of such a class, or an object of either.
-      attribute: the name of the attribute.
 
     Raises:
       UnsupportedKeras: the object lacks the attribute; the message names supported versions.
@@ -181,11 +174,6 @@ def find_private_attribute(owner: Any, attribute: str, default: Any = None) -> A
     """Return a private attribute that only some objects of a kind have.
 
     The attribute must be in `_OBJECT_ATTRIBUTES`, so that a test checks that Keras still sets it.
-
-    Args:
-      owner: an object of Keras, or a tensor.
-      attribute: the name of the attribute.
-      default: the result if the object does not have the attribute.
     """
     return getattr(owner, attribute, default)
 
@@ -198,16 +186,11 @@ def attach_to_tensor(tensor: Any, attribute: str, value: Any) -> None:
 def get_loaded_engine_classes() -> dict[type, type]:
     """Return the base classes of tf_keras's layers and models, if tf_keras is imported.
 
-    tf_keras has two base classes for layers and two for models. While eager execution is off,
-    tf_keras uses the classes for TensorFlow 1, in the modules base_layer_v1 and training_v1.
-    Otherwise it uses the classes for TensorFlow 2.
+    tf_keras has two base classes for layers and two for models.
 
     Returns:
       Class for TensorFlow 1 → class for TensorFlow 2: one entry for layers and one for models. An
       empty dict if the program has not imported tf_keras.
-
-    Raises:
-      UnsupportedKeras: a module of tf_keras lacks its base class.
     """
     paths = [path for pair in _ENGINE_CLASSES.items() for path in pair]
     if any(module not in sys.modules for module, _ in paths):
@@ -217,9 +200,6 @@ def get_loaded_engine_classes() -> dict[type, type]:
 
 def check_private_names(package: str) -> None:
     """Check that the installed Keras has the private names and parameters that trainer uses.
-
-    Args:
-      package: `KERAS_3` or `TF_KERAS`; the package is imported.
 
     Raises:
       UnsupportedKeras: names or parameters are missing; the message lists them all.
@@ -233,9 +213,6 @@ def check_keras_internals(package: str) -> None:
     """Check the private names and attributes of the installed Keras that trainer uses.
 
     This function builds models, which advances the package's global name counters and random seeds.
-
-    Args:
-      package: `KERAS_3` or `TF_KERAS`; the package is imported.
 
     Raises:
       UnsupportedKeras: names, parameters or attributes are missing; the message lists them all.
@@ -276,14 +253,6 @@ def _missing_names(package: str) -> Iterator[str]:
 def _check_name(
     name: str, get_value: Callable[[], Any], call: tuple[int, tuple[str, ...]] | None
 ) -> Iterator[str]:
-    """Yield a private name if its object is missing, or has other parameters than trainer expects.
-
-    Args:
-      name: the private name to check.
-      get_value: returns the object with this name, or raises UnsupportedKeras.
-      call: (number of positional arguments, names of keyword arguments) with which trainer calls
-        the object; None if trainer does not call it.
-    """
     try:
         value = get_value()
     except UnsupportedKeras:
@@ -298,16 +267,10 @@ def _check_name(
 
 
 def _is_in(package: str, name: str) -> bool:
-    """Return whether a dotted name begins with the name of a package."""
     return name.partition(".")[0] == package
 
 
 def _import_name(module_name: str, attribute: str) -> Any:
-    """Import a private module of Keras, and return one of its attributes.
-
-    Raises:
-      UnsupportedKeras: the installed Keras lacks the module or the attribute.
-    """
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
@@ -316,7 +279,6 @@ def _import_name(module_name: str, attribute: str) -> Any:
 
 
 def _make_keras_3_objects() -> Mapping[str, Any]:
-    """Make a Keras 3 object of each kind in `_OBJECT_ATTRIBUTES`; return kind → object."""
     import keras
 
     dropout = keras.layers.Dropout(0.5)
@@ -338,7 +300,6 @@ def _make_keras_3_objects() -> Mapping[str, Any]:
 
 
 def _make_tf_keras_objects() -> Mapping[str, Any]:
-    """Make a tf_keras object of each kind in `_OBJECT_ATTRIBUTES`; return kind → object."""
     import tensorflow as tf
     import tf_keras
 

@@ -1,10 +1,7 @@
 """The private modules, functions and classes of TensorFlow that trainer uses.
 
 No other module of trainer imports from `tensorflow.python`, except `trainer.compat.contrib`, which
-re-exports old names. A new TensorFlow version may change its private names without notice, so one
-module holds all of these names. The first use of a missing name raises an error, whose text names
-the installed version. `check_tensorflow_internals` checks all names; only tests call it, because it
-creates objects.
+re-exports old names.
 
 Importing this module does not import TensorFlow: a name is resolved at its first use.
 """
@@ -227,20 +224,12 @@ def __getattr__(name: str) -> Any:
 
 
 def get_private_attribute(value: Any, attribute: str) -> Any:
-    """Return a private attribute of a TensorFlow object.
-
-    Raises:
-      UnsupportedTensorFlow: the object lacks the attribute.
-    """
+    """Return a private attribute of a TensorFlow object."""
     return tensorflow_internals.get_private_attribute(value, attribute, _PACKAGE)
 
 
 def set_private_attribute(value: Any, attribute: str, replacement: Any) -> None:
-    """Replace the value of a private attribute of a TensorFlow object.
-
-    Raises:
-      UnsupportedTensorFlow: the object lacks the attribute.
-    """
+    """Replace the value of a private attribute of a TensorFlow object."""
     get_private_attribute(value, attribute)
     setattr(value, attribute, replacement)
 
@@ -249,11 +238,6 @@ def find_private_attribute(value: Any, attribute: str, default: Any = None) -> A
     """Return a private attribute that only some objects of a kind have.
 
     The attribute must be in `_OBJECT_ATTRIBUTES`, so that a test checks that TensorFlow has it.
-
-    Args:
-      value: the object.
-      attribute: the name of the attribute.
-      default: the result if the object does not have the attribute.
     """
     return getattr(value, attribute, default)
 
@@ -333,11 +317,7 @@ def check_tensorflow_internals() -> None:
 
 
 def _make_objects() -> dict[str, Any]:
-    """Make an object of each class in `_OBJECT_ATTRIBUTES`, to check its private attributes.
-
-    Returns:
-      Name of the class → object.
-    """
+    """Make an object of each class in `_OBJECT_ATTRIBUTES`, to check its private attributes."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

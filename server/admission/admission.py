@@ -26,17 +26,6 @@ class AdmissionController:
         max_requests_in_flight: int | None = None,
         max_requests_in_flight_per_peer: int | None = None,
     ) -> None:
-        """Create a controller that is neither ready nor draining.
-
-        Args:
-          max_requests_in_flight: The largest number of requests in flight. None and 0 mean no
-            bound.
-          max_requests_in_flight_per_peer: The largest number of requests in flight from one client.
-            None and 0 mean no bound.
-
-        Raises:
-          InvalidSetting: `max_requests_in_flight` is negative.
-        """
         if max_requests_in_flight is not None and max_requests_in_flight < 0:
             raise InvalidSetting(
                 f"--max_requests_in_flight is {max_requests_in_flight}. Use a positive number, "
@@ -100,11 +89,7 @@ class AdmissionController:
             self._is_draining = True
 
     def raise_if_draining(self) -> None:
-        """Refuse a new request early, before `acquire` counts it, if the server is draining.
-
-        Raises:
-          ShuttingDown: The server is draining.
-        """
+        """Refuse a new request early, before `acquire` counts it, if the server is draining."""
         if self._is_draining:
             raise ShuttingDown("the server is shutting down. Send the request to another server.")
 
@@ -113,9 +98,6 @@ class AdmissionController:
 
         Args:
           timeout_seconds: The longest wait. None means no limit.
-
-        Returns:
-          True if no request is in flight, False if the wait timed out.
         """
         with self._idle:
             self._num_waiters += 1
@@ -134,7 +116,6 @@ class AdmissionController:
             `max_requests_in_flight_per_peer` does not apply.
 
         Raises:
-          ShuttingDown: The server is draining.
           CodedError: `max_requests_in_flight` requests of all clients, or
             `max_requests_in_flight_per_peer` requests of this client, are already in flight.
         """
@@ -161,11 +142,7 @@ class AdmissionController:
             self._in_flight += 1
 
     def release(self, peer: str = "") -> None:
-        """Count one request less in flight.
-
-        Args:
-          peer: The name that was passed to `acquire`.
-        """
+        """Count one request less in flight."""
         with self._lock:
             self._in_flight -= 1
             count = self._in_flight_of_peers.get(peer)

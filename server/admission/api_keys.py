@@ -19,19 +19,9 @@ class ApiKeys:
     """The API keys of a file, one per line. Empty lines and lines that begin with # are skipped.
 
     The file is read again when it has changed. If reading fails, the previous keys stay valid.
-    So a client with a valid key is not refused while the file is missing or empty, and deleting the
-    file does not disable authentication.
     """
 
     def __init__(self, path: Path | None) -> None:
-        """Read the keys from the file.
-
-        Args:
-          path: The file with the keys. None disables authentication.
-
-        Raises:
-          InvalidSetting: The file cannot be read or holds no key.
-        """
         self._path = path
         self._lock = threading.Lock()
         self._file_signature: tuple[int, ...] = ()
@@ -48,9 +38,6 @@ class ApiKeys:
 
     def authenticate(self, authorization: str | None) -> None:
         """Accept a request whose `Authorization` header carries one of the keys.
-
-        Args:
-          authorization: The value of the header. None if the request has no such header.
 
         Raises:
           Unauthenticated: The header is missing, names another scheme than Bearer, or carries

@@ -15,14 +15,12 @@ class Cancellation:
     """Informs the code that handles a request that nobody waits for the answer. Thread-safe.
 
     A frontend calls `cancel` when the client closes the connection or cancels the call, and the
-    clock of the deadlines when the time of the request is over. Code that waits on behalf of the
-    request adds a callback, which ends the wait.
+    clock of the deadlines when the time of the request is over.
     """
 
     __slots__ = ("_callbacks", "_error", "_lock")
 
     def __init__(self) -> None:
-        """Create the cancellation of one request, which is not cancelled yet."""
         self._error: TpuserveError | None = None
         self._callbacks: list[Callback] = []
         self._lock = threading.Lock()

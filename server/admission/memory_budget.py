@@ -15,8 +15,7 @@ class MemoryBudget:
     """Bounds the memory that the requests of a server use together, whatever their protocol.
 
     A frontend reserves memory for a request before it allocates the memory: for the body, for the
-    inflated body, for the values that parsing creates, and for the tensors. The server then refuses
-    single requests instead of running out of memory.
+    inflated body, for the values that parsing creates, and for the tensors.
 
     Attributes:
       max_bytes: The largest number of bytes that all requests may reserve together.
@@ -25,15 +24,6 @@ class MemoryBudget:
     def __init__(
         self, max_bytes: int, on_large_release: Callable[[], object] = lambda: None
     ) -> None:
-        """Create a budget without reservations.
-
-        Args:
-          max_bytes: The largest number of bytes that all requests may reserve together.
-          on_large_release: Called when a large request has given its memory back.
-
-        Raises:
-          InvalidSetting: The number is not positive.
-        """
         validation.check_integer("--max_request_memory_bytes", max_bytes, least=1)
         self.max_bytes = max_bytes
         self._on_large_release = on_large_release
@@ -81,15 +71,11 @@ class MemoryReservation:
 
     As a context manager, the reservation is released at the end of the `with` block. Only one
     thread at a time may use a reservation.
-
-    Attributes:
-      num_bytes: The number of bytes that the request has reserved.
     """
 
     __slots__ = ("_budget", "num_bytes")
 
     def __init__(self, budget: MemoryBudget) -> None:
-        """Create a reservation of 0 bytes from a budget."""
         self._budget = budget
         self.num_bytes = 0
 

@@ -1,7 +1,7 @@
 """Marks the threads that must not block, such as the thread of the event loop.
 
 Code that would wait for other requests, for example until a batch is full, first calls
-`blocking_allowed`. If the result is False, the code raises `WouldBlock` instead of waiting.
+`blocking_allowed`.
 """
 
 import threading
@@ -31,8 +31,7 @@ def blocking_allowed() -> bool:
 def running_allowed() -> bool:
     """Return whether the calling thread may run a model.
 
-    The result is False only in the body of `with NonBlocking(may_run=False)`. Threads that must not
-    block use this context manager if the model may be slow.
+    The result is False only in the body of `with NonBlocking(may_run=False)`.
     """
     return _thread_state.running_allowed
 
@@ -57,12 +56,6 @@ class NonBlocking:
     __slots__ = ("_may_run",)
 
     def __init__(self, may_run: bool = True) -> None:
-        """Create the context manager, which has an effect only while the `with` body runs.
-
-        Args:
-          may_run: whether the thread may run a model in the body; True if the model is known to be
-            quick.
-        """
         self._may_run = may_run
 
     def __enter__(self) -> None:

@@ -30,10 +30,6 @@ class BatchingContext:
 
     Attributes:
       parameters: the batching parameters, such as the allowed batch sizes.
-      metrics: records the batches of all versions, for the metrics endpoint.
-      statistics: records the batches of this version.
-      labels: the label values of the metrics: model name, version and metagraph.
-      pool_name: the name of the thread pool that runs batches, a label value of the metrics.
       clock: returns seconds, as `time.monotonic` does.
     """
 
@@ -58,13 +54,6 @@ class BatchExecutor:
         run: RunModel,
         context: BatchingContext,
     ) -> None:
-        """Create the executor of a queue.
-
-        Args:
-          name: the name of the signature that the queue serves, for the log and for metrics.
-          run: runs the model on the inputs of a whole batch.
-          context: the objects that all queues of the model version share.
-        """
         self._name = name
         self._run_model = run
         self._context = context
@@ -75,8 +64,7 @@ class BatchExecutor:
         """Run a batch, and pass to each task its outputs or an error.
 
         If the inputs of the requests cannot all be concatenated, because their element types or
-        shapes differ, the batch is split into groups of requests with equal types and shapes. The
-        groups run one after another.
+        shapes differ, the batch is split into groups of requests with equal types and shapes.
         """
         now = self._context.clock()
         slices = [task_slice for task_slice in batch.slices if self._is_pending(task_slice, now)]
@@ -148,11 +136,7 @@ class BatchExecutor:
 
 
 def _make_context(slices: list[TaskSlice]) -> RequestContext:
-    """Return the context of a batch's run, which nobody waits for when no task waits any more.
-
-    A task stops waiting when it has its outputs or an error, for example because its request was
-    cancelled. After a successful run the cancellation has no effect.
-    """
+    """Return the context of a batch's run, which nobody waits for when no task waits any more."""
     tasks = [task_slice.task for task_slice in slices]
     context = RequestContext(max(task.context.deadline for task in tasks))
 

@@ -12,13 +12,10 @@ from tpuserve.errors import QueueFull
 class ContinuousPolicy:
     """Forms a batch of all waiting tasks, up to the largest size, in the order of their arrival.
 
-    Batches grow with the load, because more requests arrive while a batch runs. The queue holds at
-    most as many rows (examples) as `max_enqueued_batches` batches of the largest size, so that
-    `max_enqueued_batches` runs can answer all waiting tasks.
+    Batches grow with the load, because more requests arrive while a batch runs.
     """
 
     def __init__(self, parameters: BatchingParameters) -> None:
-        """Create an empty queue, with the allowed batch sizes and bounds of the parameters."""
         self._parameters = parameters
         self._max_rows = parameters.max_enqueued_batches * parameters.largest_batch
         self._slices: deque[TaskSlice] = deque()
@@ -33,7 +30,6 @@ class ContinuousPolicy:
         """Enqueue a task; a task that is larger than a batch is split into several slices.
 
         Raises:
-          InvalidInput: the task has more rows (examples) than any batch may have.
           QueueFull: the queue would hold more rows than `max_enqueued_batches` batches.
         """
         check_size(task, self._parameters.max_batch_size)
@@ -74,13 +70,6 @@ class ContinuousPolicy:
             self._rows -= task_slice.size
 
     def _choose_size(self) -> int:
-        """Return the largest number of rows (examples) that the next batch may take from the queue.
-
-        If the number of waiting rows is no allowed batch size, the batch either takes all of them
-        and is padded to the next larger size, or takes the next smaller size and leaves the rest to
-        the following batch. The method compares the rows of padding with the rows that would be
-        left, and chooses the smaller number.
-        """
         largest = self._parameters.largest_batch
         rows = min(self._rows, largest)
         padding = self._parameters.padded_size(rows) - rows

@@ -33,7 +33,14 @@ class BatchingRunnerFactory:
     """Creates the batching runners, which run the requests of a version in batches.
 
     Each version has its own scheduler and threads, so that the batches of a slow model do not delay
-    those of another model. In TensorFlow Serving, in contrast, all versions share the threads.
+    those of another model.
+
+    Args:
+      metrics: records batches for the metrics endpoint; None for new metrics that nobody reads.
+      per_model: whether the directory of each version may hold a file with batching parameters for
+        this version, as with TensorFlow Serving's flag --enable_per_model_batching_parameters.
+      find_unbatched: finds the signatures of a model that the policy "continuous" must not
+        batch, because the rows of a batch would change each other's outputs.
     """
 
     def __init__(
@@ -46,22 +53,6 @@ class BatchingRunnerFactory:
         find_unbatched: FindUnbatched = lambda model, directory, parameters: {},
         clock: Clock = time.monotonic,
     ) -> None:
-        """Create a factory.
-
-        Args:
-          parameters: the batching parameters of the server.
-          metrics: records batches for the metrics endpoint; None for new metrics that nobody reads.
-          per_model: whether the directory of each version may hold a file with batching parameters
-            for this version, as with TensorFlow Serving's flag
-            --enable_per_model_batching_parameters. If True, the requests of a version without the
-            file are not batched. The file cannot change the number of threads that the policy
-            "timeout" uses.
-          make_policy: creates the batching policy of each queue if the parameter batching_policy is
-            "timeout". If it is "continuous", each queue has a `ContinuousPolicy` instead.
-          find_unbatched: finds the signatures of a model that the policy "continuous" must not
-            batch, because the rows of a batch would change each other's outputs.
-          clock: returns seconds, as `time.monotonic` does.
-        """
         self._parameters = parameters
         self._metrics = Metrics() if metrics is None else metrics
         self._per_model = per_model
@@ -78,13 +69,7 @@ class BatchingRunnerFactory:
         """Create the runner of a version; a direct runner if its requests are not batched.
 
         Args:
-          model: the loaded model of the version.
-          directory: the version's directory, which may hold batching parameters.
           name: the name of the version, such as "resnet/3".
-
-        Raises:
-          InvalidConfig: the file of batching parameters in the version's directory is invalid.
-          Unavailable: the system cannot start a thread for the batches.
         """
         parameters = self._parameters
         if self._per_model:
@@ -158,6 +143,5 @@ class BatchingRunnerFactory:
 
 
 def _model_and_version(name: str) -> tuple[str, str]:
-    """Split the name of a version, such as "resnet/3", into ("resnet", "3")."""
     model, _, version = name.rpartition("/")
     return model, version

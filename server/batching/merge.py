@@ -21,14 +21,7 @@ Request = TypeVar("Request")
 
 
 def count_rows(inputs: Mapping[str, Array]) -> int:
-    """Return the number of rows (examples) of a request, the first dimension of its inputs.
-
-    Args:
-      inputs: alias → [rows, ...].
-
-    Raises:
-      InvalidTensor: an input is a scalar, or the inputs have different numbers of rows.
-    """
+    """Return the number of rows (examples) of a request, the first dimension of its inputs."""
     if any(array.ndim == 0 for array in inputs.values()):
         raise InvalidTensor("Batching Run() input tensors must have at least one dimension")
     sizes = {len(array) for array in inputs.values()}
@@ -42,12 +35,7 @@ def layout(inputs: Mapping[str, Array], is_padded: bool) -> Layout:
 
     A layout consists of the alias, the element type and the shape of a row of each input.
 
-    Element types are part of the layout, because NumPy would concatenate different types by
-    converting them to a common type. A request with a wrong type would then be answered in a batch,
-    and refused when it runs alone.
-
     Args:
-      inputs: alias → [rows, ...].
       is_padded: whether rows of different shapes are padded to one shape. The layout then holds the
         number of dimensions instead of the shape.
     """
@@ -77,16 +65,8 @@ def concat_and_pad(
 
     The padded size is the smallest allowed batch size that is not less than `size`.
 
-    The padding repeats the first row (example): that row is valid input of the model, while zeros
-    may be invalid.
-
     Args:
       requests: for each request, input alias → [rows, ...]. All requests have the same `layout`.
-      size: the sum of the numbers of rows of all requests.
-      parameters: the allowed batch sizes.
-
-    Returns:
-      Alias → [padded size, ...].
     """
     missing = parameters.padded_size(size) - size
     if len(requests) == 1 and not missing:
@@ -108,16 +88,8 @@ def split_outputs(
 ) -> Iterator[dict[str, Array]]:
     """Yield the part of a batch's outputs that belongs to each request, without the padding.
 
-    Args:
-      outputs: output alias → [run_size, ...].
-      sizes: the number of rows (examples) of each request, in the order of the batch.
-      run_size: the number of rows of the batch, including padding.
-
     Yields:
       Output alias → [rows, ...], for one request after the other.
-
-    Raises:
-      CodedError: an output does not have run_size rows.
     """
     for array in outputs.values():
         if array.ndim == 0:
@@ -138,12 +110,7 @@ def split_outputs(
 
 
 def _pad_rows(arrays: list[Array]) -> list[Array]:
-    """Pad the rows (examples) of one input of several requests to a common shape.
-
-    The common shape has the largest size in each dimension.
-
-    Each array is padded with copies of its first element. Each array has the shape [rows, ...].
-    """
+    """Pad the rows (examples) of one input of several requests to a common shape."""
     shape = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]
     padded_arrays = []
     for array in arrays:

@@ -12,8 +12,7 @@ class BatchingPolicy(Protocol):
     """Holds the waiting tasks (requests) of one batching queue, and forms batches of them.
 
     The scheduler calls a policy under its lock, so a policy needs no lock. A policy must not block,
-    and gets the time as an argument instead of reading a clock. To add a policy, pass a class with
-    this interface to `BatchingRunnerFactory`.
+    and gets the time as an argument instead of reading a clock.
     """
 
     @property
@@ -24,12 +23,7 @@ class BatchingPolicy(Protocol):
         """Enqueue a task as one slice, or as several slices if the task is larger than a batch.
 
         Args:
-          task: the waiting request.
           now: the time in seconds of the scheduler's clock.
-
-        Raises:
-          InvalidInput: the task has more rows than any batch may have.
-          QueueFull: the queue is full at the moment.
         """
 
     def remove(self, task: BatchTask) -> None:
@@ -49,11 +43,7 @@ MakePolicy: TypeAlias = Callable[[BatchingParameters], BatchingPolicy]
 
 
 def check_size(task: BatchTask, max_batch_size: int) -> None:
-    """Check that a task has no more rows (examples) than the parameter max_batch_size.
-
-    Raises:
-      InvalidInput: the task has more rows. The error text is that of TensorFlow.
-    """
+    """Check that a task has no more rows (examples) than the parameter max_batch_size."""
     if task.size > max_batch_size:
         raise InvalidInput(
             f"Task size {task.size} is larger than maximum input batch size {max_batch_size}"

@@ -1,10 +1,7 @@
 """Checks, when a model is loaded, whether the rows (examples) of a batch depend on each other.
 
 The outputs of a row must not depend on the other rows of its batch, which belong to requests of
-other clients. If a model with batch normalisation in training mode, or with a softmax over the
-rows, were batched, other requests would change the numbers in a response, and the operator would
-not notice. So a signature is batched only if the check finds that its outputs for a row are equal
-in a batch and alone. A signature that cannot be checked is not batched either.
+other clients.
 """
 
 import time
@@ -35,7 +32,14 @@ class _NotBatchable(Exception):
 
 
 class RowCheck:
-    """Finds the signatures of a model that must not be batched, and why."""
+    """Finds the signatures of a model that must not be batched, and why.
+
+    Args:
+      make_rows: returns valid inputs for a signature. The inputs have at least two rows
+        (examples), which differ.
+      limit_seconds: the longest time for the check of a model, in seconds. Signatures that are
+        not checked within this time are not batched.
+    """
 
     def __init__(
         self,
@@ -43,15 +47,6 @@ class RowCheck:
         limit_seconds: float = _LIMIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a check of the signatures of any number of models.
-
-        Args:
-          make_rows: returns valid inputs for a signature. The inputs have at least two rows
-            (examples), which differ.
-          limit_seconds: the longest time for the check of a model, in seconds. Signatures that are
-            not checked within this time are not batched.
-          clock: returns seconds, as `time.monotonic` does.
-        """
         self._make_rows = make_rows
         self._limit_seconds = limit_seconds
         self._clock = clock
@@ -63,14 +58,6 @@ class RowCheck:
 
         The method never raises an error, because a model that cannot be checked can still be served
         without batching.
-
-        Args:
-          model: the loaded model, on which the check runs sample inputs.
-          directory: the directory of the model version.
-          parameters: the batching parameters of the version.
-
-        Returns:
-          Signature name → why its requests must not be batched.
         """
         deadline = self._clock() + self._limit_seconds
         reasons = {}
@@ -145,10 +132,7 @@ def _uncheckable(reason: str) -> str:
 
 
 def _difference(alone: Array, together: Array) -> str:
-    """Describe how an output of a row differs between two runs; "" if rounding explains it.
-
-    `alone` is from a run with this row (example) only, `together` from a run with several rows.
-    """
+    """Describe how an output of a row differs between two runs; "" if rounding explains it."""
     alone, together = np.asarray(alone), np.asarray(together)
     if alone.shape != together.shape:
         return f"has the shape {list(alone.shape)} alone, and {list(together.shape)}"
@@ -168,17 +152,7 @@ def _difference(alone: Array, together: Array) -> str:
 
 
 def _tolerance(array: Array) -> float | None:
-    """Return the largest relative difference that rounding can cause; None for exact types.
-
-    The difference is relative to the largest absolute value of the output.
-
-    A batch and a single row (example) may give different rounding errors, because their sums may be
-    computed in different orders. The result is the square root of the precision (the distance from
-    1 to the next float). The rounding error of a sum of n terms is usually about precision *
-    sqrt(n), and at worst precision * n. For float32, the result therefore covers the usual error of
-    a sum of 8 million terms, and the worst error of a sum of 2,900 terms. If rows depend on each
-    other, the outputs differ by much more, because the sample rows differ much.
-    """
+    """Return the largest relative difference that rounding can cause; None for exact types."""
     precision = _PRECISIONS.get(array.dtype.name)
     if precision is None and array.dtype.kind in "fc":
         precision = float(np.finfo(array.dtype).eps)

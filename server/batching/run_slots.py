@@ -16,22 +16,12 @@ class RunSlots:
     """
 
     def __init__(self, count: int) -> None:
-        """Create the slots.
-
-        Args:
-          count: the largest number of requests that run at the same time.
-        """
         self._count = self._free = count
         self._condition = threading.Condition()
 
     @contextmanager
     def occupy(self, context: RequestContext) -> Iterator[None]:
-        """Wait for a free slot, and occupy the slot in the context of the `with` statement.
-
-        Raises:
-          DeadlineExceeded, Cancelled: the request was cancelled before it had a slot.
-          WouldBlock: no slot is free, and the calling thread must not wait.
-        """
+        """Wait for a free slot, and occupy the slot in the context of the `with` statement."""
         with self._condition:
             if not self._free:
                 if not nonblocking.blocking_allowed():

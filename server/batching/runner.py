@@ -25,6 +25,9 @@ class BatchingRunner:
 
     All requests of a batch ask for the same outputs of the same signature. A row is one example of
     a request: one index of the first dimension of all inputs.
+
+    Args:
+      unbatched: for the signatures that must not be batched: signature name → the reason.
     """
 
     def __init__(
@@ -36,16 +39,6 @@ class BatchingRunner:
         unbatched: Mapping[str, str],
         close: Callable[[], None],
     ) -> None:
-        """Create the runner of a model version.
-
-        Args:
-          model: the loaded model, which runs the batches.
-          make_policy: creates the batching policy of each batching queue.
-          scheduler: holds the batching queues, and the threads that run batches.
-          context: the objects that all batching queues of the version share.
-          unbatched: for the signatures that must not be batched: signature name → the reason.
-          close: ends the scheduler; becomes the method `close` of the runner.
-        """
         self._model = model
         self._direct = DirectRunner(model)
         self._make_policy = make_policy
@@ -76,26 +69,17 @@ class BatchingRunner:
         """Begin to compute the outputs of a signature; see `InferenceRunner.start`.
 
         A request without inputs runs alone, and so does a request for a signature that must not be
-        batched. At most `num_batch_threads` of them run at the same time.
+        batched.
 
         Args:
-          context: the request.
-          signature_name: the name of the signature.
           inputs: alias → [rows, ...], with the same number of rows for every alias.
-          output_names: the aliases of the outputs to compute; None for all outputs.
 
         Returns:
           Alias → [rows, ...]. A Pending, unless the request ran alone in the calling thread.
 
         Raises:
-          InvalidTensor: the inputs have different numbers of rows.
-          InvalidInput: the request has more rows than any batch may have.
-          QueueFull: the queue has no room at the moment.
-          CodedError: an output of the model does not have one row for each row of the
-            inputs.
           DeadlineExceeded, Cancelled: nobody waits for the answer. When that holds for all requests
             of a batch, its run is stopped too, if the runtime can stop a run.
-          TpuserveError: the model raised an error.
           WouldBlock: the request must run alone, and the calling thread must not wait or run it.
         """
         signatures.find_signature(self._model.signatures, signature_name)
@@ -122,9 +106,7 @@ class BatchingRunner:
     ) -> Mapping[str, Mapping[str, Array]] | Pending[Mapping[str, Mapping[str, Array]]]:
         """Begin to compute the outputs of several signatures; see `InferenceRunner.start_multi`.
 
-        Requests for the same outputs of the same signatures can share a batch. If the model cannot
-        compute several signatures in one run, or if one of them must not be batched, each runs
-        alone.
+        Requests for the same outputs of the same signatures can share a batch.
         """
         model = self._model
         if not isinstance(model, SupportsMultiRun) or not self._unbatched.keys().isdisjoint(
@@ -139,8 +121,7 @@ class BatchingRunner:
             return {name: pending.wait(started) for name, started in started_each.items()}
         sorted_names = {name: tuple(sorted(output_names[name])) for name in sorted(output_names)}
         # A batch returns a single mapping of outputs, but outputs of different signatures may have
-        # the same alias. So the key of an output in this mapping is its index in the list of all
-        # pairs (signature name, alias).
+        # the same alias.
         flat_names = [(name, alias) for name, aliases in sorted_names.items() for alias in aliases]
 
         def run(batch: RequestContext, batch_inputs: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -23,13 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BatchingQueue:
-    """A queue of tasks (requests) that may share a batch.
-
-    Attributes:
-      policy: holds the waiting tasks, and decides which of them form a batch, and when.
-      run: runs a batch; called in a thread of the scheduler or in the thread that received a
-        request.
-    """
+    """A queue of tasks (requests) that may share a batch."""
 
     policy: BatchingPolicy
     run: RunBatch
@@ -41,27 +35,16 @@ class Scheduler:
     Each combination of a signature and outputs has a queue. A queue exists only while tasks
     (requests) wait in it, so that clients cannot fill the memory by requesting many combinations.
 
-    If no other task waits in a queue or runs in the pool when a task arrives, the task runs inline:
-    as a batch of its own, in the thread that received the request. Passing the batch to the pool
-    would take longer than the run of a small model. All other batches run in the pool, so that the
-    receiving threads are free to receive the requests of the next batch, and to send the responses
-    of the last batch. Inline batches, too, count towards the limit of batches that run at the same
-    time.
-
     Attributes:
       clock: returns seconds, as `time.monotonic` does.
       run_limit: the largest number of batches that run at the same time.
+
+    Args:
+      runs: the largest number of batches that run at the same time. Tests pass 0, so that no
+        threads start, and call `take` themselves.
     """
 
     def __init__(self, runs: int, name: str, clock: Clock = time.monotonic) -> None:
-        """Create a scheduler, whose threads start when the first task is enqueued.
-
-        Args:
-          runs: the largest number of batches that run at the same time. Tests pass 0, so that no
-            threads start, and call `take` themselves.
-          name: the prefix of the threads' names.
-          clock: returns seconds, as `time.monotonic` does.
-        """
         self.clock = clock
         self.run_limit = runs
         self._name = name
@@ -84,11 +67,7 @@ class Scheduler:
         self._is_closed = False
 
     def start(self) -> None:
-        """Start the first thread. Tasks start the others when batches need them.
-
-        Raises:
-          Unavailable: the system cannot start a thread.
-        """
+        """Start the first thread. Tasks start the others when batches need them."""
         with self._lock:
             self._start_threads(1)
 
@@ -112,20 +91,10 @@ class Scheduler:
     ) -> ReadyBatch | None:
         """Enqueue a task, or return a batch of this task that the caller must run at once.
 
-        Args:
-          key: identifies the batching queue, which holds tasks with the same signature and outputs.
-          make_queue: creates the queue if no queue has this key.
-          task: the request to run.
-          running_allowed: whether the calling thread may run a batch itself.
-
         Returns:
-          None if the task was enqueued. Otherwise the function that runs a batch, and a batch of
-          this task alone: the caller must call the function with the batch, and then
-          `release_inline_slot`.
+          None if the task was enqueued.
 
         Raises:
-          InvalidInput: the task has more rows than any batch may have.
-          QueueFull: the queue is full at the moment.
           Unavailable: the scheduler is closed, or the system cannot start its first thread.
         """
         with self._lock:
@@ -165,14 +134,7 @@ class Scheduler:
     ) -> None:
         """Enqueue a task, which a thread of the scheduler runs in a batch.
 
-        Args:
-          key: identifies the batching queue, which holds tasks with the same signature and outputs.
-          make_queue: creates the queue if no queue has this key.
-          task: the request to run.
-
         Raises:
-          InvalidInput: the task has more rows than any batch may have.
-          QueueFull: the queue is full at the moment.
           Unavailable: the scheduler is closed, or the system cannot start its first thread.
         """
         with self._lock:
@@ -181,8 +143,7 @@ class Scheduler:
     def task_answered(self) -> None:
         """Record that the outputs or the error of an enqueued task were fetched for its client.
 
-        Must be called once for each enqueued task. Until then, the scheduler runs no other task
-        inline (in the thread that received the request).
+        Must be called once for each enqueued task.
         """
         with self._lock:
             self._unanswered -= 1
@@ -244,11 +205,7 @@ class Scheduler:
         self._dispatch(now)
 
     def _dispatch(self, now: float) -> None:
-        """Pass ready batches to threads, as many as the run limit allows.
-
-        If no batch is ready, make sure that a sleeping thread wakes up when the next batch becomes
-        ready.
-        """
+        """Pass ready batches to threads, as many as the run limit allows."""
         while self._queues and self._running < self.run_limit:
             ready = self._take(now)
             if ready is None:
@@ -283,13 +240,6 @@ class Scheduler:
         return min((seconds for seconds in next_times if seconds is not None), default=None)
 
     def _start_threads(self, count: int) -> None:
-        """Start threads until there are `count` threads.
-
-        If the system cannot start another thread, the existing threads run all batches.
-
-        Raises:
-          Unavailable: the system cannot start the first thread.
-        """
         for number in range(len(self._threads), count):
             name = f"{self._name}-{number}"
             thread = threading.Thread(target=self._run_batches, name=name, daemon=True)
@@ -321,15 +271,9 @@ class Scheduler:
             ready = self._wait_for_batch(has_run=True)
 
     def _wait_for_batch(self, has_run: bool = False) -> ReadyBatch | None:
-        """Wait for the next batch that the calling thread must run; None if it must end.
-
-        Args:
-          has_run: whether the thread has just run a batch.
-        """
+        """Wait for the next batch that the calling thread must run; None if it must end."""
         with self._lock:
             # Hold the lock from the end of the last batch until the thread has taken the next.
-            # Otherwise a request that arrives in between could run first, although another batch
-            # has waited longer for a free thread.
             if has_run:
                 self._running -= 1
             while True:
@@ -354,10 +298,7 @@ class Scheduler:
     def _sleep(self, now: float) -> None:
         next_time = self._next_time() if self._running < self.run_limit else None
         if next_time is None or next_time >= self._next_wakeup:
-            # Sleep until another thread notifies this one. No wake-up time is needed in three
-            # cases: no task waits; another thread wakes up when the next batch is ready; or as many
-            # batches run as are allowed at once, so that the first thread that finishes its batch
-            # takes the next one.
+            # Sleep until another thread notifies this one.
             self._condition.wait()
             return
         self._next_wakeup = next_time

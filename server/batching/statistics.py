@@ -16,17 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 class BatchingStatistics:
-    """Counts batches, their sizes and waiting times, and why requests ran alone. Thread-safe."""
+    """Counts batches, their sizes and waiting times, and why requests ran alone. Thread-safe.
+
+    Args:
+      metrics: also counts the requests that ran alone, for the metrics endpoint; None for new
+        metrics that nobody reads.
+    """
 
     def __init__(self, name: str, policy: str, metrics: Metrics | None = None) -> None:
-        """Create empty statistics.
-
-        Args:
-          name: the name and version of the model.
-          policy: the name of the batching policy.
-          metrics: also counts the requests that ran alone, for the metrics endpoint; None for new
-            metrics that nobody reads.
-        """
         self._name = name
         self._metrics = Metrics() if metrics is None else metrics
         self._policy = policy
@@ -53,10 +50,7 @@ class BatchingStatistics:
         """Record the run of a batch.
 
         Args:
-          rows: the number of rows (examples) of all requests in the batch, without padding.
-          padding: the number of rows that were appended to reach an allowed batch size.
           waits: for each request of the batch its time in the queue, in seconds.
-          reason: why the batch has only one request; ignored if the batch has several.
           now: the present time, in seconds of the scheduler's clock.
         """
         if len(waits) == 1:
@@ -78,12 +72,7 @@ class BatchingStatistics:
         logger.info("%s: %s", self._name, line)
 
     def run_succeeded(self, rows: int, run_ns: int) -> None:
-        """Record that the run of a batch has succeeded.
-
-        Args:
-          rows: the number of rows (examples) of all requests in the batch, without padding.
-          run_ns: the duration of the run in nanoseconds.
-        """
+        """Record that the run of a batch has succeeded."""
         with self._lock:
             count, total_ns = self._runs.get(rows, (0, 0))
             self._runs[rows] = count + 1, total_ns + run_ns
@@ -136,11 +125,7 @@ class BatchingStatistics:
         self._metrics.ran_alone(model, version, reason.value)
 
     def _histogram(self) -> dict[str, int]:
-        """Return how many batches had how many rows (examples).
-
-        The keys are ranges of rows: "1", "2", "3-4", "5-8", and so on. The values are numbers of
-        batches.
-        """
+        """Return how many batches had how many rows (examples)."""
         counts: Counter[int] = Counter()
         for size, count in self._sizes.items():
             counts[max(size - 1, 0).bit_length()] += count

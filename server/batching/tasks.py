@@ -20,11 +20,7 @@ class BatchTask:
     """A request in a batching queue: its inputs, and later its outputs or an error.
 
     Attributes:
-      inputs: input alias → [size, ...].
-      size: the number of rows (examples), the first dimension of all inputs.
       enqueued: when the request arrived, in seconds of the scheduler's clock.
-      context: the context of the request.
-      is_done: whether the request has its outputs or an error.
     """
 
     __slots__ = (
@@ -48,7 +44,6 @@ class BatchTask:
         enqueued: float,
         context: RequestContext,
     ) -> None:
-        """Create a task that has neither outputs nor an error; the arguments are the attributes."""
         self.context = context
         self.inputs = inputs
         self.size = size
@@ -60,8 +55,7 @@ class BatchTask:
         self._lock = threading.Lock()
         self.is_done = False
         # This lock stays acquired until the task (a request) is done: a thread waits for the end of
-        # the task by acquiring the lock. A threading.Event would take several times as long, and is
-        # not needed because at most one thread waits.
+        # the task by acquiring the lock.
         self._done_lock = threading.Lock()
         self._done_lock.acquire()
 
@@ -86,11 +80,6 @@ class BatchTask:
         """Record the outputs of some rows of the task, which one batch has computed.
 
         The task is done when all of its rows have outputs.
-
-        Args:
-          start: the index in the task of the first of these rows (examples).
-          size: the number of rows.
-          outputs: alias → array [size, ...].
         """
         with self._lock:
             self._parts[start] = outputs
@@ -122,11 +111,7 @@ class BatchTask:
         return sum(output_size.count_values(part.values()) for part in self._parts.values())
 
     def wait(self) -> dict[str, Array]:
-        """Wait for the outputs, and return them: output alias → [size, ...].
-
-        Raises:
-          TpuserveError: the error that ended the task, such as that of its cancellation.
-        """
+        """Wait for the outputs, and return them: output alias → [size, ...]."""
         if not self.is_done:
             self._done_lock.acquire()
         if self._error is not None:
@@ -143,10 +128,6 @@ class BatchTask:
         self._done_lock.release()
 
     def _call_back(self) -> None:
-        """Call the functions that `add_done_callback` has added.
-
-        No lock is needed: the task is done, so no other thread appends a function.
-        """
         for callback in self._callbacks:
             callback()
         self._callbacks.clear()
@@ -158,11 +139,6 @@ class TaskSlice:
 
     A task with more rows than a batch may have is split into several slices; any other task is one
     slice.
-
-    Attributes:
-      task: the task to which the rows belong.
-      start: the index of the first row of the slice in the task.
-      stop: the index after the last row.
     """
 
     task: BatchTask
@@ -215,12 +191,7 @@ class AloneReason(Enum):
 
 @dataclass
 class Batch:
-    """Slices of tasks (requests) that one run of the model computes together.
-
-    Attributes:
-      slices: one slice of each task, in the order of the rows in the batch.
-      alone_reason: why the batch has only one slice; has no meaning if the batch has several.
-    """
+    """Slices of tasks (requests) that one run of the model computes together."""
 
     slices: tuple[TaskSlice, ...]
     alone_reason: AloneReason = AloneReason.ONLY_ONE

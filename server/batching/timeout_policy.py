@@ -29,7 +29,6 @@ class TimeoutPolicy:
     """
 
     def __init__(self, parameters: BatchingParameters) -> None:
-        """Create a policy without tasks, with the batch sizes and timeout of the parameters."""
         self._parameters = parameters
         self._timeout_seconds = parameters.batch_timeout_micros / 1e6
         self._batches: deque[_OpenBatch] = deque()
@@ -40,13 +39,7 @@ class TimeoutPolicy:
         return sum(part.is_last for batch in self._batches for part in batch.slices)
 
     def add(self, task: BatchTask, now: float) -> None:
-        """Enqueue a task in the last batch, and if this batch has no room, in new batches.
-
-        Raises:
-          InvalidInput: the task has more rows (examples) than any batch may have.
-          QueueFull: the task needs a new batch, and max_enqueued_batches batches are already
-            waiting.
-        """
+        """Enqueue a task in the last batch, and if this batch has no room, in new batches."""
         parameters = self._parameters
         check_size(task, parameters.max_batch_size)
         largest = parameters.largest_batch

@@ -27,11 +27,7 @@ _KINDS.update(
 # is faster for small arrays than `floats.encode_floats`.
 _FEW = 48
 CHUNK_SIZE = 1 << 14
-"""Larger arrays are encoded in chunks of at most this number of elements.
-
-Encoding a large array at once would take several times the memory of the text, and would exceed the
-CPU's caches.
-"""
+"""Larger arrays are encoded in chunks of at most this number of elements."""
 _MUST_BE_ESCAPED = re.compile(rb'["\\\x00-\x1f]')
 _ESCAPES = {
     b'"': b'\\"',
@@ -47,15 +43,7 @@ _ESCAPES = {
 def encode_tensor(name: str, array: Array) -> JsonText:
     """Encode a tensor as JSON, for example as "[[1, 2], [3, 4]]".
 
-    Bytes of a string that are not UTF-8 are copied to the JSON unchanged. If the tensor's name ends
-    in "_bytes", strings are encoded as {"b64": "..."} objects.
-
-    Args:
-      name: The alias of the tensor in its signature.
-      array: An array of any shape. A scalar is encoded without brackets.
-
-    Raises:
-      InvalidTensor: JSON cannot represent the array's dtype.
+    Bytes of a string that are not UTF-8 are copied to the JSON unchanged.
     """
     kind = _KINDS.get(array.dtype)
     if kind == "string":
@@ -85,14 +73,6 @@ def append_tensor(text: bytearray, name: str, array: Array) -> None:
 
     The JSON is the result of `encode_tensor`. A large tensor is encoded into `text` itself, so that
     its JSON is not copied.
-
-    Args:
-      text: The text, which is extended in place.
-      name: The alias of the tensor in its signature.
-      array: An array of any shape and of any dtype that JSON can represent.
-
-    Raises:
-      InvalidTensor: JSON cannot represent the array's dtype.
     """
     kind = _KINDS.get(array.dtype)
     if kind in ("float", "other") and array.size > CHUNK_SIZE:
@@ -102,24 +82,12 @@ def append_tensor(text: bytearray, name: str, array: Array) -> None:
 
 
 def encode_rows(name: str, array: Array) -> list[JsonText]:
-    """Encode each row of an array (each index of its first dimension) as JSON by itself.
-
-    Args:
-      name: The alias of the tensor in its signature.
-      array: An array of shape [n, ...].
-
-    Returns:
-      n JSON texts, one for each row.
-
-    Raises:
-      InvalidTensor: JSON cannot represent the array's dtype.
-    """
+    """Encode each row of an array (each index of its first dimension) as JSON by itself."""
     if array.dtype == object or not array.size:
         return [encode_tensor(name, row) for row in _split_rows(array)]
     opening, closing = b"[" * array.ndim, b"]" * array.ndim
     # Encode the whole array, and split the JSON into rows. This is faster than encoding each row by
-    # itself. The separator, such as "], [", occurs only between rows, because numbers contain no
-    # brackets.
+    # itself.
     separator = closing[1:] + b", " + opening[1:]
     rows: list[JsonText] = [
         *encode_tensor(name, array)[len(opening) : -len(closing)].split(separator)
@@ -176,12 +144,7 @@ def _encode_strings(name: str, array: Array) -> list[bytes]:
 
 
 def nest(leaves: Sequence[bytes], shape: tuple[int, ...]) -> bytes:
-    """Join the JSON of an array's elements into nested JSON lists of the array's shape.
-
-    Args:
-      leaves: The elements in row-major order, as JSON.
-      shape: The shape of the array. For a scalar, the result is the JSON of its only element.
-    """
+    """Join the JSON of an array's elements into nested JSON lists of the array's shape."""
     if len(shape) == 1:
         return b"[" + b", ".join(leaves) + b"]"
     for level in reversed(range(len(shape))):

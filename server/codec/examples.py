@@ -29,17 +29,9 @@ def decode_examples(document: Json) -> list[bytes]:
 
     Error texts say "classify" even for a regress request, as those of TensorFlow Serving do.
 
-    Args:
-      document: The parsed request body: a JSON object with the members "examples" and, optionally,
-        "context".
-
     Returns:
       One serialised tf.train.Example per example, merged with the features of the request's
       context.
-
-    Raises:
-      InvalidJson: The request has no examples, or the context or an example is invalid.
-      InvalidTensor: The value of a "b64" object is not base64.
     """
     return merge_with_context(*decode_separately(document))
 
@@ -47,16 +39,9 @@ def decode_examples(document: Json) -> list[bytes]:
 def decode_separately(document: Json) -> tuple[bytes, list[bytes]]:
     """Decode a classify or regress request, without merging the context with the examples.
 
-    Args:
-      document: The parsed request body, as `decode_examples` takes it.
-
     Returns:
       The context as a serialised tf.train.Example, and one serialised tf.train.Example per example.
       The context is empty if the request has none.
-
-    Raises:
-      InvalidJson: The request has no examples, or the context or an example is invalid.
-      InvalidTensor: The value of a "b64" object is not base64.
     """
     context = encode_example(document["context"]) if "context" in document else b""
     if "examples" not in document:
@@ -90,11 +75,6 @@ def encode_example(value: Json) -> bytes:
 
     A feature of integers or booleans becomes an Int64List, a feature of other numbers a FloatList,
     and a feature of strings or {"b64": "..."} objects a BytesList.
-
-    Raises:
-      InvalidJson: `value` is not a JSON object, a value has a type that no feature can hold, or the
-        values of a feature have different types.
-      InvalidTensor: The value of a "b64" object is not base64.
     """
     if type(value) is not dict:
         raise InvalidJson(f"Example must be JSON object but got JSON {json_type_name(value)}")

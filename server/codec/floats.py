@@ -8,9 +8,7 @@ import orjson
 
 from server.servables.servable import Array
 
-# The range of the absolute values that `_round_to_decimals` can round. A number in this range is
-# written without an exponent, and the power of ten that scales the number to an integer of nine
-# digits is exact in a float64.
+# The range of the absolute values that `_round_to_decimals` can round.
 _LOWEST, _HIGHEST = 1e-4, 1e9
 # From this absolute value on, TensorFlow Serving writes a number with an exponent if six
 # significant digits represent the number exactly.
@@ -19,8 +17,7 @@ _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
 
 # Matches a number in orjson's output that TensorFlow Serving may write differently: the number has
-# more than six digits or an exponent, or its absolute value is below 0.0001. Also matches null,
-# which orjson writes for NaN and infinity.
+# more than six digits or an exponent, or its absolute value is below 0.0001.
 _DIFFERS_FROM_SIX = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -30,13 +27,7 @@ def encode_floats(array: Array) -> bytes:
     """Encode an array of floats as JSON on one line, for example as "[0.5, 1e-05, NaN]".
 
     A number is written with six significant digits if these digits identify the float32 or float64
-    exactly, and otherwise with nine (float32) or seventeen (float64) digits. An integral number
-    ends in ".0". Source: tensorflow_serving/util/json_tensor.cc.
-
-    The function first rounds each number to its six or nine digits, and then lets orjson, which is
-    fast, write the rounded numbers. orjson writes the shortest decimal that identifies a double,
-    which for a rounded number is exactly these digits. Numbers that cannot be rounded in this way
-    are formatted one by one in Python.
+    exactly, and otherwise with nine (float32) or seventeen (float64) digits.
 
     Args:
       array: float32 or float64, of one dimension or more, not empty, in any memory layout.
@@ -71,12 +62,6 @@ def format_elements(array: Array) -> list[str]:
     """Format each float of an array as TensorFlow Serving writes it in JSON.
 
     The function is slow, because it formats one float at a time in Python.
-
-    Args:
-      array: float32 or float64, of any shape.
-
-    Returns:
-      A text for each element, in row-major order.
     """
     numbers = array.reshape(-1).tolist()
     texts = [f"{number:.6g}" for number in numbers]
@@ -95,13 +80,7 @@ def format_elements(array: Array) -> list[str]:
 
 
 def _round_to_decimals(array: Array) -> tuple[Array, Array]:
-    """Round each number to the decimal of six or nine digits that TensorFlow Serving writes.
-
-    Returns:
-      Two arrays of the shape of `array`. The first holds the float64 nearest to each decimal, and
-      NaN for each number that this function cannot round. The second is a mask, which is False for
-      the numbers that cannot be rounded.
-    """
+    """Round each number to the decimal of six or nine digits that TensorFlow Serving writes."""
     size = np.abs(array, dtype=np.float64)
     is_zero = size == 0
     with np.errstate(invalid="ignore"):
@@ -116,9 +95,7 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     is_six = six.astype(array.dtype) == size
     known = is_six & (size < _HIGHEST_OF_SIX)
     if array.dtype == np.float32 and not known.all():
-        # Use nine digits where six digits do not identify the float32. Scaling the number to an
-        # integer of nine digits is exact: the significand of a float32 has 24 bits, the power of
-        # ten has at most 28 bits, and their product fits into the 53 bits of a float64.
+        # Use nine digits where six digits do not identify the float32.
         six = np.where(is_six, six, _round_decimals(size, 8 - exponent))
         known |= ~is_six
     known &= in_range
@@ -129,8 +106,7 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
 
 def _round_decimals(size: Array, places: Array) -> Array:
     # Scale each number by a power of ten, round it to an integer, and scale it back. `places` is
-    # the number of decimal places to keep; -2 means multiples of 100. The final division yields the
-    # float64 that is nearest to the decimal.
+    # the number of decimal places to keep; -2 means multiples of 100.
     up = _POWERS[np.maximum(places, 0)]
     down = _POWERS[np.maximum(-places, 0)]
     if places.min() >= 0:

@@ -20,9 +20,7 @@ Json: TypeAlias = Any
 MAX_NESTING = 512
 """The deepest nesting of arrays and objects in a document, in levels."""
 
-# The deepest allowed nesting of a document from which large arrays of numbers were extracted. An
-# extracted array has at most 32 dimensions, so the nesting of the original document is at most
-# 64 + 32 levels, and need not be compared with `MAX_NESTING`.
+# The deepest allowed nesting of a document from which large arrays of numbers were extracted.
 _MAX_NESTING_AROUND_ARRAYS = 64
 _MAX_SHOWN_CHARACTERS = 256
 _SPACE = " \t\r\n"
@@ -42,9 +40,7 @@ _PLACEHOLDER = re.compile(r"@[0-9]+")
 # A table for bytes.translate that replaces each digit by 0 and "E" by "e". A search for a fixed
 # string of zeros then finds numbers with many digits.
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
-# Byte strings to search for in a document in which each digit was replaced by 0. A document without
-# any of them has no integer beyond 64 bits and no number beyond the largest double, so its numbers
-# can be parsed without slow checks.
+# Byte strings to search for in a document in which each digit was replaced by 0.
 _SIGNS_OF_BIG_NUMBERS = (b"0" * 19, b"e000", b"e+000")
 # Matches the escape sequence (\uD800 to \uDFFF) of a surrogate without the other half of its pair,
 # which RapidJSON refuses. The searched text must not contain escaped backslashes.
@@ -61,8 +57,7 @@ def parse_json(body: bytes) -> Json:
     """Parse the first JSON value of a request body.
 
     As in RapidJSON, NaN, Infinity and Inf are numbers, text after the value is ignored, the first
-    of duplicate keys counts, and integers beyond 64 bits become floats. Bytes that are not UTF-8
-    become lone surrogates (PEP 383).
+    of duplicate keys counts, and integers beyond 64 bits become floats.
 
     Returns:
       None, bool, int, float, str, list or dict. A large array of numbers is a `RawNumericArray`.
@@ -83,13 +78,10 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
     For such a body, this takes a tenth of the time of ordinary parsing.
 
     Args:
-      body: The JSON text.
       max_other_bytes: The largest allowed size in bytes of the text besides the large arrays.
 
     Returns:
-      The value that `parse_json` would return. None if the body cannot be parsed in this way, for
-      example because it has no large array, has more than `max_other_bytes` bytes of other text, or
-      may be invalid. The caller must then parse the body in the ordinary way.
+      The value that `parse_json` would return.
     """
     extracted = extract_numeric_arrays(body) if len(body) >= MIN_BYTES else None
     if extracted is None or len(extracted[0]) > max_other_bytes:
@@ -148,24 +140,7 @@ def _parse_document(body: bytes, max_nesting: int) -> Json:
 def _parse_tolerantly(
     body: bytes, max_nesting: int, keep_first_of_equal_keys: bool = False
 ) -> Json:
-    """Parse a document with Python's `json`, and return the values that RapidJSON would return.
-
-    This function is for documents that orjson refuses, or in which an object may repeat a key.
-    `json` is slower than orjson.
-
-    To treat big numbers and duplicate keys as RapidJSON does, `json` must call a Python function
-    for each number or object. These calls take several times as long as the parsing itself, so
-    `json` makes them only if the document may have big numbers or duplicate keys.
-
-    Args:
-      body: The JSON text. Text after the first JSON value is ignored.
-      max_nesting: The deepest allowed nesting of arrays and objects, in levels.
-      keep_first_of_equal_keys: True if the caller has checked the nesting and has found that keys
-        may be repeated. If False, this function checks both itself.
-
-    Raises:
-      InvalidJson: The document is invalid, or is nested more than `max_nesting` levels deep.
-    """
+    """Parse a document with Python's `json`, and return the values that RapidJSON would return."""
     # RapidJSON accepts Inf and -NaN as numbers, but Python's `json` does not, so replace them.
     if b"Inf" in body or b"-NaN" in body:
         body = _rewrite_special_numbers(body)
@@ -220,16 +195,6 @@ def _rewrite_special_numbers(body: bytes) -> bytes:
 
 
 def _find_outside_of_strings(token: bytes, octets: Array, quotes: Array) -> Array:
-    """Return the offsets at which a token occurs in a JSON document outside of JSON strings.
-
-    Args:
-      token: The bytes to find, such as b"Inf".
-      octets: The bytes of the document, as a uint8 array.
-      quotes: The offsets of all quotation marks that begin or end a string, in ascending order.
-
-    Returns:
-      The offsets in bytes, in ascending order.
-    """
     num_offsets = max(0, len(octets) - len(token) + 1)
     is_token = np.ones(num_offsets, np.bool_)
     for index, octet in enumerate(token):
@@ -240,19 +205,7 @@ def _find_outside_of_strings(token: bytes, octets: Array, quotes: Array) -> Arra
 
 
 def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
-    """Check how deep a valid document is nested, and whether an object repeats a key.
-
-    Args:
-      document: The text that `value` was parsed from.
-      value: The parsed document, in which each repeated key of an object occurs only once.
-      max_nesting: The deepest allowed nesting of arrays and objects.
-
-    Returns:
-      True if no object in the document repeats a key. False if some object may repeat a key.
-
-    Raises:
-      InvalidJson: The arrays and objects are nested more than `max_nesting` levels deep.
-    """
+    """Check how deep a valid document is nested, and whether an object repeats a key."""
     num_colons = document.count(b":")
     is_flat = document.count(b"[") + document.count(b"{") <= max_nesting
     if is_flat and (not num_colons or type(value) is dict and num_colons == len(value)):
@@ -277,12 +230,7 @@ def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
 
 
 def _count_keys(value: Json) -> int:
-    """Count the keys of all objects in a parsed value.
-
-    If an object in the text repeats a key, the count is less than the number of keys in the text.
-    It can also be less for another reason: objects in a list that begins with a scalar are not
-    counted, because looking for them would take long.
-    """
+    """Count the keys of all objects in a parsed value."""
     count = 0
     # Each iteration visits all values of one nesting level with functions that are implemented in
     # C, which takes a fraction of the time of a Python loop over the values.
@@ -299,14 +247,6 @@ def _count_keys(value: Json) -> int:
 
 
 def _find_nonempty(kind: type, values: list[Json], types: Set[type]) -> list[Json]:
-    """Return the non-empty values of one type in a list of parsed values.
-
-    Args:
-      kind: The type, `dict` or `list`.
-      values: The parsed values.
-      types: The set of the types of all `values`. If `kind` is not in the set, the function returns
-        an empty list without looking at the values.
-    """
     if kind not in types:
         return []
     if len(types) > 1:
@@ -342,13 +282,7 @@ def _parse_float(text: str) -> float:
 
 
 class _NumberCache(dict[str, Json]):
-    """Maps the texts of numbers to numbers, and parses a text when it is first looked up.
-
-    Python's `json` calls a function for each number. To look up a text that has occurred before
-    takes a fraction of the time of a call of a Python function. A document in which all numbers
-    differ gains nothing. But numbers that all differ need many digits, so such a document has few
-    numbers for its size.
-    """
+    """Maps the texts of numbers to numbers, and parses a text when it is first looked up."""
 
     def __init__(self, parse: Callable[[str], Json]) -> None:
         super().__init__()
@@ -360,15 +294,7 @@ class _NumberCache(dict[str, Json]):
 
 
 def _create_decoder(checks_numbers: bool, keeps_first_of_equal_keys: bool) -> json.JSONDecoder:
-    """Create a decoder of Python's `json` module with the selected behaviours of RapidJSON.
-
-    Each of the two behaviours, which the arguments select, makes parsing slower.
-
-    Args:
-      checks_numbers: Whether integers beyond 64 bits become floats, and numbers beyond the largest
-        double are refused.
-      keeps_first_of_equal_keys: Whether the first of several equal keys counts, and not the last.
-    """
+    """Create a decoder of Python's `json` module with the selected behaviours of RapidJSON."""
     hook = _keep_first_of_equal_keys if keeps_first_of_equal_keys else None
     if not checks_numbers:
         return json.JSONDecoder(object_pairs_hook=hook)
@@ -390,11 +316,7 @@ def _too_deep(max_nesting: int) -> InvalidJson:
 
 
 def _insert_arrays(value: Json, arrays: list[RawNumericArray]) -> Json:
-    """Replace the placeholder strings "@0", "@1" ... in a parsed value by arrays.
-
-    `extract_numeric_arrays` has put these placeholders into the document: "@0" is the first of
-    `arrays`.
-    """
+    """Replace the placeholder strings "@0", "@1" ... in a parsed value by arrays."""
     if type(value) is str and _PLACEHOLDER.fullmatch(value):
         return arrays[int(value[1:])]
     if type(value) is list:

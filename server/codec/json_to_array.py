@@ -44,21 +44,12 @@ _NARROW = frozenset(("int8", "int16", "uint8"))
 def decode_value(value: Json, dtype: str, *, explains_ragged: bool = True) -> Array:
     """Convert nested lists of JSON values to an array. A value outside of a list becomes a scalar.
 
-    The first element at each nesting level implies the shape. The function checks all lists of a
-    level together, which takes a tenth of the time of checking element by element.
+    The first element at each nesting level implies the shape.
 
     Args:
-      value: Nested lists of numbers, booleans, strings or {"b64": "..."} objects.
       dtype: TensorFlow's name of the element type, for example "float32".
       explains_ragged: Whether the error for ragged lists (lists of different sizes or depths) names
         the first list or scalar that does not fit. Finding this item takes as long as decoding.
-
-    Returns:
-      The array. Strings become an array of bytes objects.
-
-    Raises:
-      InvalidTensor: The lists are ragged, or an element cannot be converted to `dtype`.
-      CodedError: JSON cannot represent `dtype`.
     """
     if type(value) is RawNumericArray:
         array = value.to_array(dtype)
@@ -88,11 +79,7 @@ def decode_value(value: Json, dtype: str, *, explains_ragged: bool = True) -> Ar
 
 
 def infer_shape(value: Json) -> tuple[int, ...]:
-    """Return the shape of nested lists, from the size of the first list at each nesting level.
-
-    Raises:
-      InvalidTensor: The lists have more levels than an array can have dimensions.
-    """
+    """Return the shape of nested lists, from the size of the first list at each nesting level."""
     shape: list[int] = []
     while type(value) is list:
         if len(shape) == _MAX_RANK:
@@ -117,18 +104,7 @@ def find_first(flags: Iterable[bool]) -> int | None:
 
 
 def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> Array | None:
-    """Stack separately parsed arrays of numbers (RawNumericArray) to one array.
-
-    Args:
-      level: The separately parsed arrays, in document order.
-      shape: The shape of the nested lists that contain these arrays.
-      dtype: TensorFlow's name of the element type.
-
-    Returns:
-      An array whose shape is `shape` followed by the shape of an item. None if an item is not a
-      RawNumericArray, cannot be converted to `dtype`, or has another shape than the first, or if
-      the array would have too many dimensions.
-    """
+    """Stack separately parsed arrays of numbers (RawNumericArray) to one array."""
     arrays: list[Array] = []
     for item in level:
         array = item.to_array(dtype) if type(item) is RawNumericArray else None
@@ -142,21 +118,14 @@ def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> 
 
 
 def _expand_raw_arrays(value: Json) -> Json:
-    """Replace the RawNumericArrays in nested lists by lists of numbers.
-
-    A RawNumericArray holds an array of numbers that is parsed apart from the rest of the JSON.
-    """
+    """Replace the RawNumericArrays in nested lists by lists of numbers."""
     if type(value) is RawNumericArray:
         return value.tolist()
     return list(map(_expand_raw_arrays, value)) if type(value) is list else value
 
 
 def decode_base64(text: str) -> bytes:
-    """Decode base64 with or without padding.
-
-    Raises:
-      InvalidTensor: The text is not base64.
-    """
+    """Decode base64 with or without padding."""
     try:
         return _decode_padded(text)
     except ValueError:
@@ -248,19 +217,11 @@ def _type_mismatch(value: Json, dtype: str) -> InvalidTensor:
 
 
 def _ragged_error(value: Json, shape: tuple[int, ...], explains: bool) -> InvalidTensor:
-    """Return the error for the first list or scalar, in document order, that does not fit.
-
-    Args:
-      value: Nested lists that do not all have the sizes of `shape`.
-      shape: The expected shape, from `infer_shape`.
-      explains: Whether the error names the list or scalar that does not fit.
-    """
+    """Return the error for the first list or scalar, in document order, that does not fit."""
     if not explains:
         return InvalidTensor("The lists are ragged")
     # Check one nesting level after the other, which takes far less time than visiting the items in
-    # document order. An item that does not fit is the first error in document order, unless one of
-    # the items before it has an error on a deeper level. So only the items before it are searched
-    # further.
+    # document order.
     error: InvalidTensor | None = None
     items = [value]
     for level, size in enumerate(shape):

@@ -1,7 +1,7 @@
 """Extracts large arrays of numbers from a JSON document before the document is parsed.
 
 An ordinary parser creates a Python object for each number, which takes most of the time of a large
-request. This module parses the arrays with simdjson, without these objects.
+request.
 """
 
 import math
@@ -55,13 +55,6 @@ class RawNumericArray:
     """A rectangular JSON array of numbers, parsed without a Python object for each number."""
 
     def __init__(self, text: bytes, shape: tuple[int, ...], parsed: Any) -> None:
-        """Create the array from its text and from the result of simdjson.
-
-        Args:
-          text: The JSON text of the array.
-          shape: The shape of the array, computed from the brackets and commas of the text.
-          parsed: The simdjson.Array that simdjson has parsed from the text.
-        """
         self._text = text
         self._shape = shape
         self._parsed = parsed
@@ -73,9 +66,7 @@ class RawNumericArray:
           dtype: TensorFlow's name of the element type, for example "float32".
 
         Returns:
-          The array. None if a number cannot be converted to the type, if an inner list is empty, or
-          if the type is not supported: the caller then decodes the result of `tolist` element by
-          element, which either succeeds or raises an error that names the number.
+          The array.
         """
         if dtype in _FLOATS:
             return self._convert("d", np.float64, _FLOATS[dtype])
@@ -111,9 +102,7 @@ def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] |
     """Replace each large array of numbers in a document by a placeholder: "@0", "@1" ...
 
     Returns:
-      The document with the placeholders, and the arrays. None if the document has no large array,
-      has a large array that simdjson cannot parse, or contains "@" outside of the arrays, or if
-      simdjson is not installed: the caller must then parse the original document.
+      The document with the placeholders, and the arrays.
     """
     if simdjson is None:
         return None
@@ -132,9 +121,7 @@ def _extract(
         array = _parse_array(body[start:end])
         if array is None:
             return None
-        # Replace the array by a placeholder string. If the numbers were inside of a string, the
-        # quotation marks of the placeholder make the document invalid JSON, and the caller then
-        # parses the original document.
+        # Replace the array by a placeholder string.
         rest += [body[previous_end:start], b'"@%d"' % len(arrays)]
         arrays.append(array)
         previous_end = end
@@ -149,7 +136,6 @@ def _extract(
 def _guess_single_region(body: bytes) -> tuple[int, int] | None:
     # Assume that the document holds one large array and little else, as most large documents do,
     # and look for the brackets of this array only near the start and the end of the document.
-    # Searching the whole document would take as long as parsing it.
     start = body.find(b"[", max(0, body.rfind(b'"', 0, _EDGE_BYTES)))
     edge = len(body) - _EDGE_BYTES
     other = _NOT_NUMERIC.search(body, edge)
@@ -158,16 +144,7 @@ def _guess_single_region(body: bytes) -> tuple[int, int] | None:
 
 
 def _find_regions(body: bytes) -> Iterator[tuple[int, int]]:
-    """Find the parts of a document that may be large arrays of numbers.
-
-    Such a part has only characters of numbers, brackets, commas and white space. The time is
-    proportional to the size of the document. A regular expression would take far longer for
-    documents with many short arrays.
-
-    Yields:
-      The start and the end (exclusive), in bytes, of each part that begins with "[" and has at
-      least 2048 bytes.
-    """
+    """Find the parts of a document that may be large arrays of numbers."""
     octets = np.frombuffer(body, np.uint8)
     previous = -1
     for start in range(0, len(body), _CHUNK_BYTES):
@@ -196,11 +173,7 @@ def _parse_array(text: bytes) -> RawNumericArray | None:
 
 
 class _ShapeCache:
-    """Remembers the shapes of recent arrays, by the brackets and commas of their JSON text.
-
-    Most requests to a server contain arrays of the same few shapes. Comparing the brackets and
-    commas with those of an earlier array takes a twentieth of the time of computing the shape.
-    """
+    """Remembers the shapes of recent arrays, by the brackets and commas of their JSON text."""
 
     _MAX_ENTRIES, _MAX_BYTES = 4, 1 << 20
 
@@ -210,11 +183,6 @@ class _ShapeCache:
         self._entries: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
 
     def get_shape(self, structure: bytes) -> tuple[int, ...] | None:
-        """Return the shape of nested lists, or None if the lists are ragged.
-
-        Args:
-          structure: The brackets and commas of the lists, such as "[[,],[,]]".
-        """
         for known_structure, shape in self._entries:
             if known_structure == structure:
                 return shape
@@ -231,9 +199,7 @@ def _compute_shape(structure: bytes) -> tuple[int, ...] | None:
     shape: list[int] = []
     inner = b""
     for level in reversed(range(rank)):
-        # Find the end of the first list at this nesting level. The last list of each deeper level
-        # inside of it ends at the same place, so the end is the first sequence of (rank - level)
-        # closing brackets. The outermost list (level 0) ends at the end of the text.
+        # Find the end of the first list at this nesting level.
         end = structure.find(b"]" * (rank - level), level) if level else len(structure) - rank
         if end < 0:
             return None

@@ -22,14 +22,7 @@ _FEW_ROWS = 16
 
 
 def get_signature_name(document: Json) -> str:
-    """Return the signature name of a request, or "" if the request has none.
-
-    Args:
-      document: The parsed request body.
-
-    Raises:
-      InvalidJson: The body is not an object, or the name is not a string.
-    """
+    """Return the signature name of a request, or "" if the request has none."""
     if type(document) is not dict:
         raise InvalidJson(f"JSON Value: {format_for_error(document)} Is not object")
     name = document.get("signature_name", "")
@@ -49,20 +42,10 @@ def is_row_format(document: Json) -> bool:
 def decode_inputs(document: Json, signature: Signature) -> Arrays:
     """Decode the inputs of a predict request.
 
-    Args:
-      document: An object with the key "instances" (row format) or "inputs" (columnar format).
-      signature: The signature whose inputs the request provides.
-
-    Returns:
-      The array of each input of the signature, by the alias of the input.
-
     Raises:
       InvalidJson: The object has neither of the two keys, or both, or the value of the key is
         malformed.
-      InvalidInputNames: An input is missing, or a row has an input that the signature does not
-        have.
       InvalidTensor: The lists are ragged, or a value is not of the input's type.
-      CodedError: JSON cannot represent an input's type.
     """
     if "instances" in document and "inputs" in document:
         raise InvalidJson(
@@ -152,11 +135,7 @@ def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:
 
 
 def _count_rows_with_names(rows: list[Json], names: Set[str]) -> int:
-    """Return a number n such that the first n rows are JSON objects whose keys are `names`.
-
-    The caller then checks only the remaining rows one by one, which takes far more time per row
-    than this function. n may be too small, but is never too large.
-    """
+    """Return a number n such that the first n rows are JSON objects whose keys are `names`."""
     if names == {"b64"} or rows[0].keys() != names:
         return 0
     objects = rows[: find_first(map(is_not, map(type, rows), repeat(dict)))]
@@ -180,17 +159,7 @@ def _decode_stacked(rows: list[Json], dtype: str, key: str | None = None) -> Arr
 
 
 def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveError | None:
-    """Return the error of the first row that is invalid or whose shape differs from row 0.
-
-    Args:
-      rows: The JSON value of one input in each row of "instances".
-      dtype: TensorFlow's name of the element type.
-      key: The name of the input in each row, for the text of the error; None if the rows are plain
-        values.
-
-    Returns:
-      The error, or None if each row is valid by itself and has the shape of row 0.
-    """
+    """Return the error of the first row that is invalid or whose shape differs from row 0."""
     start, end = 0, len(rows)
     # Bisect, because decoding many rows at once takes a fraction of the time of decoding them one
     # by one: decode the first half of the remaining rows, and continue with the half that

@@ -19,7 +19,7 @@ def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
     """Encode the outputs of predict in row format: {"predictions": [...]}.
 
     Each item of the list is a row (one index of the first dimension): an object with a member for
-    each output. If there is only one output, each item is the value of this output itself.
+    each output.
 
     Args:
       outputs: The array of each output, by the alias of the output. Each array has the shape [b,
@@ -58,14 +58,7 @@ def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
 def encode_columnar_format(outputs: Mapping[str, Array]) -> JsonText:
     """Encode the outputs of predict in columnar format: {"outputs": ...}.
 
-    The value of "outputs" is an object with the array of each output. If there is only one output,
-    the value is the array of this output itself.
-
-    Args:
-      outputs: The array of each output, by the alias of the output, of any shape.
-
-    Raises:
-      InvalidTensor: There is no output, or JSON cannot represent a type.
+    The value of "outputs" is an object with the array of each output.
     """
     _check_not_empty(outputs)
     if len(outputs) == 1:
@@ -87,9 +80,6 @@ def encode_classifications(classes: Array | None, scores: Array | None) -> JsonT
       classes: The labels, an object array of bytes of shape [n, k], for n examples and k classes.
         None means empty labels.
       scores: The scores, float32 of shape [n, k]. None means that all scores are 0.
-
-    Raises:
-      InvalidTensor: The result has no examples.
     """
     arrays = (classes, scores, np.empty((0, 0)))
     shape = next(array.shape for array in arrays if array is not None)
@@ -113,9 +103,6 @@ def encode_regressions(values: Array) -> JsonText:
 
     Args:
       values: The values, float32 of shape [n], for n examples.
-
-    Raises:
-      InvalidTensor: The result has no examples.
     """
     if not values.size:
         raise InvalidTensor("Cannot convert empty RegressionResults to JSON")

@@ -28,8 +28,7 @@ POLICIES = (TIMEOUT, CONTINUOUS)
 """The values of `batching_policy`."""
 
 # The largest batch size to compile when a model is loaded, if batches are padded to powers of two.
-# This applies to runtimes that compile an executable for each batch size. A larger batch size is
-# compiled when the first batch of this size runs.
+# This applies to runtimes that compile an executable for each batch size.
 _MAX_COMPILED_POWER = 32
 
 
@@ -40,31 +39,22 @@ class BatchingParameters:
     A row is one example of a request: one index of the first dimension of all inputs.
 
     Attributes:
-      batching_policy: determines when waiting requests are run as a batch. "timeout", the policy of
-        TensorFlow Serving, runs a batch when it is full or its timeout has passed. "continuous"
-        runs the waiting requests as soon as a thread for batches is free. A parameters file without
-        this field means "timeout", and a server without a file uses "continuous".
+      batching_policy: determines when waiting requests are run as a batch.
       max_batch_size: the largest number of rows of a request. It is also the largest number of rows
         of a batch, unless max_execution_batch_size applies.
       batch_timeout_micros: how long a batch waits for more requests, in microseconds. The policy
         "continuous" ignores this field.
       max_enqueued_batches: the largest number of batches that wait in a queue, including the batch
-        that is not full yet. With the policy "continuous", the largest number of waiting rows is
-        max_enqueued_batches times the rows of the largest batch.
+        that is not full yet.
       num_batch_threads: the largest number of batches of a version that run at the same time, and
         of requests that run alone. None means one for each CPU, but one batch with the policy
         "continuous".
-      thread_pool_name: the name of the thread pool that runs batches, a label value of the metrics.
       allowed_batch_sizes: increasing numbers of rows. A batch is padded to the smallest of these
         numbers that is not less than its own number of rows. Empty to allow any number.
       pad_variable_length_inputs: whether rows of different shapes are padded to a common shape, so
         that they can share a batch.
-      enable_large_batch_splitting: whether a large request may be split into several batches.
       max_execution_batch_size: the largest number of rows of a batch if large requests are split;
         None for max_batch_size.
-
-    Raises:
-      InvalidConfig: a value is invalid, or two values contradict each other.
     """
 
     max_batch_size: int = 1000
@@ -120,10 +110,7 @@ class BatchingParameters:
         """Return parameters with few batch sizes, for a runtime that compiles each batch size.
 
         With the policy "continuous" and no allowed batch sizes, the result allows the powers of two
-        and the size of the largest batch. Batches are then padded to these sizes. The padding does
-        not change outputs, because the policy "continuous" batches a signature only if the rows
-        (examples) of a batch do not depend on each other. With the policy "timeout" or with allowed
-        batch sizes, the result is this object.
+        and the size of the largest batch.
         """
         if self.allowed_batch_sizes or self.batching_policy != CONTINUOUS:
             return self
@@ -153,11 +140,7 @@ class BatchingParameters:
 
 
 def read_batching_parameters(path: Path) -> BatchingParameters:
-    """Read a file with a BatchingParameters message in protobuf's text form.
-
-    Raises:
-      InvalidConfig: the file cannot be read or parsed, or has an invalid value.
-    """
+    """Read a file with a BatchingParameters message in protobuf's text form."""
     message = textproto.read_message(path, messages.new_message("BatchingParameters"))
     try:
         return from_message(message)
@@ -166,11 +149,7 @@ def read_batching_parameters(path: Path) -> BatchingParameters:
 
 
 def from_message(message: Any) -> BatchingParameters:
-    """Convert a BatchingParameters message; unset fields take their defaults.
-
-    Raises:
-      InvalidConfig: the message has an invalid value.
-    """
+    """Convert a BatchingParameters message; unset fields take their defaults."""
     values = {
         field.name: getattr(message, field.name).value
         for field, _ in message.ListFields()

@@ -41,14 +41,7 @@ def flags_from_environment(environment: Mapping[str, str]) -> dict[str, Variable
     """Return the flags (name → value) that the environment variables of a cloud service imply.
 
     The function reads only the variables that the services document for containers that serve
-    models. It ignores variables with an empty value. If a variable of Vertex AI is set, it ignores
-    those of SageMaker.
-
-    Args:
-      environment: the environment variables of the process.
-
-    Raises:
-      InvalidSetting: a variable for a port, or for a range of ports, has an invalid value.
+    models. It ignores variables with an empty value.
     """
     return _read_vertex(environment) or _read_sagemaker(environment)
 
@@ -97,7 +90,6 @@ def _read_port(variable: str, text: str) -> int:
 
 
 def _read_ports(variable: str, text: str) -> range:
-    """Return the ports of a range such as 9000-9999."""
     first, _, last = text.partition("-")
     if not (_is_port(first) and _is_port(last) and int(first) <= int(last)):
         raise InvalidSetting(

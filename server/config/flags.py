@@ -22,11 +22,6 @@ class Flag:
     """One command-line flag.
 
     Attributes:
-      name: the name without the leading "--".
-      value_type: "int", "float", "bool" or "text".
-      default: the value if the command line does not have the flag.
-      help: the description that --help prints.
-      is_ours: whether only this server has the flag, and not TensorFlow Serving.
       has_effect: False for a flag of TensorFlow Serving that is accepted and ignored, so that
         existing scripts need no change.
     """
@@ -48,10 +43,6 @@ class Section:
 
 
 def _flag(name: str, help: str, *, is_ours: bool = False) -> Flag:
-    """Create the flag that sets the field of the same name in `Settings`.
-
-    The type and the default of the flag are those of the field.
-    """
     default = _DEFAULTS[name]
     if default is None or default == ():
         default = ""
@@ -423,7 +414,6 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
       values: flag name → value. A flag that is missing, or whose value is None, has its default.
 
     Raises:
-      InvalidSetting: a value is invalid, or two values contradict each other.
       BasePathNotFound: model_base_path is a URI of a file system that the server cannot read.
     """
     if values.get("use_alts_credentials"):
@@ -454,7 +444,7 @@ def channel_arguments(text: str) -> tuple[tuple[str, int | str], ...]:
     """Parse the flag --grpc_channel_arguments: "name=value,name=value".
 
     The result holds pairs (name, value). A value that is the text of a 32-bit integer becomes an
-    int. An item without "=" or without a name is ignored.
+    int.
     """
     arguments = []
     for item in text.split(","):

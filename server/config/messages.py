@@ -1,8 +1,7 @@
 """The protobuf messages of TensorFlow Serving's configuration files, without importing TensorFlow.
 
 `server/proto/model_server.proto` declares the messages; `make protos` compiles the file into the
-descriptor set that this module reads. The messages are in a separate descriptor pool, because
-another package can register the same names in protobuf's default pool.
+descriptor set that this module reads.
 """
 
 from collections.abc import Iterable
@@ -20,8 +19,7 @@ ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 
 _DESCRIPTOR_SET = Path(__file__).parents[1] / "proto" / "model_server.binpb"
 # A platform config file needs the message definitions of TensorFlow only if its text contains one
-# of these words. The first two are the fields whose type is a message of TensorFlow. "type_url"
-# precedes a message of any type in binary form.
+# of these words. The first two are the fields whose type is a message of TensorFlow.
 _TENSORFLOW_WORDS = ("session_config", "experimental_fixed_input_tensors", "type_url")
 
 
@@ -29,8 +27,6 @@ def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
     """Create an empty message of a configuration file.
 
     Args:
-      name: the name of the message. A name without a package means a message of the package
-        tensorflow.serving.
       pool: the descriptor pool that defines the message. None for `default_pool`, which suffices
         for every file that contains no message of TensorFlow itself, such as ConfigProto.
     """
@@ -42,11 +38,7 @@ def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
 def pool_for_text(text: str) -> DescriptorPool:
     """Return the descriptor pool with which a PlatformConfigMap can be parsed.
 
-    The pool is `tensorflow_pool` if the text needs TensorFlow's messages. Otherwise it is
-    `default_pool`, which is created faster, because it does not read TensorFlow's .proto files.
-
-    Args:
-      text: a PlatformConfigMap in protobuf's text form.
+    The pool is `tensorflow_pool` if the text needs TensorFlow's messages.
     """
     if any(word in text for word in _TENSORFLOW_WORDS):
         return tensorflow_pool()
@@ -69,13 +61,7 @@ def default_pool() -> DescriptorPool:
 
 
 def _make_pool(serialized_files: Iterable[bytes]) -> DescriptorPool:
-    """Create a descriptor pool of `serialized_files` and of the files in model_server.binpb.
-
-    A file in `serialized_files` replaces the file of the same name in model_server.binpb.
-
-    Args:
-      serialized_files: serialised FileDescriptorProtos. Each must come after the ones it imports.
-    """
+    """Create a descriptor pool of `serialized_files` and of the files in model_server.binpb."""
     declared = descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTOR_SET.read_bytes()).file
     # Add the .proto files of protobuf itself first, because TensorFlow's .proto files import them.
     files = [file for file in declared if file.name.startswith("google/")]

@@ -45,8 +45,6 @@ class RequestLogging:
     """The configuration of one model's request log.
 
     Attributes:
-      type: the name of the log collector, which writes the log.
-      filename_prefix: the beginning of the paths of the log files.
       sampling_rate: the fraction of the requests that is logged, from 0 to 1.
     """
 
@@ -79,14 +77,10 @@ class ModelConfig:
     """The configuration of one model.
 
     Attributes:
-      name: the name that clients use.
       base_path: an absolute path or a URI of a directory, which holds one numbered directory per
         version.
-      policy: determines which versions are served.
-      labels: version label → version number.
       logging: the configuration of the request log; None for no log.
       platform: TensorFlow Serving's name of the kind of model; only "tensorflow" can be served.
-      limits: the limits of the queue in which the model's requests wait to run.
       versions_required: whether to refuse a model configuration if this model's base path has no
         version; None for the value of --fail_if_no_model_versions_found.
       engine: the runtime of the model's {serve} metagraph, "tensorflow" or "xla"; empty for the
@@ -105,11 +99,7 @@ class ModelConfig:
 
     @property
     def path(self) -> Path:
-        """The base path as a local path, without the scheme of a file:// URI.
-
-        Raises:
-          BasePathNotFound: the base path is a URI of another file system.
-        """
+        """The base path as a local path, without the scheme of a file:// URI."""
         return local_path(self.base_path)
 
     @property
@@ -156,11 +146,7 @@ def is_remote(base_path: str) -> bool:
 
 
 def local_path(base_path: str) -> Path:
-    """Convert a path or a file:// URI to a local path: "file:///models" becomes "/models".
-
-    Raises:
-      BasePathNotFound: the URI names another file system.
-    """
+    """Convert a path or a file:// URI to a local path: "file:///models" becomes "/models"."""
     path = base_path.removeprefix(_FILE_SCHEME)
     if is_uri(path):
         raise BasePathNotFound(

@@ -28,15 +28,7 @@ def is_empty(text: str) -> bool:
 
 
 def parse_model_config(text: str, path: Path) -> ModelServerConfig:
-    """Parse the text of a model config file.
-
-    Args:
-      text: a ModelServerConfig in text form.
-      path: the file that holds the text, for error messages.
-
-    Raises:
-      InvalidConfig: the text cannot be parsed, or a model's configuration is invalid.
-    """
+    """Parse the text of a model config file."""
     message = textproto.parse_text(
         text, messages.new_message(_MESSAGE), path, messages.default_pool()
     )
@@ -52,13 +44,7 @@ def from_reload_request(message: Any) -> ModelServerConfig:
     """Convert the ModelServerConfig message of a HandleReloadConfigRequest.
 
     Args:
-      message: a message with the wire format of ModelServerConfig, of any Python class. It is
-        serialised and parsed again, because the fields that only this server has are unknown fields
-        in TensorFlow Serving's class.
-
-    Raises:
-      InvalidConfig: the message has no model_config_list or sets a request log, or a model's
-        configuration is invalid.
+      message: a message with the wire format of ModelServerConfig, of any Python class.
     """
     message = messages.new_message(_MESSAGE).FromString(message.SerializeToString())
     if message.WhichOneof("config") != "model_config_list":

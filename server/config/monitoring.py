@@ -10,14 +10,10 @@ DEFAULT_PATH = "/monitoring/prometheus/metrics"
 def read_metrics_path(path: Path) -> str | None:
     """Return the URL path at which the metrics are also served, in addition to /metrics.
 
-    The result is None if the file does not enable Prometheus metrics. If the file has no path, the
-    result is TensorFlow Serving's default, /monitoring/prometheus/metrics.
+    The result is None if the file does not enable Prometheus metrics.
 
     Args:
       path: a file with a MonitoringConfig in protobuf's text form.
-
-    Raises:
-      InvalidConfig: the file cannot be read or parsed.
     """
     config = textproto.read_message(path, messages.new_message("MonitoringConfig"))
     if not config.prometheus_config.enable:

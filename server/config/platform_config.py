@@ -45,9 +45,6 @@ class PlatformConfig:
     Attributes:
       flags: field of `Settings` → the value in the file, which replaces the value of the flag.
       batching: the batching parameters; None if requests are not batched.
-      session_config: the options of all sessions, a serialised ConfigProto.
-      warm_up_threads: the number of warm-up requests of a version that run at the same time.
-      fields_without_effect: the fields of the file that the server ignores.
     """
 
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -90,17 +87,6 @@ def _line_of(text: str, word: str) -> int:
 
 
 def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> Any:
-    """Return the SessionBundleConfig inside a PlatformConfigMap.
-
-    Args:
-      platforms: the PlatformConfigMap.
-      text: the text from which it was parsed, for the line numbers in error messages.
-      pool: the descriptor pool of the messages.
-
-    Raises:
-      InvalidConfig: the map is empty, has an entry for a platform other than "tensorflow", or has
-        an entry with an unexpected message.
-    """
     packed = None
     for entry in platforms.platform_configs:
         if entry.key != PLATFORM:
@@ -132,11 +118,7 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
 
 
 def _from_message(config: Any) -> PlatformConfig:
-    """Convert a SessionBundleConfig message to a PlatformConfig.
-
-    Raises:
-      InvalidConfig: a field has an invalid value, or a value that the server does not support.
-    """
+    """Convert a SessionBundleConfig message to a PlatformConfig."""
     if config.experimental_fixed_input_tensors:
         # Refuse fixed input tensors, which this server does not support. If the server ignored
         # them, the model would compute other outputs than under TensorFlow Serving.

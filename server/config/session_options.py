@@ -11,17 +11,10 @@ def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
     """Build the serialised ConfigProto of every session.
 
     The options are those of --tensorflow_session_config_file, or of `base_config` if there is no
-    such file. The flags for parallelism, XLA and mixed precision, if set, take precedence.
+    such file.
 
     Args:
-      settings: the settings of the server.
       base_config: a serialised ConfigProto, from the platform config file; empty for defaults.
-
-    Returns:
-      A serialised ConfigProto.
-
-    Raises:
-      InvalidConfig: the file cannot be read or parsed.
     """
     # Import the messages here and not at the top of the file, because the import also imports
     # TensorFlow, which takes seconds.
@@ -47,13 +40,6 @@ def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
 
 
 def read_session_config(path: Path) -> bytes:
-    """Read a file with a ConfigProto in text form, without an import of TensorFlow.
-
-    Returns:
-      The serialised ConfigProto.
-
-    Raises:
-      InvalidConfig: the file cannot be read or parsed.
-    """
+    """Read a file with a ConfigProto in text form, without an import of TensorFlow."""
     empty = messages.new_message("tensorflow.ConfigProto", messages.tensorflow_pool())
     return bytes(textproto.read_message(path, empty).SerializeToString())

@@ -34,7 +34,6 @@ class Settings:
     Attributes:
       model_base_path: an absolute path or a URI of the model's directory, which holds one numbered
         directory per version. None if model_config_file lists the models.
-      model_name: the name that clients use for the model.
       port: the gRPC port; 0 turns gRPC off.
       rest_api_port: the REST port; 0 turns REST off.
       host: the IPv4 or IPv6 address to listen on; 0.0.0.0 means all IPv4 and IPv6 addresses.
@@ -63,30 +62,19 @@ class Settings:
       health_route: an additional URL path of the readiness check; empty for none.
       sagemaker_multi_model: whether SageMaker may load and unload models with requests to the URL
         path /models; the server can then start without a model.
-      kserve_model_list: whether the response to GET /v1/models has only the names of the models, as
-        in KServe.
-      metrics_drop_labels: the labels, separated by commas, that the text of the metrics leaves out.
       otlp_endpoint: the URL of an OTLP/gRPC receiver, to which the spans of traces are exported;
         empty for the receiver that OpenTelemetry's environment variables name, or for no traces if
         they name none.
-      enable_model_control: whether clients of the Open Inference Protocol may load and unload
-        models.
       allowed_hosts: the names, separated by commas, that the header Host of a REST request may
         have, beside IP addresses and localhost; empty for any.
       enable_console: whether the REST port shows a web page for operators at its root path.
       show_warm_up_requests: whether the server shows users a version's warm-up requests as example
         requests, although they can be private. If False, it shows examples with generated values.
       allow_links: whether symbolic links may point to files outside of a model's base path.
-      model_signature_policy: "off", or "require" to load only models with a valid cryptographic
-        signature.
-      model_signing_key: the file of the public key with which these signatures are verified.
       model_cache_dir: the directory to which versions are downloaded; empty for a directory in the
         user's cache directory.
       model_cache_max_bytes: the largest size of all downloaded versions together, in bytes; 0 for
         no limit.
-
-    Raises:
-      InvalidSetting: a value is invalid, or two values contradict each other.
     """
 
     model_base_path: Path | str | None = None

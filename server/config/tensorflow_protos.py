@@ -14,8 +14,7 @@ def read_serialized_files() -> Iterator[bytes]:
     """Yield serialised FileDescriptorProtos for the messages ConfigProto and NamedTensorProto.
 
     Each .proto file comes after the .proto files that it imports. The .proto files of protobuf
-    itself are not included. Each Python module that protobuf's compiler has generated contains the
-    serialised .proto file as a bytes literal, which this function reads without running the module.
+    itself are not included.
     """
     spec = importlib.util.find_spec("tensorflow")
     assert spec is not None

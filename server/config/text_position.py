@@ -15,11 +15,6 @@ _TOKEN = re.compile(
 def find_field(text: str, line: int, column: int) -> str:
     """Return the path of the field at a position, such as "model_config_list.config.name".
 
-    Args:
-      text: a message in text form, which need not be valid.
-      line: the line of the position, from 1.
-      column: the column of the position, from 1.
-
     Returns:
       The names of the enclosing fields and of the field, joined by "."; "" if the position is
       outside of all fields.

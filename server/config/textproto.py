@@ -25,9 +25,6 @@ def read_text(path: Path) -> str:
 
     Bytes that are not UTF-8 become lone surrogates, so that the error message of `parse_text` can
     name their line.
-
-    Raises:
-      InvalidConfig: the file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
@@ -41,16 +38,13 @@ def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None 
     """Parse a message from its text form into an empty message, and return the message.
 
     Args:
-      text: the text form of the message.
       empty: an empty message of the expected type, which is filled.
-      path: the file of the text, for error messages.
       pool: the descriptor pool of the messages that a field of type Any can hold; None for
         protobuf's default pool.
 
     Raises:
       MalformedConfig: the text cannot be parsed. The error names the line, the column and the
-        field. It begins with the words of TensorFlow Serving's error, because scripts search for
-        them.
+        field.
     """
     try:
         return text_format.Parse(text, empty, descriptor_pool=pool)
@@ -73,10 +67,7 @@ def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None 
 
 
 def _split_reason(error: text_format.ParseError, text: str) -> tuple[tuple[int, int] | None, str]:
-    """Split a parse error into its position (line and column, from 1) and its reason.
-
-    The position is None if it is unknown. `text` is the text that was parsed.
-    """
+    """Split a parse error into its position (line and column, from 1) and its reason."""
     match = _POSITION.match(str(error))
     if match is not None:
         return (int(match["line"]), int(match["column"])), match["reason"]
@@ -95,9 +86,5 @@ def _format_place(text: str, line: int, column: int) -> str:
 
 
 def read_message(path: Path, empty: Proto) -> Proto:
-    """Read a file in text form into an empty message, and return the message.
-
-    Raises:
-      InvalidConfig: the file cannot be read or parsed.
-    """
+    """Read a file in text form into an empty message, and return the message."""
     return parse_text(read_text(path), empty, path)

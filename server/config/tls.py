@@ -12,11 +12,8 @@ class TlsConfig:
     """The server's private key and certificates, all in PEM.
 
     Attributes:
-      server_key: the private key of the server.
-      server_cert: the certificate chain that the server presents.
       custom_ca: the certificate authorities with which clients' certificates are verified; empty if
         they are not verified.
-      client_verify: whether a client must present a certificate.
     """
 
     server_key: bytes

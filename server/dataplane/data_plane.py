@@ -66,6 +66,23 @@ class DataPlane:
 
     The frontends, and not the data plane, count the requests in flight and refuse requests over the
     limit, because some requests never reach the data plane.
+
+    Args:
+      metrics: records the runs of models; None for new metrics that nobody reads.
+      check_method_names: whether the method_name of a signature must match the method of the
+        request, such as Predict.
+      reload: replaces the model configuration. None if the configuration of the server cannot
+        be changed.
+      run_limits: takes a model's name, and returns the limits of the model's running and
+        waiting requests; returns None if no such model is configured.
+      load_model: takes a model's name, and loads the model; None if models cannot be loaded on
+        request.
+      unload_model: takes a model's name, and unloads the model; None if models cannot be
+        unloaded on request.
+      config_manager: adds models to the configuration and removes them; None if the
+        configuration cannot be changed.
+      make_sample: takes a model, its directory and the name of a signature, and returns a valid
+        Predict request; None if sample requests cannot be generated.
     """
 
     def __init__(
@@ -83,28 +100,6 @@ class DataPlane:
         config_manager: ModelConfigManager | None = None,
         make_sample: MakeSample | None = None,
     ) -> None:
-        """Create the data plane of a server.
-
-        Args:
-          manager: holds the loaded models.
-          metrics: records the runs of models; None for new metrics that nobody reads.
-          request_log: logs a sample of the requests; None for no log.
-          check_method_names: whether the method_name of a signature must match the method of the
-            request, such as Predict.
-          reload: replaces the model configuration. None if the configuration of the server cannot
-            be changed.
-          configured: returns the names of the configured models; None if they are unknown.
-          run_limits: takes a model's name, and returns the limits of the model's running and
-            waiting requests; returns None if no such model is configured.
-          load_model: takes a model's name, and loads the model; None if models cannot be loaded on
-            request.
-          unload_model: takes a model's name, and unloads the model; None if models cannot be
-            unloaded on request.
-          config_manager: adds models to the configuration and removes them; None if the
-            configuration cannot be changed.
-          make_sample: takes a model, its directory and the name of a signature, and returns a valid
-            Predict request; None if sample requests cannot be generated.
-        """
         self._manager = manager
         self._metrics = Metrics() if metrics is None else metrics
         self._request_log = request_log
@@ -141,13 +136,7 @@ class DataPlane:
     ) -> Prediction | Pending[Prediction]:
         """Begin to answer a Predict request.
 
-        Every inference method raises ModelNotFound if the requested version is not available,
-        InvalidInput if the model has no such version label, DeadlineExceeded if the time limit
-        passes, Cancelled if the request is cancelled before its model has run, and
-        ModelExecutionError if the model fails.
-
         Args:
-          spec: the model, version and signature.
           read_inputs: parses the request, which needs the signature; returns alias → array.
           output_filter: the aliases of the requested outputs; empty for all outputs.
 
@@ -156,10 +145,8 @@ class DataPlane:
           `finish`, until which the version stays loaded.
 
         Raises:
-          SignatureNotFound: the model has no such signature.
           CodedError: the server checks the method_name of signatures, and Predict may not run
             a signature with this method_name.
-          InvalidInputNames: the names of the request's inputs do not match the signature.
           InvalidTensor: an input's type or shape does not match the signature or the model.
         """
         timeline = context.timeline
@@ -171,8 +158,7 @@ class DataPlane:
                 method_names.check_predict(signature)
             request_inputs = read_inputs(signature)
             # If the names of the inputs differ from the signature, add the default values of
-            # omitted inputs, or raise an error. Nearly all requests have exactly the inputs of the
-            # signature, so comparing the names first saves time.
+            # omitted inputs, or raise an error.
             is_complete = request_inputs.keys() == signature.inputs.keys()
             inputs = request_inputs if is_complete else signature.complete(request_inputs)
             output_names = list(output_filter) or None
@@ -203,10 +189,6 @@ class DataPlane:
         serialized: Sequence[bytes],
     ) -> Classification | Pending[Classification]:
         """Begin to answer a Classify request.
-
-        Args:
-          spec: the model, version and signature.
-          serialized: serialised tf.train.Example messages; the answer has one row for each.
 
         Raises:
           InvalidInput: the model has no signature of this name, the signature is not for
@@ -242,13 +224,11 @@ class DataPlane:
     ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
         """Begin to answer a MultiInference request, which runs several signatures of one model.
 
-        The model, version and version label of the first task apply to all tasks. As in TensorFlow
-        Serving, the metric request_count does not count the request.
+        The model, version and version label of the first task apply to all tasks.
 
         Args:
           tasks: pairs (model specification, method name). The method name is
             "tensorflow/serving/classify" or "tensorflow/serving/regress".
-          serialized: serialised tf.train.Example messages.
 
         Raises:
           InvalidInput: the tasks name different models, two tasks name the same signature, a task
@@ -296,16 +276,7 @@ class DataPlane:
         return outputs.then(finish) if isinstance(outputs, Pending) else finish()
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
-        """Return the signatures of a model version.
-
-        Args:
-          spec: the model and its version or version label.
-          fields: the names of the requested metadata fields; the only valid name is
-            "signature_def".
-
-        Raises:
-          InvalidInput: no field or an unknown field is requested.
-        """
+        """Return the signatures of a model version."""
         if not fields:
             raise InvalidInput("GetModelMetadataRequest must specify at least one metadata_field")
         for field in fields:
@@ -324,10 +295,6 @@ class DataPlane:
         """Return a valid Predict request for a signature, as an example for users.
 
         `spec` is the model, version and signature.
-
-        Raises:
-          SignatureNotFound: the model has no such signature.
-          InvalidInput: no inputs can be generated, for example for a sparse tensor.
         """
         name = spec.effective_signature_name
         with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
@@ -359,11 +326,7 @@ class DataPlane:
             return sample
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return the statistics of the runs and batches of a model version since it was loaded.
-
-        Args:
-          spec: the model and its version or version label.
-        """
+        """Return the statistics of the runs and batches of a model version since it was loaded."""
         with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
             batching = getattr(servable.runner, "statistics", None)
             inferences = self._recorders.find(servable).snapshot()
@@ -373,15 +336,7 @@ class DataPlane:
             return Statistics(spec.model, servable.version, batching, inferences)
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
-        """Return the status of one version of a model, or of all its versions, newest first.
-
-        Args:
-          model: the name of the model.
-          version: the number of the version; None for all versions.
-
-        Raises:
-          ModelNotFound: the server knows no version of the model, or not this version.
-        """
+        """Return the status of one version of a model, or of all its versions, newest first."""
         return self._manager.status(model, version)
 
     def models(self) -> Mapping[str, list[VersionStatus]]:
@@ -412,7 +367,7 @@ class DataPlane:
         """Wait for some seconds, and record the wait as an event of TensorFlow's profiler.
 
         Without such events the profile of an idle server would be empty, and TensorFlow's client
-        refuses an empty profile. The event shows `requests_in_flight`.
+        refuses an empty profile.
         """
         profiler.record_event(seconds, requests_in_flight)
 
@@ -420,23 +375,13 @@ class DataPlane:
         """Replace the model configuration, and wait until its models are available or have failed.
 
         `config` is the new `server.config.model_config.ModelServerConfig`.
-
-        Raises:
-          UnsupportedModel: the configuration of this server cannot be changed.
-          TpuserveError: the configuration is invalid, or a model does not load.
         """
         if self._reload is None:
             raise _fixed_configuration_error()
         self._reload(config)
 
     def load_model(self, model: str) -> None:
-        """Load a model of the configuration, and block until it is available or has failed.
-
-        Raises:
-          ModelNotFound: no model of the configuration and no unloaded model has this name.
-          UnsupportedModel: the configuration of this server cannot be changed.
-          TpuserveError: the model cannot be loaded.
-        """
+        """Load a model of the configuration, and block until it is available or has failed."""
         if self._load_model is None:
             raise _fixed_configuration_error()
         self._load_model(model)
@@ -445,39 +390,21 @@ class DataPlane:
         """Unload all versions of a model.
 
         The requests in flight of the model are still answered.
-
-        Raises:
-          ModelNotFound: no model of the configuration and no unloaded model has this name.
-          UnsupportedModel: the configuration of this server cannot be changed.
         """
         if self._unload_model is None:
             raise _fixed_configuration_error()
         self._unload_model(model)
 
     def base_paths(self) -> Mapping[str, str]:
-        """Return model name → base path, for all configured models.
-
-        Raises:
-          UnsupportedModel: the server has no `ModelConfigManager`, which holds the base paths.
-        """
+        """Return model name → base path, for all configured models."""
         return self._get_config_manager().base_paths()
 
     def add_model(self, model: str, base_path: str) -> None:
-        """Add a model to the configuration, and wait until it is available or has failed.
-
-        Raises:
-          UnsupportedModel: the configuration of this server cannot be changed.
-          TpuserveError: the model cannot be added.
-        """
+        """Add a model to the configuration, and wait until it is available or has failed."""
         self._get_config_manager().add_model(model, base_path)
 
     def remove_model(self, model: str) -> None:
-        """Remove a model from the configuration, and unload its versions.
-
-        Raises:
-          UnsupportedModel: the configuration of this server cannot be changed.
-          ModelNotFound: the configuration has no such model.
-        """
+        """Remove a model from the configuration, and unload its versions."""
         self._get_config_manager().remove_model(model)
 
     def _get_config_manager(self) -> ModelConfigManager:
@@ -530,7 +457,6 @@ class DataPlane:
         inputs: Mapping[str, Array],
         output_names: Sequence[str] | None,
     ) -> StartedRun:
-        """Begin to run a signature, and record the run if it fails at once."""
         context.timeline.end_decoding()
         with self._recording_failure(servable, context.timeline):
             return _log_model_error(
@@ -545,15 +471,6 @@ class DataPlane:
         inputs: Mapping[str, Array],
         timeline: Timeline,
     ) -> Mapping[str, Array]:
-        """Return the outputs of a run, and record the run in the statistics and metrics.
-
-        Args:
-          started: the result of `_start_recorded_run`.
-          servable: the model version.
-          name: the name of the signature.
-          inputs: the inputs of the run: alias → array.
-          timeline: the times of the request.
-        """
         try:
             outputs = _finish_run(started, servable, name)
         except Exception:
@@ -565,10 +482,7 @@ class DataPlane:
 
     @contextmanager
     def _recording_failure(self, servable: Servable, timeline: Timeline) -> Iterator[None]:
-        """Record the run of a request as failed if the `with` body raises an error.
-
-        WouldBlock is not recorded: the request runs later, in another thread.
-        """
+        """Record the run of a request as failed if the `with` body raises an error."""
         try:
             yield
         except nonblocking.WouldBlock:
@@ -578,11 +492,6 @@ class DataPlane:
             raise
 
     def _end_run(self, timeline: Timeline, inputs: Mapping[str, Array]) -> None:
-        """Record in the timeline and the metrics that a run has ended.
-
-        The method adds the rows (examples) of `inputs` to the timeline and the metrics, unless the
-        request was part of a batch: the run of a batch records the rows of all its requests.
-        """
         timeline.end_run()
         if not timeline.is_batched:
             timeline.run_rows = count_rows(inputs)
@@ -597,28 +506,13 @@ def _fixed_configuration_error() -> UnsupportedModel:
 
 
 def _finish_run(started: StartedRun, servable: Servable, name: str) -> Mapping[str, Array]:
-    """Return the outputs of a run that `_start_run` has begun, and wait for them if necessary.
-
-    Args:
-      started: the result of `_start_run`.
-      servable: the model version.
-      name: the name of the signature.
-    """
+    """Return the outputs of a run that `_start_run` has begun, and wait for them if necessary."""
     if isinstance(started, Pending):
         return _log_model_error(started.finish, servable, name)
     return started
 
 
 def _log_model_error(compute: Callable[[], Outputs], servable: Servable, name: str) -> Outputs:
-    """Call a function that runs a model, and log an error that the model has raised.
-
-    Such an error is logged for the operator, because the model causes it and not the client.
-
-    Args:
-      compute: runs the model, or waits for its outputs.
-      servable: the version of the model.
-      name: the name of the signature.
-    """
     try:
         return compute()
     except ModelExecutionError as error:

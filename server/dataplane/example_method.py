@@ -20,7 +20,6 @@ class ExampleMethod(Generic[Result]):
     """A method of the API that runs a signature on tf.train.Example messages.
 
     Attributes:
-      api: the name of the method in metrics: "Classify" or "Regress".
       select_outputs: takes a signature and whether to check its method_name, and returns the
         aliases of the outputs to compute; raises InvalidInput for a signature that the method
         cannot run.
@@ -36,14 +35,5 @@ class ExampleMethod(Generic[Result]):
     def find_outputs(
         self, signatures: Mapping[str, Signature], name: str, check_method_name: bool
     ) -> list[str]:
-        """Return the aliases of those outputs of a signature that the method returns to clients.
-
-        Args:
-          signatures: signature name → signature, of the model.
-          name: the name of the signature to run.
-          check_method_name: whether the method_name of the signature must match this method.
-
-        Raises:
-          InvalidInput: no signature has this name, or the method cannot run the signature.
-        """
+        """Return the aliases of those outputs of a signature that the method returns to clients."""
         return self.select_outputs(examples.find_signature(signatures, name), check_method_name)

@@ -14,11 +14,7 @@ _RUNTIME_NAMES = {"float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "o
 
 
 def encode(examples: Sequence[bytes]) -> Array:
-    """Pack n serialised tf.train.Example messages into an object array of bytes of shape [n].
-
-    Raises:
-      InvalidInput: the sequence is empty.
-    """
+    """Pack n serialised tf.train.Example messages into an object array of bytes of shape [n]."""
     if not examples:
         raise InvalidInput("Input is empty.")
     array = np.empty(len(examples), object)
@@ -27,27 +23,14 @@ def encode(examples: Sequence[bytes]) -> Array:
 
 
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
-    """Return the signature with the given name, for Classify and Regress.
-
-    Args:
-      signatures: signature name → signature, for all signatures of the model.
-      name: the name of the signature.
-
-    Raises:
-      InvalidInput: the model has no signature of this name. For the method Predict the error is
-        SignatureNotFound instead, as in TensorFlow Serving.
-    """
+    """Return the signature with the given name, for Classify and Regress."""
     if name not in signatures:
         raise InvalidInput(f"No signature was found with the name: {name}")
     return signatures[name]
 
 
 def check_one_input(signature: Signature) -> None:
-    """Check that a signature has exactly one input.
-
-    Raises:
-      InvalidInput: the signature has no input or several inputs.
-    """
+    """Check that a signature has exactly one input."""
     if len(signature.inputs) != 1:
         raise InvalidInput("Expected one input Tensor.")
 

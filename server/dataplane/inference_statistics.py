@@ -19,7 +19,6 @@ class SizeStatistics:
     """Statistics of a model version's successful runs with a certain number of rows (examples).
 
     Attributes:
-      num_runs: the number of these runs.
       decode_ns: the total duration of decoding the inputs of these runs, in nanoseconds.
       run_ns: the total duration of these runs, in nanoseconds.
       encode_ns: the total duration of encoding the responses, in nanoseconds.
@@ -38,17 +37,10 @@ class InferenceStatistics:
     All durations are totals in nanoseconds.
 
     Attributes:
-      num_successes: the number of requests that have run successfully.
       success_ns: the duration of the successful requests, from the end of decoding to the end of
         the run. It includes the time in batching queues.
-      num_failures: the number of requests whose run has failed.
-      failure_ns: the duration of the failed requests, from the end of decoding to the failure.
-      num_rows: the number of rows (examples) of the successful requests.
       last_ms: when the run of the last successful request ended, in milliseconds since 1970; 0 if
         no request was successful.
-      num_runs: the number of successful runs of the model. All requests of a batch share one run.
-      decode_ns: the duration of decoding the inputs of the successful requests.
-      encode_ns: the duration of encoding the responses to the successful requests.
       sizes: number of rows of a run → the statistics of all runs with this number of rows, for at
         most `_MAX_SIZES` numbers of rows. Runs with further numbers of rows are left out.
     """
@@ -68,8 +60,6 @@ class InferenceStatistics:
         """Add successful runs.
 
         Args:
-          rows: the number of rows (examples) of each run.
-          count: the number of runs.
           run_ns: the total duration of these runs, in nanoseconds.
         """
         self.num_runs += count
@@ -90,11 +80,7 @@ class InferenceStatistics:
         return replace(self, sizes={rows: replace(size) for rows, size in self.sizes.items()})
 
     def _find_size(self, rows: int) -> SizeStatistics:
-        """Return the object that counts the runs with a certain number of rows (examples).
-
-        The caller updates the object. If `sizes` is full and lacks this number of rows, the result
-        is a new object that is not part of the statistics, so that the update has no effect.
-        """
+        """Return the object that counts the runs with a certain number of rows (examples)."""
         size = self.sizes.get(rows)
         if size is None:
             size = SizeStatistics()
@@ -109,7 +95,6 @@ class VersionRecorder:
     __slots__ = ("_lock", "_statistics")
 
     def __init__(self) -> None:
-        """Create a recorder that has no runs yet."""
         self._lock = threading.Lock()
         self._statistics = InferenceStatistics()
 
@@ -117,13 +102,11 @@ class VersionRecorder:
         """Record a request that has run successfully.
 
         The response is not encoded yet. So this method sets the callback `timeline.on_end`, which
-        later records the durations of decoding and encoding. If the request ran in a batch, its run
-        is not counted here, because the batching statistics count the runs of batches.
+        later records the durations of decoding and encoding.
 
         Args:
           inputs: the inputs of the run: alias → array of any dtype. The size of the first
             dimension of the first input is the number of rows (examples).
-          timeline: the times of the request, whose run has ended.
         """
         elapsed_ns = timeline.ran_ns - timeline.decoded_ns
         statistics = self._statistics
@@ -166,7 +149,6 @@ class VersionRecorders:
     """
 
     def __init__(self) -> None:
-        """Create an object that has no recorders yet."""
         self._lock = threading.Lock()
         self._by_servable: weakref.WeakKeyDictionary[Servable, VersionRecorder] = (
             weakref.WeakKeyDictionary()
@@ -182,14 +164,6 @@ class VersionRecorders:
 
 
 def count_rows(inputs: Mapping[str, Array]) -> int:
-    """Return the number of rows (examples) of a request, for the statistics and metrics.
-
-    Args:
-      inputs: Input alias → array, [rows, ...].
-
-    Returns:
-      The size of the first dimension of the first input. A request without inputs, or whose first
-      input is a scalar, counts as one row.
-    """
+    """Return the number of rows (examples) of a request, for the statistics and metrics."""
     first = next(iter(inputs.values()), None)
     return 1 if first is None or not first.ndim else len(first)

@@ -18,9 +18,6 @@ def check_predict(signature: Signature) -> None:
     """Check that a signature was exported for Predict, Classify or Regress.
 
     Predict may run the signatures of all three methods.
-
-    Raises:
-      CodedError: the signature has another method_name.
     """
     if signature.method_name not in _PREDICTABLE:
         raise CodedError(
@@ -31,20 +28,12 @@ def check_predict(signature: Signature) -> None:
 
 
 def check_classify(signature: Signature) -> None:
-    """Check that a signature was exported for Classify.
-
-    Raises:
-      InvalidInput: the signature has another method_name.
-    """
+    """Check that a signature was exported for Classify."""
     _check_method_name("classification", CLASSIFY_METHOD, signature)
 
 
 def check_regress(signature: Signature) -> None:
-    """Check that a signature was exported for Regress.
-
-    Raises:
-      InvalidInput: the signature has another method_name.
-    """
+    """Check that a signature was exported for Regress."""
     _check_method_name("regression", REGRESS_METHOD, signature)
 
 

@@ -13,11 +13,7 @@ def list_models(manager: Manager, configured: Set[str] | None) -> dict[str, Mode
     The result does not contain versions that were unloaded without an error.
 
     Args:
-      manager: knows the versions of the models.
       configured: the names of the configured models; None if the configuration is unknown.
-
-    Returns:
-      Model name → status.
     """
     models = {}
     for name, versions in statuses(manager, {*manager.names(), *(configured or ())}).items():

@@ -15,14 +15,9 @@ class ModelSpec(NamedTuple):
     """The model, version and signature that a request asks for.
 
     Attributes:
-      model: the name of the model.
       version: the version number; None for the latest available version.
-      signature_name: the name of the signature; empty for the default signature.
       label: a version label, such as "stable", instead of a version number; None for no label.
-      is_open_inference: whether the request uses the Open Inference Protocol. The default
-        signature of such a request is "serving_default" or, if the model has no signature of this
-        name, the only signature of the model. The default signature of all other requests is
-        "serving_default".
+      is_open_inference: whether the request uses the Open Inference Protocol.
     """
 
     model: str
@@ -40,15 +35,7 @@ class ModelSpec(NamedTuple):
         return self.signature_name or DEFAULT_SIGNATURE
 
     def find_signature(self, known: Mapping[str, Signature]) -> tuple[str, Signature]:
-        """Return the name of the signature that the request asks for, and the signature itself.
-
-        Args:
-          known: signature name → signature, for all signatures of the model.
-
-        Raises:
-          SignatureNotFound: the model has no signature of the requested name, or the request names
-            no signature and the model has no default signature.
-        """
+        """Return the name of the signature that the request asks for, and the signature itself."""
         name = self.effective_signature_name
         if self.is_open_inference and name not in known:
             # Exclude the signature of the initialisation operation, which clients cannot call.
@@ -63,9 +50,5 @@ class ModelSpec(NamedTuple):
 
 
 def _join(names: list[str]) -> str:
-    """Join names of signatures for an error message.
-
-    Only the first `_MAX_SHOWN` names are shown, followed by the number of further names.
-    """
     shown = ", ".join(names[:_MAX_SHOWN]) or "no signature"
     return shown if len(names) <= _MAX_SHOWN else f"{shown} and {len(names) - _MAX_SHOWN} more"

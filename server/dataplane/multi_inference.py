@@ -33,7 +33,6 @@ class MultiInferencePlan:
 
     Attributes:
       methods: signature name → Classify or Regress, in the order of the request's tasks.
-      outputs: signature name → the aliases of the outputs to compute.
     """
 
     methods: Mapping[str, AnyExampleMethod]
@@ -44,9 +43,6 @@ def model_spec_of_request(tasks: Sequence[Task]) -> ModelSpec:
     """Return the model specification of the first task, which applies to the whole request.
 
     `tasks` are pairs (model specification, method name).
-
-    Raises:
-      InvalidInput: the request has no task, or the first task names no model.
     """
     if not tasks or not tasks[0][0].model:
         raise InvalidInput("ModelSpec has no name specified.")
@@ -59,8 +55,6 @@ def make_plan(
     """Check the tasks of a request, and return the signatures and outputs that answer them.
 
     Args:
-      tasks: the tasks of the request: pairs (model specification, method name).
-      signatures: signature name → signature, of the model.
       check_method_names: whether the method_name of a signature must match the task's method.
 
     Raises:
@@ -99,14 +93,7 @@ def read_answers(
     """Return the answers to all tasks in the order of the request.
 
     Args:
-      model: the name of the model.
-      version: the version that computed the outputs.
-      plan: the signatures and outputs that were computed.
       outputs: signature name → alias → array.
-      count: the number of examples in the request.
-
-    Raises:
-      InvalidInput: an output has an unexpected type or shape.
     """
     return [
         method.read_answer(model, version, name, outputs[name], count)

@@ -23,10 +23,6 @@ def record_event(seconds: float, requests_in_flight: int) -> None:
 
     Without such events the profile of an idle server would be empty, and TensorFlow's client
     refuses an empty profile.
-
-    Args:
-      seconds: the duration of the event.
-      requests_in_flight: the number of requests in flight, which the event shows.
     """
     from tensorflow.profiler.experimental import Trace
 

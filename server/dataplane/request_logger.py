@@ -20,7 +20,6 @@ class RequestLogger(Protocol):
         """Log a Predict request.
 
         Args:
-          answer: the answer to the request.
           inputs: alias → array, with the shape and the dtype of the request.
           output_filter: the aliases of the requested outputs; empty for all outputs.
         """
@@ -37,10 +36,4 @@ class RequestLogger(Protocol):
         answers: Sequence[Classification | Regression],
         examples: Sequence[bytes],
     ) -> None:
-        """Log a MultiInference request.
-
-        Args:
-          tasks: pairs (model specification, method name).
-          answers: the answer to each task.
-          examples: serialised tf.train.Example messages.
-        """
+        """Log a MultiInference request."""

@@ -14,9 +14,6 @@ class Prediction(NamedTuple):
     """The answer to a Predict request.
 
     Attributes:
-      model: the name of the model.
-      version: the version that computed the answer.
-      signature_name: the name of the signature.
       outputs: output alias → array. Arrays of strings are object arrays of bytes.
     """
 
@@ -31,9 +28,6 @@ class Classification:
     """The answer to a Classify request.
 
     Attributes:
-      model: the name of the model.
-      version: the version that computed the answer.
-      signature_name: the name of the signature.
       classes: the labels, an object array of bytes of shape [examples, classes]; None if the
         signature has no such output.
       scores: the scores, float32 of shape [examples, classes]; None if the signature has no such
@@ -52,9 +46,6 @@ class Regression:
     """The answer to a Regress request.
 
     Attributes:
-      model: the name of the model.
-      version: the version that computed the answer.
-      signature_name: the name of the signature.
       values: the values, float32 of shape [examples].
     """
 
@@ -69,9 +60,6 @@ class Metadata:
     """The signatures of a model version.
 
     Attributes:
-      model: the name of the model.
-      version: the version number.
-      signature_defs: signature name → SignatureDef message.
       signatures: signature name → signature, without the default values of inputs.
     """
 
@@ -102,11 +90,9 @@ class SampleInput:
     """A valid value of one input of a signature, as an example for users.
 
     Attributes:
-      shape: the shape of the value.
       array: the value; None if the array is too large to show in an example.
       features: the features of the tf.train.Example messages in `array`; empty if the strings of
         the input are not such messages.
-      is_picture: whether the model decodes the strings of the input as picture files.
     """
 
     shape: tuple[int, ...]
@@ -117,11 +103,7 @@ class SampleInput:
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """A valid Predict request, as an example for users.
-
-    Attributes:
-      inputs: input alias → valid value.
-    """
+    """A valid Predict request, as an example for users."""
 
     inputs: Mapping[str, SampleInput]
 
@@ -131,7 +113,6 @@ class ModelStatus:
     """The status of a model and of its versions.
 
     Attributes:
-      versions: the status of each version that is loaded, is loading or has failed; newest first.
       reason: why the server could not find versions in the model's base path at the last poll; None
         if it found a version.
     """
@@ -145,11 +126,8 @@ class Statistics:
     """Statistics of a model version since it was loaded.
 
     Attributes:
-      model: the name of the model.
-      version: the version number.
       batching: the batching statistics, from `BatchingStatistics.snapshot`; None for a version
         whose requests are not batched.
-      inferences: the numbers and durations of the version's runs.
     """
 
     model: str

@@ -67,13 +67,6 @@ class FrontendContext:
     """The objects that the gRPC and the REST frontend of a server share.
 
     Attributes:
-      settings: the settings of the server.
-      dataplane: finds the model of a request and runs the model.
-      metrics: the registry in which requests are counted.
-      admission: the controller that limits the number of requests in flight.
-      memory_budget: bounds the memory of the requests of all frontends together.
-      queues: the queue of each model, in which the requests of all frontends wait until they may
-        run.
       keys: the accepted API keys; None to accept requests without a key.
       tls: the certificate and the keys of TLS; None for plain connections.
       metrics_path: a second URL path at which the REST frontend serves the metrics, besides
@@ -109,8 +102,7 @@ def import_tensorflow_and_grpc_modules(settings: Settings) -> None:
     """Import TensorFlow and the modules of the gRPC frontend, if gRPC is enabled.
 
     Call this function before models are loaded: otherwise the first requests would wait for the
-    imports. The gRPC frontend needs TensorFlow because it uses TensorFlow's protos. If gRPC is
-    disabled, the function does nothing, and the load of the first model imports TensorFlow.
+    imports.
     """
     if settings.port or settings.grpc_socket_path:
         serving_import.import_tensorflow_for_serving()
@@ -129,13 +121,8 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
     """Start the gRPC frontend.
 
     Args:
-      context: the objects that the frontends share.
       reserved: the bound socket with which `reserve_port` keeps other processes from taking the
-        port. The function closes the socket when gRPC has bound the port itself. None to listen on
-        a UNIX socket only.
-
-    Raises:
-      CodedError, InvalidSetting: gRPC cannot listen on the port or on the UNIX socket.
+        port.
     """
     from server.frontends.grpc.server import GrpcServer
 
@@ -162,15 +149,7 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
 
 
 def start_rest(context: FrontendContext, reserved: socket.socket) -> Frontend:
-    """Start the REST frontend.
-
-    Args:
-      context: the objects that the frontends share.
-      reserved: a socket that is bound to the port. The frontend listens on this socket.
-
-    Raises:
-      CodedError: the frontend cannot listen on the port.
-    """
+    """Start the REST frontend."""
     from server.frontends.rest.app import build_rest_app
     from server.frontends.rest.transport.connection_limit import ConnectionLimit
     from server.frontends.rest.transport.server import RestServer
@@ -202,12 +181,7 @@ def start_rest(context: FrontendContext, reserved: socket.socket) -> Frontend:
 
 
 def log_addresses(settings: Settings, models: Iterable[str]) -> None:
-    """Log the addresses on which the frontends listen, and the REST URL of each model.
-
-    Args:
-      settings: the settings of the server.
-      models: the names of the models.
-    """
+    """Log the addresses on which the frontends listen, and the REST URL of each model."""
     # Log the lines that tensorflow_model_server logs, because tools wait for these lines.
     if settings.port:
         address = ports.format_address(settings.host, settings.port)
@@ -242,15 +216,10 @@ def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
     """Wait until a frontend has answered its last request, up to a deadline.
 
     The wait ends at the latest `LAST_SECONDS` after the deadline, so that a frontend whose last
-    request ended at the deadline has time to close. If the deadline has passed before the call, the
-    wait ends at the latest `LAST_SECONDS` after the call.
+    request ended at the deadline has time to close.
 
     Args:
-      frontend: a frontend whose `stop` was called.
       deadline: the time on the clock `time.monotonic`, in seconds.
-
-    Returns:
-      Whether the frontend has answered its last request.
     """
     # Call `join` in a daemon thread, and wait for that thread with a timeout: `join` itself has no
     # timeout, and can wait long for a client that is slow to send its request.
@@ -268,18 +237,9 @@ def reserve_port(
     Args:
       on_error: an ExitStack that the caller closes if the server fails to start. The socket is then
         closed too.
-      host: the address to bind.
-      port: the port; 0 for a frontend that is disabled.
       flag: the command-line flag that sets the port, such as "--port", for the text of an error.
       is_shared: whether other processes of this server listen on the same port, so that the kernel
         distributes connections among them.
-
-    Returns:
-      The socket; None for port 0.
-
-    Raises:
-      CodedError: another process listens on the port.
-      InvalidSetting: this machine cannot listen on the address or the port.
     """
     if not port:
         return None

@@ -27,6 +27,10 @@ class FrontendGroup:
 
     The group also owns the objects that the frontends share, such as the admission control, which
     limits the number of requests in flight.
+
+    Args:
+      on_failure: called with the reason, from any thread, if a frontend ends although `stop`
+        was not called.
     """
 
     def __init__(
@@ -36,18 +40,6 @@ class FrontendGroup:
         metrics: Metrics,
         on_failure: Callable[[str], None],
     ) -> None:
-        """Create frontends that do not listen yet.
-
-        Args:
-          settings: the settings of the server.
-          dataplane: finds the model of a request and runs the model.
-          metrics: the registry in which requests are counted.
-          on_failure: called with the reason, from any thread, if a frontend ends although `stop`
-            was not called.
-
-        Raises:
-          TpuserveError: a file that the settings name cannot be used.
-        """
         self._settings = settings
         # The end of the grace period, in seconds of time.monotonic. `drain` sets it.
         self._deadline = 0.0
@@ -89,10 +81,6 @@ class FrontendGroup:
             sockets are then closed too.
           are_shared: whether other processes of this server listen on the same ports, so that the
             kernel distributes connections among them.
-
-        Raises:
-          CodedError: another process listens on a port.
-          InvalidSetting: this machine cannot listen on the address or a port.
         """
         settings = self._settings
         self._rest_socket = base.reserve_port(
@@ -111,20 +99,13 @@ class FrontendGroup:
 
         Until `mark_ready` is called, the frontend answers health checks and refuses requests that
         run a model.
-
-        Raises:
-          CodedError: the frontend cannot listen.
         """
         if self._rest_socket is not None:
             base.import_rest_modules()
             self._frontends.append(base.start_rest(self._context, self._rest_socket))
 
     def start_grpc(self) -> None:
-        """Accept gRPC connections on the port that `reserve_ports` has bound.
-
-        Raises:
-          CodedError, InvalidSetting: the frontend cannot listen.
-        """
+        """Accept gRPC connections on the port that `reserve_ports` has bound."""
         if self._grpc_socket is not None or self._settings.grpc_socket_path:
             self._frontends.append(base.start_grpc(self._context, self._grpc_socket))
 
@@ -171,11 +152,7 @@ class FrontendGroup:
             frontend.drain()
 
     def wait_until_idle(self) -> bool:
-        """After `drain`, wait for the requests in flight, but not longer than the grace period.
-
-        Returns:
-          Whether every request was answered.
-        """
+        """After `drain`, wait for the requests in flight, but not longer than the grace period."""
         return self._admission.wait_until_idle(max(0.0, self._deadline - time.monotonic()))
 
     def stop(self) -> bool:
@@ -215,11 +192,7 @@ class FrontendFiles(NamedTuple):
 
 
 def read_files(settings: Settings) -> FrontendFiles:
-    """Read and check the config files that concern the frontends.
-
-    Raises:
-      TpuserveError: a file cannot be used.
-    """
+    """Read and check the config files that concern the frontends."""
     keys, ssl = settings.api_keys_file, settings.ssl_config_file
     metrics = settings.monitoring_config_file
     return FrontendFiles(

@@ -25,8 +25,7 @@ _VARINT_BYTES = 10
 # label and a score, which becomes several objects in Python, and for each byte of a label.
 _JSON_BYTES_PER_PAIR, _JSON_BYTES_PER_LABEL_BYTE = 190, 4
 # The numbers of bytes to reserve for the encoding of a classification or a regression as protobuf:
-# for each element, which becomes a message, and for each byte of a label. Old releases of protobuf
-# double the buffer of the serialised message while it grows.
+# for each element, which becomes a message, and for each byte of a label.
 _BYTES_PER_MESSAGE, _MESSAGE_BYTES_PER_LABEL_BYTE = 128, 6
 
 
@@ -81,7 +80,6 @@ def reserve_for_result_as_json(
     A small result reserves nothing.
 
     Args:
-      result: the answer to a Classify or a Regress request.
       reserve: reserves a number of bytes; raises an error if the memory budget does not have them.
     """
     if isinstance(result, Regression):

@@ -14,8 +14,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 Labels: TypeAlias = tuple[str, ...]
 
 # The largest number of time series of a metric. Further label values are counted in one common
-# series. Without this limit, clients could fill the memory with series, because they choose the
-# model names in requests.
+# series.
 MAX_SERIES = 2000
 # The largest number of characters of a label value. Longer values are counted in the common series
 # "(others)", because the model name in a gRPC request can be megabytes long.
@@ -36,12 +35,7 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class _Collector:
-    """A metric with one time series per combination of label values.
-
-    Attributes:
-      name: the metric's name, such as "/tensorflow/serving/request_count".
-      labels: the names of the labels.
-    """
+    """A metric with one time series per combination of label values."""
 
     def __init__(
         self,
@@ -77,7 +71,12 @@ class _Collector:
 
 
 class Counter(_Collector):
-    """A metric that only grows. It has one number per combination of label values."""
+    """A metric that only grows. It has one number per combination of label values.
+
+    Args:
+      is_known: returns whether a value of the first label is known to the server, such as the
+        name of a configured model. Values that clients make up get half of the series at most.
+    """
 
     def __init__(
         self,
@@ -87,16 +86,6 @@ class Counter(_Collector):
         help: str = "",
         is_known: Callable[[str], bool] = lambda value: True,
     ) -> None:
-        """Create a counter without time series.
-
-        Args:
-          registry: what the counter is registered in with its first value.
-          name: the name; "/" becomes ":" for Prometheus.
-          labels: the names of the labels.
-          help: the description.
-          is_known: returns whether a value of the first label is known to the server, such as the
-            name of a configured model. Values that clients make up get half of the series at most.
-        """
         super().__init__(
             name,
             labels,
@@ -110,7 +99,12 @@ class Counter(_Collector):
 
 
 class Histogram(_Collector):
-    """A metric that counts amounts in buckets, per combination of label values."""
+    """A metric that counts amounts in buckets, per combination of label values.
+
+    Args:
+      bounds: the increasing upper bounds of the buckets, which are rounded to six digits, as
+        TensorFlow Serving prints them. One more bucket, without bound, follows.
+    """
 
     def __init__(
         self,
@@ -120,16 +114,6 @@ class Histogram(_Collector):
         bounds: Sequence[float],
         help: str = "",
     ) -> None:
-        """Create a histogram without time series.
-
-        Args:
-          registry: what the histogram is registered in with its first value.
-          name: the name; "/" becomes ":" for Prometheus.
-          labels: the names of the labels.
-          bounds: the increasing upper bounds of the buckets, which are rounded to six digits, as
-            TensorFlow Serving prints them. One more bucket, without bound, follows.
-          help: the description.
-        """
         super().__init__(
             name,
             labels,
@@ -151,7 +135,6 @@ class Gauges(Collector):
     """The metrics that are computed whenever the metrics are read."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register the gauges that are added later."""
         self._gauges: dict[str, tuple[Labels, Callable[[], Mapping[Labels, float]], str]] = {}
         registry.register(self)
 
@@ -162,14 +145,7 @@ class Gauges(Collector):
         read: Callable[[], Mapping[Labels, float]],
         help: str = "",
     ) -> None:
-        """Add a gauge, which takes the place of an earlier one of the same name.
-
-        Args:
-          name: the name; "/" becomes ":" for Prometheus.
-          labels: the names of the labels.
-          read: returns label values → number.
-          help: the description.
-        """
+        """Add a gauge, which takes the place of an earlier one of the same name."""
         self._gauges[name] = labels, read, help
 
     def collect(self) -> Iterable[Metric]:
@@ -200,7 +176,6 @@ class RecentErrors:
     """
 
     def __init__(self) -> None:
-        """Create a record without errors."""
         # Error → (the number of its occurrences, the time of the last one), ordered by this time,
         # so that the first entry is the oldest.
         self._errors: dict[tuple[str, str, str, str], tuple[int, int]] = {}
@@ -212,10 +187,7 @@ class RecentErrors:
         Long model names and messages are cut, because clients choose them.
 
         Args:
-          model: the name of the model; empty for a request that names no model.
-          entrypoint: "REST" or "GRPC".
           status: the name of the canonical code, such as "NOT_FOUND".
-          message: the message of the error.
         """
         error = (_cut(model), entrypoint, status, _cut(message))
         now_ms = time.time_ns() // 1_000_000
@@ -236,7 +208,6 @@ class Page(Collector):
     """The metrics at one time, in the order of their names."""
 
     def __init__(self, metrics: Iterable[Metric], dropped_labels: Collection[str] = ()) -> None:
-        """Keep metrics without some labels: the series that then agree are added up."""
         self._metrics = [_without_labels(metric, dropped_labels) for metric in metrics]
         self._metrics.sort(key=lambda metric: metric.name)
 

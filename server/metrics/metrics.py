@@ -37,14 +37,6 @@ class Metrics:
     """
 
     def __init__(self, dropped_labels: Collection[str] = ()) -> None:
-        """Register the metrics in a new registry.
-
-        Args:
-          dropped_labels: names of labels that the text of the metrics leaves out.
-
-        Raises:
-          InvalidSetting: no metric has a label of such a name.
-        """
         self._dropped_labels = dropped_labels
         self._registry = CollectorRegistry()
         self._gauges = Gauges(self._registry)
@@ -85,12 +77,7 @@ class Metrics:
             self._own.request_times.add(labels, timeline.total_seconds)
 
     def model_run(self, labels: Labels, rows: int) -> None:
-        """Record a run of a model.
-
-        Args:
-          labels: the label values: model, version, signature and metagraph.
-          rows: the number of rows (examples) of the requests in this run, without padding.
-        """
+        """Record a run of a model."""
         self._own.batch_sizes.add(labels, rows)
 
     def request_done(
@@ -99,10 +86,8 @@ class Metrics:
         """Record a request that was answered, and its latency if it succeeded.
 
         Args:
-          model: the model's name.
           api: the method: "Predict", "Classify" or "Regress" for gRPC, and the same in lower case
             for REST. Empty for a REST request whose path does not end with a method (":predict").
-          entrypoint: "GRPC" or "REST".
           status_code_name: the name of the canonical (gRPC) status code, such as "OK" or
             "NOT_FOUND".
           latency_us: the time from the request's arrival to its answer, in microseconds.
@@ -120,10 +105,7 @@ class Metrics:
         cancelled is no error to look at.
 
         Args:
-          model: the name of the model; empty for a request that names no model.
-          entrypoint: "REST" or "GRPC".
           status_code_name: the name of the canonical code, such as "NOT_FOUND".
-          message: the message of the error.
         """
         if status_code_name != Code.CANCELLED.name:
             self._own.errors.add(model, entrypoint, status_code_name, message)
@@ -132,9 +114,7 @@ class Metrics:
         """Record the duration of a model's run.
 
         Args:
-          model: the name of the model.
           api: the method that ran the model, such as "Predict".
-          latency_us: the duration, in microseconds.
         """
         self._serving.runtimes.add((model, api, _RUNTIME), latency_us)
 
@@ -151,13 +131,7 @@ class Metrics:
         self._serving.logged.add((model, status_code_name))
 
     def warmed_up(self, model_path: str, status_code_name: str, latency_us: float) -> None:
-        """Record the duration of a version's warm-up, and its outcome.
-
-        Args:
-          model_path: the directory of the version.
-          status_code_name: "OK", or the name of an error's canonical code.
-          latency_us: the duration, in microseconds.
-        """
+        """Record the duration of a version's warm-up, and its outcome."""
         self._serving.warm_ups.add((model_path, status_code_name), latency_us)
 
     def warm_up_record_read(self, model_path: str, status_code_name: str) -> None:
@@ -169,12 +143,7 @@ class Metrics:
         self._serving.warm_up_records.add((model_path, status_code_name))
 
     def queued(self, thread_pool_name: str, latency_us: float) -> None:
-        """Record how long a request waited in a batching queue.
-
-        Args:
-          thread_pool_name: `thread_pool_name` of the batching parameters: a label of the metric.
-          latency_us: the wait, in microseconds.
-        """
+        """Record how long a request waited in a batching queue."""
         self._serving.queuing.add((thread_pool_name,), latency_us)
 
     def request_shed(self, model: str, reason: str) -> None:
@@ -202,13 +171,7 @@ class Metrics:
         self._serving.paddings.add((str(size),), padding)
 
     def ran_alone(self, model: str, version: str, reason: str) -> None:
-        """Record that a request ran alone, and not in a batch with other requests.
-
-        Args:
-          model: the name of the model.
-          version: the version of the model.
-          reason: why the request ran alone: a value of `server.batching.tasks.AloneReason`.
-        """
+        """Record that a request ran alone, and not in a batch with other requests."""
         self._own.alone.add((model, version, reason))
 
     def limit_unknown_models(self, is_configured: Callable[[str], bool]) -> None:
@@ -216,9 +179,6 @@ class Metrics:
 
         Without this limit, clients that make up names could use all series of the counts of
         requests, so that none would be left for configured models.
-
-        Args:
-          is_configured: returns whether a model with a name is configured. It must not block.
         """
         self._is_configured = is_configured
 

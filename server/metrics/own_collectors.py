@@ -24,10 +24,6 @@ class OwnCollectors:
     """The counters and histograms that TensorFlow Serving does not have."""
 
     def __init__(self, registry: CollectorRegistry, is_known: Callable[[str], bool]) -> None:
-        """Create the metrics, which are registered with their first values.
-
-        `is_known` returns whether a model name is known to the server, and not made up by a client.
-        """
         self.errors = RecentErrors()
         self.ended_requests = Counter(
             registry,

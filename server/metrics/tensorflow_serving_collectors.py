@@ -31,10 +31,6 @@ class TensorFlowServingCollectors:
     """Counters and histograms with the names, labels and buckets of TensorFlow Serving."""
 
     def __init__(self, registry: CollectorRegistry, is_known: Callable[[str], bool]) -> None:
-        """Create the metrics, which are registered with their first values.
-
-        `is_known` returns whether a model name is known to the server, and not made up by a client.
-        """
         counts = exponential_bounds(1, 2, 15)
         sizes = exponential_bounds(1, 2, 14)
         self.requests = Counter(registry, REQUEST_COUNT, ("model_name", "status"), "", is_known)

@@ -11,9 +11,7 @@ class Stage(NamedTuple):
     """A stage of the processing of a request.
 
     Attributes:
-      name: "queue", "decode", "run" or "encode".
       start_ns: when the stage began, in nanoseconds of `time.perf_counter_ns`.
-      end_ns: when the stage ended, in nanoseconds of the same clock.
     """
 
     name: str
@@ -25,32 +23,18 @@ class Timeline:
     """The times at which a request passed from stage to stage, and the model version that ran it.
 
     The components of the server that handle the request record their times here one after the
-    other, possibly in different threads. The stages follow each other without a gap: the request
-    waits until the server begins to handle it (queue), its inputs are decoded (decode), it waits
-    for its batch (queue), the model runs (run), and the response is encoded
-    (encode).
+    other, possibly in different threads.
 
-    All times are in nanoseconds of `time.perf_counter_ns`. `decoded_ns` and all later times are 0
-    until the request reaches them. `queued_ns` and `decoding_ns` are equal to `started_ns` until
-    they are recorded.
+    All times are in nanoseconds of `time.perf_counter_ns`.
 
     Attributes:
       started_ns: when the first bytes of the request arrived.
-      queued_ns: when the whole request had arrived, and its wait began.
-      decoding_ns: when the wait ended, and the decoding of the inputs began.
-      decoded_ns: when the inputs were decoded.
-      running_ns: when the run of the model began.
-      ran_ns: when the run of the model ended.
-      ended_ns: when the response was encoded.
-      model: the name of the requested model.
       version: the number of the version that runs, as text; empty until the version is known.
       signature: the name of the signature; empty until the version is known.
       metagraph: the tags of the metagraph that runs, such as "serve,tpu"; empty until the version
         is known.
-      is_batched: whether the request has run in a batch.
       run_rows: the number of rows (examples) of the run: the rows of the batch without padding, or
-        the rows of the request if the request ran alone; 0 until the number is known. If the
-        request is split into several batches, the first batch counts.
+        the rows of the request if the request ran alone; 0 until the number is known.
       on_end: a function that is called with the timeline once the response is encoded; None to call
         nothing.
     """
@@ -73,10 +57,6 @@ class Timeline:
     )
 
     def __init__(self, started_ns: int = 0) -> None:
-        """Create the timeline of a request whose first bytes arrived at `started_ns`.
-
-        `started_ns` is in nanoseconds of `time.perf_counter_ns`; 0 means now.
-        """
         self.started_ns = started_ns or time.perf_counter_ns()
         self.queued_ns = self.decoding_ns = self.started_ns
         self.decoded_ns = self.running_ns = self.ran_ns = self.ended_ns = 0
@@ -102,8 +82,7 @@ class Timeline:
     def end_decoding(self) -> None:
         """Record that the inputs are decoded.
 
-        The method also sets the beginning of the run to the same time. `begin_run` sets a later
-        time if the request first waits for a batch.
+        The method also sets the beginning of the run to the same time.
         """
         self.decoded_ns = self.running_ns = time.perf_counter_ns()
 
@@ -114,7 +93,6 @@ class Timeline:
 
         Args:
           running_ns: the present time, in nanoseconds of `time.perf_counter_ns`.
-          rows: the number of rows of the batch, without padding.
         """
         if not self.is_batched:
             self.is_batched = True
@@ -136,7 +114,6 @@ class Timeline:
         """Yield the stages that the request has reached, in order; `end` must be called before.
 
         The second "queue" stage, after decoding, is yielded only if the request has waited there.
-        If the request failed, its last stage ends when the request ends.
         """
         end = self.ended_ns
         yield Stage("queue", self.queued_ns, self.decoding_ns)

@@ -32,7 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 class ModelConfigManager:
-    """Holds the current model configuration, and loads and unloads models when it changes."""
+    """Holds the current model configuration, and loads and unloads models when it changes.
+
+    Args:
+      base_paths_required: whether `start` fails if it would wait only for local base paths that
+        do not exist or are no directories.
+      on_config: called with each configuration before it takes effect; raises an error to
+        refuse the configuration.
+    """
 
     def __init__(
         self,
@@ -44,20 +51,6 @@ class ModelConfigManager:
         base_paths_required: bool = False,
         on_config: Callable[[ModelServerConfig], None] = lambda config: None,
     ) -> None:
-        """Create a manager whose configuration has no models.
-
-        Args:
-          manager: loads and unloads the versions.
-          source: polls the base paths, and sets the versions that `manager` is to load.
-          allow_labels_for_unavailable: whether a new version label may be set to a version that is
-            not available.
-          versions_required: whether to refuse a configuration with a model that has no version in
-            its base path. `ModelConfig.versions_required` of a model takes precedence.
-          base_paths_required: whether `start` fails if it would wait only for local base paths that
-            do not exist or are no directories.
-          on_config: called with each configuration before it takes effect; raises an error to
-            refuse the configuration.
-        """
         self._manager = manager
         self._source = source
         self._allow_labels = allow_labels_for_unavailable
@@ -79,8 +72,6 @@ class ModelConfigManager:
         """Check the first configuration, as `start` does before it loads a version.
 
         Raises:
-          LabelNotAvailable: a model has a version label, and allow_labels_for_unavailable is False.
-            Before the first load, no version is available.
           VersionNotFound: the base path of a model has no version or cannot be read, and
             `versions_required` applies.
         """
@@ -97,22 +88,11 @@ class ModelConfigManager:
     def start(self, config: ModelServerConfig, *, is_polled: bool = True) -> None:
         """Apply the first configuration, and wait until the models can be served.
 
-        The method waits until at least one model is available and no model is loading. The other
-        models may have failed to load, or have no version in their base paths. If no model has a
-        version, the method waits for the first version, as TensorFlow Serving does. A model that
-        has failed to load is loaded again when its files have changed; until then its status has
-        the error.
+        The method waits until at least one model is available and no model is loading.
 
         Args:
-          config: the first configuration.
           is_polled: whether versions can appear later, because the base paths are polled or another
             thread calls `reload`. If False, the method does not wait for the first version.
-
-        Raises:
-          LabelNotAvailable, VersionNotFound: the configuration is refused, as by `check`.
-          ModelsNotAvailable: no model is available, and the method does not wait for a version.
-          TpuserveError: `on_config` has refused the configuration. Or the base path of the only
-            model has no version or cannot be read, and the method does not wait for a version.
         """
         with self._reload_lock:
             self.check(config)
@@ -152,27 +132,17 @@ class ModelConfigManager:
         """Replace the configuration, and load and unload models accordingly.
 
         Models that the new configuration does not have are unloaded, and `load_model` cannot load
-        them again. The method waits until each new model, each model with a new base path, and each
-        model without a version is available or has failed; old versions are served until then.
-        Version labels are checked before any load. So a label for a version that the same reload
-        adds is refused, unless the label is new and `allow_labels_for_unavailable` is True. An
-        existing label never moves to a version that is not available. Source: section 3.2 of
-        TensorFlow Serving's configuration guide, and its server_core.cc.
+        them again.
 
         Args:
-          config: the new configuration.
-          wait: whether to wait for the models. If False, failures are reported only by the models'
-            status.
           keep_logging: whether the request log of each known model stays as it is configured. A
             client's configuration cannot have request logs, and must not end them.
 
         Raises:
-          LabelNotAvailable: a version label is refused; no version is loaded or unloaded.
           VersionNotFound: the base path of a model has no version or cannot be read, and
             `versions_required` applies.
           ReloadSuperseded: another reload has left new models out before they were available.
           ModelsNotAvailable: new models have failed to load; all other models are served.
-          TpuserveError: `on_config` has refused the configuration.
         """
         # Check the versions without holding the lock: the check can wait for remote storage, and
         # another reload must be able to start in the meantime.
@@ -201,10 +171,6 @@ class ModelConfigManager:
         """Load a model that was unloaded, or a model of the configuration that has failed to load.
 
         The method waits until the model is available or has failed.
-
-        Raises:
-          ModelNotFound: no model of the configuration and no unloaded model has this name.
-          TpuserveError: the model cannot be loaded; the errors are those of `reload`.
         """
         with self._reload_lock:
             model = self._known_model(name)
@@ -221,12 +187,7 @@ class ModelConfigManager:
     def unload_model(self, name: str) -> None:
         """Begin to unload all versions of a model, and wait until no load of it is in progress.
 
-        Requests in flight are still answered; the method does not wait for them. `load_model` can
-        load the model again, because its configuration is kept. A reload with a configuration that
-        has the model also loads it again.
-
-        Raises:
-          ModelNotFound: no model of the configuration and no unloaded model has this name.
+        Requests in flight are still answered; the method does not wait for them.
         """
         with self._reload_lock:
             removed = [model for model in self._config.models if model.name == name]
@@ -247,17 +208,6 @@ class ModelConfigManager:
         """Add a model to the configuration, and wait until it is available or has failed.
 
         If the model fails to load, it is removed from the configuration again.
-
-        Args:
-          name: the name that clients use.
-          base_path: the absolute path of a directory, which holds the version directories or is
-            itself a SavedModel.
-
-        Raises:
-          CodedError: the configuration has a model of this name.
-          InvalidConfig: the base path is invalid.
-          VersionNotFound: the base path holds no version, or cannot be read.
-          ModelsNotAvailable: the model does not load.
         """
         with self._reload_lock:
             if name in self._config.names():
@@ -279,11 +229,7 @@ class ModelConfigManager:
     def remove_model(self, name: str) -> None:
         """Remove a model from the configuration, and begin to unload its versions.
 
-        The method waits until no load of the model is in progress. Requests in flight are still
-        answered; the method does not wait for them.
-
-        Raises:
-          ModelNotFound: the configuration has no such model.
+        The method waits until no load of the model is in progress.
         """
         with self._reload_lock:
             if name not in self._config.names():
@@ -293,11 +239,6 @@ class ModelConfigManager:
         self._manager.wait(lambda: self._manager.is_converged(name))
 
     def _wait_for_loads(self, names: Sequence[str]) -> None:
-        """Wait until each model is available or has failed.
-
-        Raises:
-          ModelsNotAvailable: models have failed to load.
-        """
         self._source.wait_for_listings(names)
         self._manager.wait(lambda: all(map(self._is_done_loading, names)))
         failed = [name for name in names if not self._manager.matches_aspired(name)]
@@ -305,22 +246,15 @@ class ModelConfigManager:
             raise self._failure(failed, "model")
 
     def _known_model(self, name: str) -> ModelConfig:
-        """Return a model of the configuration, or an unloaded model.
-
-        Raises:
-          ModelNotFound: no model of the configuration and no unloaded model has this name.
-        """
         known = self._known_models()
         if name not in known:
             raise self._unknown_model(name)
         return known[name]
 
     def _known_models(self) -> dict[str, ModelConfig]:
-        """Return name → configuration, of the configured models and the unloaded models."""
         return self._unloaded | {model.name: model for model in self._config.models}
 
     def _with_known_logging(self, config: ModelServerConfig) -> ModelServerConfig:
-        """Return a configuration in which each known model has its present request log."""
         known = self._known_models()
         return ModelServerConfig(
             tuple(
@@ -337,13 +271,7 @@ class ModelConfigManager:
         )
 
     def _apply(self, config: ModelServerConfig, *, retried: str | None = None) -> None:
-        """Check a configuration, and let it take effect.
-
-        Args:
-          config: the new configuration.
-          retried: the name of a model that is loaded again if it has failed to load; None for no
-            such model.
-        """
+        """Check a configuration, and let it take effect."""
         # Check the whole configuration before the first change, so that a refused configuration has
         # no effect.
         for model in config.models:
@@ -373,12 +301,7 @@ class ModelConfigManager:
                 )
 
     def _check_versions(self, models: Sequence[ModelConfig]) -> None:
-        """Check that each model that requires a version has one in its base path.
-
-        Raises:
-          VersionNotFound: a model that requires a version has none, or its base path cannot be
-            read.
-        """
+        """Check that each model that requires a version has one in its base path."""
         required = [
             model
             for model in models
@@ -407,14 +330,6 @@ class ModelConfigManager:
         return None
 
     def _has_started(self, is_polled: bool = True) -> bool:
-        """Return whether `start` can return.
-
-        `start` waits until no model is loading. If no model is available, `start` also waits for
-        the first version of each model whose versions can appear later.
-
-        Args:
-          is_polled: the argument of `start`: whether versions can appear later.
-        """
         names = self._config.names()
         if any(self._manager.is_available(name) for name in names):
             return all(self._manager.is_converged(name) or self._has_failed(name) for name in names)
@@ -423,17 +338,10 @@ class ModelConfigManager:
         return not is_waiting and all(map(is_done, names))
 
     def _is_done_loading(self, name: str) -> bool:
-        """Return whether no load of a model is in progress.
-
-        A failed download that waits for its retry does not count as a load in progress.
-        """
         return self._manager.is_converged(name) or self._manager.has_failed_download(name)
 
     def _models_waited_for(self) -> list[str]:
-        """Return the names of the models that have no version now but can get one later.
-
-        Models in a file system that the server cannot read are not included.
-        """
+        """Return the names of the models that have no version now but can get one later."""
         waiting = [
             (model, reason)
             for model in self._config.models
@@ -457,7 +365,6 @@ class ModelConfigManager:
             return []
 
     def _first_failure(self, names: Sequence[str]) -> TpuserveError:
-        """Create the error for models that are not available at the start of the server."""
         reason = self._manager.unavailable_reason(names[0])
         if len(names) == 1 and reason is not None and not self._has_failed(names[0]):
             # The base path has no version, or cannot be read: return the recorded error, which says
@@ -466,12 +373,7 @@ class ModelConfigManager:
         return self._failure(names, "servable")
 
     def _failure(self, names: Sequence[str], kind: str) -> ModelsNotAvailable:
-        """Create the error for models that are not available, with TensorFlow Serving's text.
-
-        Args:
-          names: the names of the models.
-          kind: the word for a model in the error text, "model" or "servable".
-        """
+        """Create the error for models that are not available, with TensorFlow Serving's text."""
         causes: list[tuple[str, TpuserveError]] = []
         for name in names:
             reason = self._manager.unavailable_reason(name)
@@ -498,13 +400,8 @@ def models_not_available(
     """Create the error for models that are not available, with TensorFlow Serving's text.
 
     Args:
-      count: the number of the models.
-      kind: the word for a model in the error text, "model" or "servable".
       causes: pairs of a text that names a version, such as "name: resnet version: 1", and the error
         of this version.
-
-    Returns:
-      The error. If there is a single cause, it becomes the `__cause__` of the error.
     """
     details = "".join(
         f"{{{{{subject}}} due to error: {error.code.name}: {error}}}, " for subject, error in causes

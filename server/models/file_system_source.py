@@ -1,7 +1,6 @@
 """The file system source: polls base paths, and sets the versions that the manager is to load.
 
-Local base paths are read in the thread that polls. Each remote base path is listed in a separate
-thread, so that storage that does not answer does not delay other models.
+Local base paths are read in the thread that polls.
 """
 
 import logging
@@ -27,14 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Listing:
-    """The listing of the versions in a base path: its progress and its result.
-
-    Attributes:
-      model: the model of the base path.
-      versions: version → directory; empty before the end of the listing and if `error` is set.
-      error: why the base path cannot be listed; None if there was no error.
-      end: an event that is set when the listing has ended and its result was applied.
-    """
+    """The listing of the versions in a base path: its progress and its result."""
 
     def __init__(self, model: ModelConfig, aspired: Collection[Path]) -> None:
         self.model = model
@@ -45,10 +37,7 @@ class _Listing:
         self._start = time.monotonic()
 
     def run(self, models: RemoteModels | None) -> None:
-        """List the base path, and set `versions` or `error`.
-
-        `models` lists remote base paths; None to refuse them.
-        """
+        """List the base path, and set `versions` or `error`."""
         try:
             repository = create_repository(self.model, models, self._aspired)
             self.versions = repository.aspired_versions()
@@ -81,7 +70,13 @@ class FileSystemSource:
     """Polls the base paths of models, and sets the versions that the manager is to load.
 
     If a base path cannot be read, its model keeps the loaded versions, and other models are not
-    affected. If a base path has no versions any more, all versions of its model are unloaded.
+    affected.
+
+    Args:
+      remote_models: lists remote base paths, and knows the local directory to which a version
+        is downloaded; None to refuse remote base paths.
+      listing_wait_seconds: the longest wait for the listing of a remote base path, in seconds
+        since the start of the listing.
     """
 
     def __init__(
@@ -90,15 +85,6 @@ class FileSystemSource:
         remote_models: RemoteModels | None = None,
         listing_wait_seconds: float = _LISTING_WAIT_SECONDS,
     ) -> None:
-        """Create a source without models.
-
-        Args:
-          manager: loads and unloads the versions that the source has found.
-          remote_models: lists remote base paths, and knows the local directory to which a version
-            is downloaded; None to refuse remote base paths.
-          listing_wait_seconds: the longest wait for the listing of a remote base path, in seconds
-            since the start of the listing.
-        """
         self._manager = manager
         self._remote_models = remote_models
         self._listing_wait_seconds = listing_wait_seconds
@@ -139,7 +125,6 @@ class FileSystemSource:
 
         Raises:
           Unavailable: remote storage does not answer in time.
-          TpuserveError: the base path cannot be read, or has no version that the policy selects.
         """
         listing = self._create_listing(model)
 
@@ -230,16 +215,13 @@ class FileSystemSource:
 
 
 class PeriodicFunction:
-    """Calls a function periodically in a separate thread; exceptions are logged."""
+    """Calls a function periodically in a separate thread; exceptions are logged.
+
+    Args:
+      interval_seconds: the pause between two calls, in seconds; 0 or less for no calls.
+    """
 
     def __init__(self, name: str, function: Callable[[], None], interval_seconds: float) -> None:
-        """Create an object, which makes no calls before `start` is called.
-
-        Args:
-          name: the name of the thread and of the function in log lines.
-          function: the function to call.
-          interval_seconds: the pause between two calls, in seconds; 0 or less for no calls.
-        """
         self._name = name
         self._function = function
         self._interval_seconds = interval_seconds

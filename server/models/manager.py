@@ -55,16 +55,7 @@ class Downloader(Protocol):
         """Return whether the version in a directory must be downloaded before it is loaded."""
 
     def fetch(self, directory: Path, is_cancelled: Callable[[], bool]) -> VersionLease:
-        """Download a version to its directory, and return a lease that keeps it there.
-
-        Args:
-          directory: the local directory of the version.
-          is_cancelled: returns whether the download can be stopped, because the version is not
-            needed any more.
-
-        Raises:
-          TpuserveError: the version cannot be downloaded.
-        """
+        """Download a version to its directory, and return a lease that keeps it there."""
 
 
 class ServableHandle:
@@ -101,10 +92,21 @@ class ServableHandle:
 class Manager:
     """Holds the servables (versions) of all models, and loads and unloads them.
 
-    The aspired versions of a model are those that should be loaded. The manager preserves
-    availability: a new version is loaded before the old version is unloaded, and the old version is
-    closed when the last request that uses it has finished. Loads and unloads run in separate
-    threads, so that neither requests nor other models wait.
+    The aspired versions of a model are those that should be loaded.
+
+    Args:
+      find_load: takes a model's name, and returns the function that loads its versions. This
+        function replaces `load`. None to use `load` for all models.
+      retries: how often and at which interval a failed load is retried.
+      load_threads: the largest number of versions that load at the same time; 0 for the
+        default.
+      unload_threads: the largest number of versions that unload at the same time; 0 for the
+        default.
+      during_move: returns a context manager, in which each load and each unload runs, for
+        example to change settings of the memory allocator.
+      after_unload: called after each unload, to return freed memory to the operating system.
+      downloader: downloads versions before they are loaded; None if all versions are local. A
+        failed download is retried until it succeeds or the version is not aspired any more.
     """
 
     def __init__(
@@ -122,27 +124,6 @@ class Manager:
         after_unload: Callable[[], None] = lambda: None,
         downloader: Downloader | None = None,
     ) -> None:
-        """Create a manager without models.
-
-        Args:
-          load: loads the model in a version's directory.
-          make_runner: takes a model, its directory and the name of its version, and returns the
-            runner of its requests.
-          warm_up: runs warm-up requests on a model; None for no warm-up.
-          find_load: takes a model's name, and returns the function that loads its versions. This
-            function replaces `load`. None to use `load` for all models.
-          retries: how often and at which interval a failed load is retried.
-          load_threads: the largest number of versions that load at the same time; 0 for the
-            default.
-          unload_threads: the largest number of versions that unload at the same time; 0 for the
-            default.
-          on_change: called with a version and its new state whenever the state has changed.
-          during_move: returns a context manager, in which each load and each unload runs, for
-            example to change settings of the memory allocator.
-          after_unload: called after each unload, to return freed memory to the operating system.
-          downloader: downloads versions before they are loaded; None if all versions are local. A
-            failed download is retried until it succeeds or the version is not aspired any more.
-        """
         self._loader = ServableLoader(load, make_runner, warm_up, find_load)
         self._retries = retries
         self._on_change = on_change
@@ -171,14 +152,7 @@ class Manager:
         """Set the versions that should be loaded, and start to load and unload versions.
 
         The method does not wait for the loads. If a version fails to load, its status has the
-        error. Such a version is loaded again when its files or its directory have changed, and by
-        `retry_failed_loads`. It is also loaded again when one call omits it and a later call names
-        it again. The old versions stay loaded until an aspired version is available. If `versions`
-        is empty, the method begins to unload them at once.
-
-        Args:
-          name: the name of the model.
-          versions: version → directory, for all aspired versions.
+        error.
         """
         changed = self._failed_and_changed(name)
         with self._condition:
@@ -215,8 +189,7 @@ class Manager:
     def retry_failed_loads(self, name: str) -> None:
         """Start to load the aspired versions of a model that have failed to load.
 
-        A version that waits for its next try is loaded now. If an aspired version of the model is
-        available, the method does nothing. The method does not wait for the loads.
+        A version that waits for its next try is loaded now.
         """
         with self._condition:
             if self._is_closed or self._is_any_aspired_available(name):
@@ -261,9 +234,7 @@ class Manager:
         InvalidInput if the model has no such label.
 
         Args:
-          name: the name of the model.
           version: the number of the version; None for the latest available version.
-          label: a version label instead of a number; None for no label.
         """
         return ServableHandle(self._acquire, name, version, label)
 
@@ -279,9 +250,6 @@ class Manager:
         """Return the status of one version; if `version` is None, of all versions, newest first.
 
         Versions that were unloaded or have failed have a status too.
-
-        Raises:
-          ModelNotFound: the manager knows no version of the model, or not this version.
         """
         servables = self._servables.get(name, ())
         if not servables:
@@ -303,15 +271,7 @@ class Manager:
         )
 
     def wait(self, is_done: Callable[[], bool], timeout_seconds: float | None = None) -> bool:
-        """Wait until a condition on the states of versions holds.
-
-        Args:
-          is_done: returns whether the condition holds; called after each change of a state.
-          timeout_seconds: the longest wait in seconds; None for no limit.
-
-        Returns:
-          True if the condition holds, False if the timeout has passed.
-        """
+        """Wait until a condition on the states of versions holds."""
         with self._condition:
             return self._condition.wait_for(is_done, timeout_seconds)
 
@@ -341,9 +301,6 @@ class Manager:
 
         Args:
           timeout_seconds: the longest wait for requests in flight, in seconds.
-
-        Returns:
-          Whether all versions are unloaded. A version that is still in use or loading is not.
         """
         with self._condition:
             self._is_closed = True
@@ -363,10 +320,7 @@ class Manager:
         return all(servable.state not in (State.UNLOADING, State.LOADING) for servable in servables)
 
     def _submit(self, servable: Servable, tries_left: int) -> None:
-        """Start to load a version, in another thread; first download it if it is remote.
-
-        `tries_left` is the number of retries if the load fails.
-        """
+        """Start to load a version, in another thread; first download it if it is remote."""
         if self._downloads_first(servable):
             self._downloads.run_soon(self._download, servable, tries_left)
         else:
@@ -434,9 +388,7 @@ class Manager:
         assert servable.directory is not None
         fingerprint = directory_fingerprint.directory_fingerprint(servable.directory)
         with self._condition:
-            # Hold the lock from this check until the new state is set. Otherwise
-            # `set_aspired_versions` could assume that the version is loading, while this thread is
-            # about to cancel the load.
+            # Hold the lock from this check until the new state is set.
             if not self._is_aspired(servable):
                 servable.mark_cancelled()
                 return
@@ -497,10 +449,6 @@ class Manager:
         timer.start()
 
     def _failed_and_changed(self, name: str) -> list[Servable]:
-        """Return the versions to load again: they have failed, and then their files have changed.
-
-        Versions whose files are still changing are not included.
-        """
         changed = []
         for servable in self._servables.get(name, ()):
             fingerprints = self._fingerprints.get(servable)
@@ -516,7 +464,6 @@ class Manager:
         return changed
 
     def _has_failed(self, servable: Servable) -> bool:
-        """Return whether a version has failed to load, and is not loading again at this moment."""
         return servable.state is State.END or servable in list(self._timers.values())
 
     def _unload_superseded(self, name: str) -> None:
@@ -524,10 +471,7 @@ class Manager:
             self._begin_unload(servable)
 
     def _find_superseded(self, name: str) -> list[Servable]:
-        """Return the available versions to unload, because they are not aspired any more.
-
-        If a model has aspired versions, the result is empty until one of them is available.
-        """
+        """Return the available versions to unload, because they are not aspired any more."""
         aspired = self._aspired.get(name, {})
         available = [
             servable

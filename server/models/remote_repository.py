@@ -22,15 +22,12 @@ class RemoteRepository:
     """The versions of one model in remote storage.
 
     Each call of a method lists the storage again.
+
+    Args:
+      models: lists the storage, and knows the local directory to which a version is downloaded.
     """
 
     def __init__(self, model: ModelConfig, models: RemoteModels) -> None:
-        """Create a repository without connecting to the storage.
-
-        Args:
-          model: a model with a remote base path.
-          models: lists the storage, and knows the local directory to which a version is downloaded.
-        """
         self._model = model
         self._models = models
 
@@ -39,11 +36,6 @@ class RemoteRepository:
 
         The directory is in the cache of downloaded versions. It does not exist before the version
         is downloaded.
-
-        Raises:
-          ExtraNotInstalled: the Python packages for this kind of storage are not installed.
-          VersionNotFound: the base path holds no version, or no version that the policy selects.
-          TpuserveError: the storage cannot be read.
         """
         base_path = self._model.base_path
         remote = RemoteDirectory(base_path)
@@ -70,9 +62,7 @@ def create_repository(
     """Return a RemoteRepository for a model with a remote base path, else a Repository.
 
     Args:
-      model: the configuration of the model.
       models: lists remote base paths; None to refuse them.
-      aspired: the local directories of the versions that earlier listings have selected.
 
     Raises:
       BasePathNotFound: the base path is a URI whose scheme the server does not support, or is

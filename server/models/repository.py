@@ -26,7 +26,12 @@ logger = logging.getLogger(__name__)
 
 
 class Repository:
-    """The version directories of one model. Each call of a method reads the disk again."""
+    """The version directories of one model. Each call of a method reads the disk again.
+
+    Args:
+      aspired: the directories of the versions that earlier listings have selected. Such a
+        version is not omitted if its directory cannot be examined, because the error may pass.
+    """
 
     def __init__(
         self,
@@ -34,14 +39,6 @@ class Repository:
         policy: VersionPolicy = _LATEST,
         aspired: Collection[Path] = (),
     ) -> None:
-        """Create a repository without reading the disk.
-
-        Args:
-          base_path: the directory with one numbered directory per version.
-          policy: selects the versions to serve.
-          aspired: the directories of the versions that earlier listings have selected. Such a
-            version is not omitted if its directory cannot be examined, because the error may pass.
-        """
         self._base_path = base_path
         self._policy = policy
         self._aspired = aspired
@@ -49,12 +46,7 @@ class Repository:
     def versions(self) -> dict[int, Path]:
         """Return version → directory, for each directory with a numeric name: "000123" is 123.
 
-        Of two directories with the same number, the last in the order of names counts. If there is
-        no such directory, and the base path itself is a SavedModel, then the base path is the only
-        version. Its number is the last part of the base path, or 1 if this part is not a number.
-
-        Raises:
-          BasePathNotFound: the base path is not a directory, or cannot be read.
+        Of two directories with the same number, the last in the order of names counts.
         """
         versions: dict[int, Path] = {}
         for name, number in self._numbered_directories():
@@ -70,12 +62,7 @@ class Repository:
         return versions or self._base_path_as_version()
 
     def aspired_versions(self) -> dict[int, Path]:
-        """Return version → directory, for the versions that the policy selects.
-
-        Raises:
-          BasePathNotFound: the base path is not a directory, or cannot be read.
-          VersionNotFound: the base path holds no version, or no version that the policy selects.
-        """
+        """Return version → directory, for the versions that the policy selects."""
         versions = self.versions()
         if not versions:
             raise self._no_version_error()
@@ -109,11 +96,6 @@ class Repository:
             ) from error
 
     def _is_directory(self, place: "os.DirEntry[str] | Path") -> bool:
-        """Return whether an entry of the base path is a directory.
-
-        An entry that cannot be examined is none, for example a loop of symbolic links. It must not
-        hide the other versions.
-        """
         try:
             return place.is_dir()
         except OSError:
@@ -157,11 +139,7 @@ def version_number(name: str) -> int | None:
 
 
 def number_of_only_version(name: str) -> int:
-    """Return the version number of a base path that is itself a SavedModel.
-
-    Args:
-      name: the last part of the base path.
-    """
+    """Return the version number of a base path that is itself a SavedModel."""
     number = version_number(name)
     return 1 if number is None else number
 
@@ -173,11 +151,6 @@ def select_versions(
 
     Args:
       versions: version → its directory or remote address; not empty.
-      policy: selects the versions to serve.
-      base_path: the base path, for log lines and error texts.
-
-    Raises:
-      VersionNotFound: the policy selects none of the versions.
     """
     if isinstance(policy, AllPolicy):
         return dict(versions)

@@ -36,7 +36,6 @@ class Retries:
     """The number and the interval of the retries of a failed load.
 
     Attributes:
-      count: the number of retries after the first failure.
       interval_seconds: the time between two tries, in seconds.
     """
 
@@ -49,9 +48,6 @@ class ServableLoader:
     """Loads versions, so that they can answer requests.
 
     Attributes:
-      load: loads the model in a version's directory.
-      make_runner: takes a model, the directory of its version and the name of the version. It
-        returns the runner of the model's requests.
       warm_up: runs warm-up requests on the model; None for no warm-up.
       find_load: takes a model's name, and returns the function that loads its versions. This
         function replaces `load`. None to use `load` for all models.
@@ -63,14 +59,7 @@ class ServableLoader:
     find_load: Callable[[str], Load] | None = None
 
     def load_servable(self, servable: Servable, directory: Path) -> tuple[Model, InferenceRunner]:
-        """Load the model of a version, warm it up and create its runner.
-
-        Returns:
-          The model, and the runner of its requests.
-
-        Raises:
-          TpuserveError: the version cannot be loaded or warmed up. Its memory is freed.
-        """
+        """Load the model of a version, warm it up and create its runner."""
         try:
             load = self.load if self.find_load is None else self.find_load(servable.name)
             model = load(directory)

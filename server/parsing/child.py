@@ -1,8 +1,6 @@
 """The main program of a parse process, a child of the server that parses large request bodies.
 
-A parser written in C holds Python's GIL until it has parsed a whole body. In a separate process,
-the parser does not delay other requests, and can be stopped at any time. A parse process handles
-one body at a time.
+A parser written in C holds Python's GIL until it has parsed a whole body.
 """
 
 import contextlib

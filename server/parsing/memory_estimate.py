@@ -3,11 +3,7 @@
 import numpy as np
 
 # The memory that parsing takes, in bytes: a fixed part, a part for each byte of the body, because a
-# body is copied a few times, and a part for each JSON token. The part of a token is the memory of
-# what the parser creates for it: a list for "[", and a dictionary for "{". A string has two
-# quotation marks, and each counts as half a string. A comma or a colon counts as the value after
-# it, with the value's place in a list and in an array. tests/server/codec/test_parse_cost.py checks
-# that the sum is an upper bound.
+# body is copied a few times, and a part for each JSON token.
 _FIXED_BYTES = 4 << 20
 _BYTES_PER_BYTE = 14
 _BYTES_PER_TOKEN = {",": 60, ":": 60, "[": 90, "{": 540, '"': 36}
@@ -23,9 +19,6 @@ def estimate_memory_bytes(body: bytes) -> int:
     """Return an upper bound of the memory, in bytes, for parsing and decoding a body.
 
     The memory of the body itself is not included.
-
-    The function counts the JSON tokens in the body, which takes a hundredth of the time of parsing,
-    and does not prevent other threads from running.
     """
     octets = np.frombuffer(body, np.uint8)
     total = _FIXED_BYTES + _BYTES_PER_BYTE * len(body)

@@ -21,12 +21,7 @@ def send_message(connection: socket.socket, header: Header, buffers: Sequence[Bu
     """Send a message: a JSON header, followed by buffers of bytes.
 
     Args:
-      connection: A stream socket.
-      header: A mapping of names to values that JSON can represent.
       buffers: The buffers of bytes that follow the header, such as the data of arrays.
-
-    Raises:
-      OSError: The connection is closed.
     """
     text = json.dumps({**header, _SIZES: [len(buffer) for buffer in buffers]}).encode()
     connection.sendall(_LENGTH.pack(len(text)) + text)
@@ -35,14 +30,7 @@ def send_message(connection: socket.socket, header: Header, buffers: Sequence[Bu
 
 
 def receive_message(connection: socket.socket) -> tuple[Header, list[bytearray]]:
-    """Wait for a message, and return it.
-
-    Returns:
-      The header and the buffers that were passed to `send_message`.
-
-    Raises:
-      EOFError, OSError: The connection is closed.
-    """
+    """Wait for a message, and return it."""
     (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
     header = json.loads(_receive(connection, length))
     return header, [_receive(connection, size) for size in header.pop(_SIZES)]
@@ -76,15 +64,7 @@ def pack_array(array: Array) -> tuple[Header, list[Buffer]]:
 
 
 def unpack_array(header: Header, buffers: list[bytearray]) -> Array:
-    """Return the array of a message that `pack_array` has packed.
-
-    Args:
-      header: the dtype and the shape of the array, as `pack_array` has returned them.
-      buffers: the buffers of the message. The buffers of the array come first, and are removed.
-
-    Returns:
-      An array with the dtype and the shape of the packed array.
-    """
+    """Return the array of a message that `pack_array` has packed."""
     dtype = np.dtype(header["dtype"])
     array: Array
     if dtype.hasobject:

@@ -23,14 +23,6 @@ class ParseProcess:
     """
 
     def __init__(self) -> None:
-        """Start the process.
-
-        The start takes a few tenths of a second. This method does not wait until the process has
-        started, but the first `call` does.
-
-        Raises:
-          OSError: The process cannot be started.
-        """
         self._connection, childs_end = socket.socketpair()
         with childs_end:
             self._process = subprocess.Popen(
@@ -55,18 +47,6 @@ class ParseProcess:
 
         If the method raises an error that is not a TpuserveError, the caller must close the
         process.
-
-        Args:
-          operation: The name of the operation.
-          buffers: The bytes that the operation works on.
-          arguments: The other arguments of the operation, of types that JSON can represent.
-
-        Returns:
-          The header and the buffers of the process's answer.
-
-        Raises:
-          TpuserveError: The body is invalid.
-          EOFError, OSError: The process has ended.
         """
         header = {"operation": operation, **arguments}
         messages.send_message(self._connection, header, buffers)

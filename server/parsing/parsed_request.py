@@ -10,13 +10,7 @@ from tpuserve.saved_model.signature import Signature
 
 
 class ParsedRequest(Protocol):
-    """A request whose JSON body is parsed, but whose tensors are not decoded yet.
-
-    Attributes:
-      signature_name: The name of the signature in the request; "" if the request has none.
-      is_row_format: Whether a predict request is in row format ("instances").
-      is_closed: Whether the parsed values are freed, so that tensors cannot be decoded any more.
-    """
+    """A request whose JSON body is parsed, but whose tensors are not decoded yet."""
 
     signature_name: str
     is_row_format: bool
@@ -53,13 +47,6 @@ class LocalRequest:
     )
 
     def __init__(self, document: Json) -> None:
-        """Create a request from the parsed JSON of its body.
-
-        Decoding the tensors closes the request only if `hold_memory` was called with a reservation.
-
-        Raises:
-          InvalidJson: The document is not an object, or its signature name is not a string.
-        """
         self.signature_name = requests.get_signature_name(document)
         self.is_row_format = requests.is_row_format(document)
         self.is_closed = False
@@ -74,7 +61,6 @@ class LocalRequest:
         the memory that was reserved for them.
 
         Args:
-          context: The context of the request.
           estimated_bytes: The number of bytes in the reservation that are for the parsed values.
         """
         self._context = context

@@ -12,14 +12,12 @@ class ParseProcessPool:
 
     If no process is idle, a new process is started, up to the largest number. A process is kept for
     later requests.
+
+    Args:
+      max_processes: The largest number of processes at the same time.
     """
 
     def __init__(self, max_processes: int) -> None:
-        """Create a pool without processes.
-
-        Args:
-          max_processes: The largest number of processes at the same time.
-        """
         self._max_processes = max_processes
         self._num_lent = 0
         self._idle: list[ParseProcess] = []
@@ -32,10 +30,6 @@ class ParseProcessPool:
         """Wait for an idle process, or start one. The caller must call `release` once afterwards.
 
         The requests of different clients or models take turns.
-
-        Raises:
-          DeadlineExceeded, Cancelled: Nobody waits for the request any more.
-          OSError: No process can be started.
         """
         ticket, owner = object(), (context.peer, context.model)
         context.cancellation.add_callback(self._wake_all)
@@ -59,11 +53,7 @@ class ParseProcessPool:
             raise
 
     def release(self, process: ParseProcess | None) -> None:
-        """Return a process to the pool.
-
-        Args:
-          process: The process; None if the process has ended.
-        """
+        """Return a process to the pool."""
         with self._changed:
             self._num_lent -= 1
             if process is not None and not self._is_closed:

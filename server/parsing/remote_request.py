@@ -26,13 +26,6 @@ class RemoteRequest:
     def __init__(
         self, process: ParseProcess, processes: ParseProcessPool, context: RequestContext
     ) -> None:
-        """Create a request that uses a parse process.
-
-        Args:
-          process: The parse process, which was acquired from `processes`.
-          processes: The pool to which `close` returns the process.
-          context: The context of the request.
-        """
         self._process = process
         self._processes = processes
         self._context = context
@@ -47,11 +40,7 @@ class RemoteRequest:
         return self._process.pid
 
     def parse(self, body: bytes) -> None:
-        """Parse the JSON body of the request, and set the attributes of `ParsedRequest`.
-
-        Raises:
-          TpuserveError: The body cannot be parsed; the errors are those of `RequestParser.parse`.
-        """
+        """Parse the JSON body of the request, and set the attributes of `ParsedRequest`."""
         self._reserve_for_parsing(body)
         answer, _ = self._call("parse", [body])
         self.signature_name = answer["signature_name"]

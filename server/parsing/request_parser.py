@@ -34,16 +34,13 @@ class RequestParser:
     """Parses request bodies so that no body delays other requests for long.
 
     Small bodies, and larger bodies that consist mostly of arrays of numbers, are parsed in this
-    process. Of these bodies, only one of more than a few kilobytes is parsed at a time. All other
-    bodies are parsed in separate parse processes.
+    process.
+
+    Args:
+      max_processes: The largest number of parse processes. None for half of the processors.
     """
 
     def __init__(self, max_processes: int | None = None) -> None:
-        """Create a parser without parse processes, which are started when a body needs them.
-
-        Args:
-          max_processes: The largest number of parse processes. None for half of the processors.
-        """
         self._processes = ParseProcessPool(max_processes or max(1, (os.cpu_count() or 1) // 2))
         # The thread that parses a body in this process holds this lock, because a parser holds
         # Python's GIL: parsing several bodies at the same time would not be faster, but other
@@ -57,18 +54,7 @@ class RequestParser:
     ) -> ParsedRequest:
         """Parse a request body.
 
-        Args:
-          body: The JSON text.
-          context: The context of the request. Its memory grows by that of the parsed values before
-            they are created.
-
         Raises:
-          InvalidJson: The body is not a JSON object.
-          RequestTooLarge, MemoryBudgetExceeded: Parsing needs more memory than the memory budget
-            has.
-          DeadlineExceeded: The time limit passed.
-          Cancelled: The request was cancelled.
-          Unavailable: The parse process has ended unexpectedly.
           WouldBlock: Another thread parses a body, and the calling thread must not wait.
         """
         if len(body) <= _MAX_TINY_BYTES:
@@ -98,16 +84,7 @@ class RequestParser:
     ) -> InferRequest:
         """Parse and decode the JSON of an infer request of the Open Inference Protocol.
 
-        Args:
-          body: The JSON text.
-          context: The context of the request. Its memory grows by that of the parsed values, which
-            is given back when they are decoded, and by that of the arrays.
-
         Raises:
-          InvalidJson, InvalidTensor, InvalidInputNames, InvalidInput: The request is invalid;
-            `server.codec.open_inference.infer_request.decode_infer_request` raises these errors.
-          RequestTooLarge, MemoryBudgetExceeded, DeadlineExceeded, Cancelled: The request cannot be
-            parsed for the reasons that `parse` describes.
           WouldBlock: Another thread parses a body, and the calling thread must not wait.
         """
         if len(body) <= _MAX_TINY_BYTES:
@@ -134,11 +111,6 @@ class RequestParser:
 
     @contextmanager
     def _local_turn(self) -> Iterator[None]:
-        """Wait until no other thread parses a body, and let no other thread do so in the context.
-
-        Raises:
-          WouldBlock: Another thread parses a body, and the calling thread must not wait.
-        """
         if not self._local_lock.acquire(blocking=nonblocking.blocking_allowed()):
             raise nonblocking.WouldBlock
         try:
@@ -150,17 +122,7 @@ class RequestParser:
 def _parse_locally(
     body: bytes, context: RequestContext, decode: Callable[[Json], Decoded]
 ) -> tuple[Decoded, int] | None:
-    """Parse and decode a body in this process, unless this could take too long.
-
-    Args:
-      body: The JSON text.
-      context: The context of the request.
-      decode: Converts the parsed values to the result.
-
-    Returns:
-      The result of `decode`, and the number of bytes that are reserved for the parsed values; None
-      if the body is so large that parsing it in this process could take too long.
-    """
+    """Parse and decode a body in this process, unless this could take too long."""
     estimated_bytes = _reserve_for_parsing(body, context)
     try:
         if len(body) <= MAX_LOCAL_BYTES:

@@ -14,6 +14,10 @@ class Alarm:
     """Calls a function in a thread of its own, at the times that `set` and the function choose.
 
     Queues use the function to end the requests whose time limit has passed. Thread-safe.
+
+    Args:
+      ring: the function. It returns the time at which it must be called again, in seconds of
+        the clock; infinite for no such time.
     """
 
     def __init__(
@@ -22,14 +26,6 @@ class Alarm:
         name: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create an alarm without its thread.
-
-        Args:
-          ring: the function. It returns the time at which it must be called again, in seconds of
-            the clock; infinite for no such time.
-          name: the name of the thread.
-          clock: returns seconds, as `time.monotonic` does.
-        """
         self._ring = ring
         self._name = name
         self._clock = clock
@@ -47,13 +43,8 @@ class Alarm:
         """Call the function at a time at the latest.
 
         The caller must first store the data for which the function is called.
-
-        Args:
-          moment: the time in seconds of the clock.
         """
-        # Compare without the lock, because most requests end later than an earlier request. The
-        # comparison is safe: the thread raises `_time` only before it calls the function, which
-        # then finds the data of the caller.
+        # Compare without the lock, because most requests end later than an earlier request.
         if moment >= self._time:
             return
         with self._condition:
@@ -62,11 +53,7 @@ class Alarm:
                 self._condition.notify()
 
     def start(self) -> None:
-        """Start the thread, unless it runs already.
-
-        Raises:
-          RuntimeError: the system cannot start a thread.
-        """
+        """Start the thread, unless it runs already."""
         with self._condition:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)

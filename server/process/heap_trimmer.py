@@ -20,12 +20,6 @@ class HeapTrimmer:
         trim: Callable[[], object] = malloc.trim_free_memory,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a trimmer, which trims only after `start`.
-
-        Args:
-          trim: Returns the free memory of the heap.
-          clock: Returns seconds, as `time.monotonic` does.
-        """
         self._trim = trim
         self._clock = clock
         self._last_end = -math.inf

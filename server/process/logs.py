@@ -16,8 +16,7 @@ class SharedStreamHandler(logging.StreamHandler[TextIO]):
     """Writes log lines to a stream to which other processes write too, such as a common stderr.
 
     A write to a pipe is atomic only up to 4096 bytes. A line of the access log can be longer,
-    because it contains a URL path. Without a lock, a line of another process could appear in the
-    middle of such a line.
+    because it contains a URL path.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -47,10 +46,7 @@ _ESCAPES = {
 
 @contextlib.contextmanager
 def _hold_lock(stream: TextIO) -> Iterator[None]:
-    """Hold a lock on the file of a stream, so that other processes do not write to it.
-
-    The operating system releases the lock if the process ends.
-    """
+    """Hold a lock on the file of a stream, so that other processes do not write to it."""
     is_locked = False
     # If the stream has no file, or its file cannot be locked, write without the lock.
     with contextlib.suppress(OSError, ValueError):
@@ -67,12 +63,6 @@ def configure_logging(*, is_shared: bool = False) -> None:
     """Send the lines of every logger to stderr.
 
     Each line begins with the time, except the lines of the access log, which are JSON.
-
-    Of uvicorn and TensorFlow, only warnings and errors are shown; of the logger
-    "opentelemetry.trace", only errors.
-
-    Args:
-      is_shared: whether other processes of this server write to the same stderr.
     """
     name = f"{__name__}.SharedStreamHandler" if is_shared else "logging.StreamHandler"
     logging.config.dictConfig(

@@ -15,17 +15,13 @@ _SYSTEM_ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
 
 # The numbers of two parameters of glibc's mallopt. Source: malloc.h of glibc.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# The mmap threshold of malloc while serving, in bytes. It is the largest that glibc accepts, so
-# that few blocks are allocated with mmap: getting new pages for the tensors of a request takes
-# longer than writing the tensors.
+# The mmap threshold of malloc while serving, in bytes.
 _MMAP_THRESHOLD_BYTES = 32 << 20
 # The trim threshold of malloc while serving: the number of free bytes that a heap keeps, so that a
 # request reuses the memory of an earlier request's tensors.
 _TRIM_THRESHOLD_BYTES = 256 << 20
 # The mmap threshold and the trim threshold, in bytes, while models load or unload. They are small,
-# so that each large tensor of a model is allocated with mmap. The memory of such a tensor returns
-# to the operating system when the tensor is freed. Smaller blocks come from a heap, which keeps
-# free memory up to the trim threshold, even after malloc_trim.
+# so that each large tensor of a model is allocated with mmap.
 _MODEL_THRESHOLD_BYTES = 1 << 20
 
 _lock = threading.Lock()
@@ -48,9 +44,7 @@ def large_tensor_allocation() -> Iterator[None]:
     """Let malloc allocate each large block with mmap during the load or unload of a model.
 
     The memory of a tensor that was allocated in this way returns to the operating system as soon as
-    the tensor is freed. The tensors of requests during this time are also allocated with mmap,
-    which is slower. If several threads run such a `with` body at the same time, the thresholds of
-    `configure_malloc` apply again when the last body ends.
+    the tensor is freed.
     """
     global _num_active_moves
     with _lock:

@@ -15,11 +15,7 @@ def usable_memory_bytes(
     This is the memory of the machine, or the limit of the process's control group if the limit is
     less.
 
-    Containers set such limits. Control groups of versions 1 and 2 are supported.
-
-    Args:
-      cgroups: The directory at which the file system of the control groups is mounted.
-      cgroup_of_process: The file that names the control groups of this process.
+    Containers set such limits.
     """
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine_bytes, *_read_cgroup_limits(cgroups, cgroup_of_process)])

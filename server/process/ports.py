@@ -19,12 +19,6 @@ def bind_port(host: str, port: int, flag: str, *, is_shared: bool = False) -> so
       host: an IPv4 address, or an IPv6 address without brackets. As in gRPC, 0.0.0.0 means all IPv4
         addresses of this machine, and all IPv6 addresses if it has IPv6.
       port: the port number; 0 for any free port.
-      flag: the command-line flag that has set the port, for error messages.
-      is_shared: whether other processes of this server listen on the same port too.
-
-    Raises:
-      CodedError: another process listens on the port.
-      InvalidSetting: this machine cannot listen on the address or the port.
     """
     try:
         return _bind_any_family(host, port, is_shared)
@@ -41,8 +35,6 @@ def share_port(bound: socket.socket) -> None:
     """Allow other processes of the same user to listen on the port of a socket too.
 
     The operating system then distributes new connections among all sockets that listen on the port.
-    The function must be called for each of these sockets, and for a socket that only reserves the
-    port.
     """
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
@@ -56,8 +48,6 @@ def port_in_use_error(host: str, port: int, flag: str) -> CodedError:
     """Create the error for a port on which another process listens.
 
     Args:
-      host: an IPv4 address, or an IPv6 address without brackets.
-      port: the port number.
       flag: the command-line flag that has set the port, such as "--port".
     """
     return CodedError(

@@ -16,20 +16,14 @@ class StopSignals:
     """Waits until a signal or another thread asks the process to stop.
 
     The signals are SIGTERM and SIGINT (Ctrl-C). Before `mark_serving`, there are no requests of
-    clients to answer, so a signal exits the process immediately with status 0. After
-    `mark_serving`, the first signal makes `wait` return, so that the server can answer the requests
-    of clients before it stops. A second signal exits the process immediately.
+    clients to answer, so a signal exits the process immediately with status 0.
     """
 
     def __init__(self) -> None:
-        """Create an object, which handles no signals before `install` is called."""
         # The reasons to stop. A signal handler puts reasons into this queue, and can interrupt a
         # thread that is using it. So the queue is a SimpleQueue, whose put is reentrant.
         self._reasons: SimpleQueue[str] = SimpleQueue()
         # The main thread waits for a byte from this socket pair, and not for an item in the queue.
-        # A signal that the kernel delivers to another thread does not end a wait for the queue, so
-        # the main thread would not run the signal handler. But whichever thread gets the signal,
-        # Python writes a byte to the wake-up file descriptor, which is one end of the socket pair.
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
         self._wakeup_writer.setblocking(False)
         self._is_serving = False
@@ -54,7 +48,6 @@ class StopSignals:
         """Record that requests of clients may be in flight from now on.
 
         After this call, the first signal makes `wait` return, so that the requests can be answered.
-        Before this call, the first signal exits the process.
         """
         self._is_serving = True
 

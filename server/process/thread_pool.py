@@ -22,15 +22,6 @@ class ThreadPool(ThreadPoolExecutor):
     """
 
     def __init__(self, max_threads: int, name: str) -> None:
-        """Create the pool and start its first thread.
-
-        Args:
-          max_threads: the largest number of threads.
-          name: the prefix of the threads' names.
-
-        Raises:
-          RuntimeError: the system cannot start a thread.
-        """
         super().__init__(max_threads, name)
         self.submit(_do_nothing)
 
@@ -39,13 +30,6 @@ class ThreadPool(ThreadPoolExecutor):
 
         If all threads are busy and the system cannot start another thread, the function runs when
         one of the threads becomes free.
-
-        Args:
-          function: the function; the pool ignores its result and its exceptions.
-          args: the positional arguments of the function.
-
-        Raises:
-          RuntimeError: the pool has been shut down.
         """
         try:
             self.submit(function, *args)
@@ -59,14 +43,7 @@ class ThreadPool(ThreadPoolExecutor):
             )
 
     def start(self, function: Callable[[], Result]) -> Future[Result]:
-        """Run a function in a thread of the pool, as `run_soon` does, and return its future.
-
-        Args:
-          function: the function. It does not run if the future is cancelled before.
-
-        Raises:
-          RuntimeError: the pool has been shut down.
-        """
+        """Run a function in a thread of the pool, as `run_soon` does, and return its future."""
         future = Future[Result]()
         self.run_soon(_run_into, future, function)
         return future

@@ -13,9 +13,7 @@ Result = TypeVar("Result")
 # The nice value of the executor's threads. A thread with this value gets a tenth of the processor
 # time of a request's thread that runs on the same processor.
 _NICE = 10
-# The largest share of the time of all processors that background work may use. Each function is
-# followed by a pause, because a low priority alone is not enough: the work could still run on the
-# processor on which a request is about to continue.
+# The largest share of the time of all processors that background work may use.
 _PROCESSOR_SHARE = 1 / 8
 # The longest pause after a function, in seconds. Without this limit, a function that takes seconds
 # would be followed by a pause of many seconds.
@@ -29,8 +27,10 @@ class ThrottledExecutor:
 
     Before `enable` is called, functions run in the calling thread without pauses.
 
-    The functions should spend their time in C++ code that releases the GIL. Otherwise a thread of
-    low priority could hold the GIL for long, and delay all other threads.
+    The functions should spend their time in C++ code that releases the GIL.
+
+    Args:
+      sleep: pauses the calling thread for a number of seconds.
     """
 
     def __init__(
@@ -41,20 +41,10 @@ class ThrottledExecutor:
         clock: Callable[[], float] = time.thread_time,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """Create the executor, without starting its threads.
-
-        Args:
-          threads: the largest number of functions that run at the same time.
-          processors: the number of processors of the machine.
-          clock: returns the processor time of the calling thread, in seconds.
-          sleep: pauses the calling thread for a number of seconds.
-        """
         self._threads = ThreadPoolExecutor(threads, "background", initializer=_lower_priority)
         self._is_enabled = False
         self._clock, self._sleep = clock, sleep
-        # The length of the pause after a function, relative to its processor time. With these
-        # pauses, the functions of one caller use at most the share _PROCESSOR_SHARE of the
-        # processors' time, unless a pause would be longer than _LONGEST_PAUSE_SECONDS.
+        # The length of the pause after a function, relative to its processor time.
         self._pause_per_second = max(0.0, 1 / (_PROCESSOR_SHARE * processors) - 1)
 
     def enable(self) -> None:
@@ -75,7 +65,6 @@ class ThrottledExecutor:
 
 
 def _lower_priority() -> None:
-    """Lower the priority of the calling thread, on Linux, where each thread has a priority."""
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))

@@ -44,7 +44,6 @@ def deployment(
         and enable_batching=True.
 
     Raises:
-      InvalidSetting: a flag or an option is invalid, or has no effect in a replica.
       BasePathNotFound: the base path is a URI of a file system that the server cannot read.
     """
     if model_base_path is not None:
@@ -64,13 +63,6 @@ def build(arguments: Mapping[str, Any]) -> serve.Application:
     """Return the Ray Serve application that a config file of Ray Serve describes.
 
     The config file names this function in its field `import_path`.
-
-    Args:
-      arguments: the field `args` of the application in the file. It has the arguments of
-        `deployment`.
-
-    Raises:
-      TpuserveError: as for `deployment`.
     """
     return deployment(**arguments)
 
@@ -79,9 +71,6 @@ def grpc_options(port: int = DEFAULT_PORT) -> gRPCOptions:
     """Return the options with which Ray's proxies accept TensorFlow Serving's gRPC calls.
 
     They are the argument `grpc_options` of `ray.serve.start`.
-
-    Args:
-      port: the gRPC port on which the proxy of each node listens.
     """
     functions = [
         f"tensorflow_serving.apis.{name}_pb2_grpc.add_{_camel_case(name)}Servicer_to_server"

@@ -34,7 +34,6 @@ class MessageBytes:
     """
 
     def __init__(self, content: bytes) -> None:
-        """Wrap a serialised message."""
         self._content = content
 
     def SerializeToString(self) -> bytes:  # noqa: D102
@@ -46,19 +45,14 @@ class Replica:
 
     The methods with capital letters have the names of the gRPC methods. Each takes the request
     message and Ray's gRPC context of the call, and returns the serialised response.
+
+    Args:
+      flags: the flags of `tpuserve serve` that `make_settings` takes: name → value.
+      threads: the largest number of calls that are decoded and run at the same time; calls that
+        wait for a batch need no thread.
     """
 
     def __init__(self, flags: Mapping[str, Any], threads: int) -> None:
-        """Create a replica, and load its models.
-
-        Args:
-          flags: the flags of `tpuserve serve` that `make_settings` takes: name → value.
-          threads: the largest number of calls that are decoded and run at the same time; calls that
-            wait for a batch need no thread.
-
-        Raises:
-          TpuserveError: a flag is invalid, or no model can be loaded.
-        """
         settings = make_settings(flags)
         self._engine = Engine(settings, None, Metrics())
         self._engine.check_models()
@@ -106,9 +100,6 @@ class Replica:
         """Raise an error unless each model has a version that can answer requests.
 
         Ray calls this method regularly, and replaces a replica that raises an error.
-
-        Raises:
-          Unavailable: a model has no available version.
         """
         for name in self._engine.model_names:
             statuses = self._engine.dataplane.status(name, None)
@@ -123,19 +114,7 @@ class Replica:
             engine.close(_LOG_SECONDS, _UNLOAD_SECONDS)
 
     async def _call(self, method: str, request: Any, grpc_context: Any) -> MessageBytes:
-        """Run the implementation of a gRPC method in a thread, and return its response.
-
-        An error gets the status code and the message that the server of `tpuserve serve` would
-        send.
-
-        Args:
-          method: the name of the method, such as "Predict".
-          request: the request message.
-          grpc_context: Ray's gRPC context of the call.
-
-        Raises:
-          TpuserveError: the request cannot be answered.
-        """
+        """Run the implementation of a gRPC method in a thread, and return its response."""
         loop, call = asyncio.get_running_loop(), CallContext()
         with self._memory.reserve() as memory:
             deadline = time.monotonic() + self._time_limit

@@ -55,7 +55,6 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
       values: flag name → value; None for the default of the flag.
 
     Raises:
-      InvalidSetting: a flag does not exist, has no effect in a replica, or has an invalid value.
       BasePathNotFound: the base path is a URI of a file system that the server cannot read.
     """
     unknown = sorted(set(values) - set(FLAGS))
@@ -86,11 +85,6 @@ def _refusal(names: list[str]) -> str:
 
 
 def _check_type(flag: Flag, value: Any) -> Any:
-    """Check the type of a flag's value, and return the value. A path is returned as text.
-
-    Raises:
-      InvalidSetting: the value has another type than the flag.
-    """
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     types, description = _TYPES[flag.value_type]

@@ -30,7 +30,6 @@ class AccessLog:
         """Write the line of a request that was answered, or whose client has disconnected.
 
         Args:
-          protocol: "REST" or "gRPC".
           method: the HTTP method, such as "POST", or the full name of the gRPC method, such as
             "/tensorflow.serving.ModelService/GetModelStatus".
           path: the URL path with the query string, as the client sent it; empty for gRPC.
@@ -38,13 +37,10 @@ class AccessLog:
             server read the name.
           signature: the signature's name; empty if the request names no signature, or was refused
             before the server read the name.
-          version: the version that ran; the requested version if no version ran; None if no version
-            ran and the request names none.
           status: for REST the HTTP status, or 0 if the client has disconnected; for gRPC the name
             of the status code, such as "OK".
           duration_ms: the time from the arrival of the request to the end of its answer, in
             milliseconds.
-          peer: the client's address.
           bytes_in: the size in bytes of the request body or message, as sent over the network.
           bytes_out: the size in bytes of the response body or message, as sent over the network.
         """

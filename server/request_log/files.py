@@ -19,8 +19,12 @@ MAX_BYTES = 64 << 20
 class RecordFiles:
     """The open TFRecord files of the request log, one per model and path prefix. Not thread-safe.
 
-    After a restart, the server never appends to the files that already exist. A file can end in the
-    middle of a record if the server has crashed, or can belong to another process.
+    After a restart, the server never appends to the files that already exist.
+
+    Args:
+      clock: returns the time in seconds since 1970, which is a part of the files' names.
+      max_bytes: the largest size of a file, in bytes. Only a file with a single record may be
+        larger.
     """
 
     def __init__(
@@ -29,14 +33,6 @@ class RecordFiles:
         max_records: int = MAX_RECORDS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        """Create an object without open files.
-
-        Args:
-          clock: returns the time in seconds since 1970, which is a part of the files' names.
-          max_records: the number of records at which a file is full.
-          max_bytes: the largest size of a file, in bytes. Only a file with a single record may be
-            larger.
-        """
         self._clock = clock
         self._max_records = max_records
         self._max_bytes = max_bytes
@@ -46,11 +42,6 @@ class RecordFiles:
         """Append a record to the open file of a model and a path prefix.
 
         If no file is open, or the record does not fit into the file, a new file is begun.
-
-        Args:
-          model: the name of the model.
-          prefix: the beginning of the path of the model's files.
-          record: the record, a serialised message.
 
         Raises:
           OSError: the record cannot be written. A file that has records is then unchanged, and a

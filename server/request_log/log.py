@@ -34,7 +34,6 @@ class PredictLogEntry(NamedTuple):
     """A Predict request and its answer, in the queue of the request log.
 
     Attributes:
-      answer: the answer of the model.
       inputs: the inputs that the client has sent: alias → array.
       output_filter: the aliases of the requested outputs; empty for all outputs.
     """
@@ -50,8 +49,6 @@ class InferenceLogEntry(NamedTuple):
     Attributes:
       tasks: for MultiInference the pair (model specification, method name) of each task; empty for
         Classify and Regress.
-      answers: the answer to each task; for Classify and Regress the only answer.
-      examples: serialised tf.train.Example messages.
     """
 
     tasks: tuple[tuple[ModelSpec, str], ...]
@@ -77,6 +74,14 @@ class RequestLog:
 
     No request waits for the log, or fails because of the log. If requests arrive faster than the
     thread can write them, some are dropped from the log and counted.
+
+    Args:
+      metrics: counts the logged and the dropped requests; None for new metrics that nobody
+        reads.
+      encode: takes a log entry, the log configuration of the model, and the time of the request in
+        seconds since 1970.
+      sample: returns a random number from 0 to 1, for the choice of the logged requests.
+      clock: returns the time in seconds since 1970.
     """
 
     def __init__(
@@ -87,17 +92,6 @@ class RequestLog:
         sample: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create a log that writes nothing before `configure` is called.
-
-        Args:
-          metrics: counts the logged and the dropped requests; None for new metrics that nobody
-            reads.
-          encode: takes a log entry, the log configuration of the model, and the time of the request
-            in seconds since 1970. Returns the record to write. None for a function that returns
-            serialised PredictionLog messages.
-          sample: returns a random number from 0 to 1, for the choice of the logged requests.
-          clock: returns the time in seconds since 1970.
-        """
         self._metrics = Metrics() if metrics is None else metrics
         self._encode = encode
         self._sample = sample
@@ -119,9 +113,6 @@ class RequestLog:
         """Set the models whose requests are logged. This replaces earlier settings.
 
         `models` is model name → configuration of the model's log.
-
-        Raises:
-          InvalidConfig: a configuration is invalid. The earlier settings then stay in effect.
         """
         for model, logging_config in models.items():
             settings.check_logging_config(model, logging_config)
@@ -150,7 +141,6 @@ class RequestLog:
         """Put a Predict request into the queue of the log.
 
         Args:
-          answer: the answer to the request.
           inputs: alias → array, with the shape and the dtype of the request.
           output_filter: the aliases of the requested outputs; empty for all outputs.
         """
@@ -181,13 +171,7 @@ class RequestLog:
         answers: Sequence[Classification | Regression],
         examples: Sequence[bytes],
     ) -> None:
-        """Put a MultiInference request into the queue of the log.
-
-        Args:
-          tasks: pairs (model specification, method name).
-          answers: the answer to each task.
-          examples: serialised tf.train.Example messages.
-        """
+        """Put a MultiInference request into the queue of the log."""
         entry = InferenceLogEntry(tuple(tasks), tuple(answers), tuple(examples))
         self._put(answers[0].model, entry, sum(map(len, examples)))
 

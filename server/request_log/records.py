@@ -22,16 +22,7 @@ from server.tensors import serializer
 def encode(
     entry: PredictLogEntry | InferenceLogEntry, config: RequestLogging, time_seconds: float
 ) -> bytes:
-    """Serialise a request and its answer as a PredictionLog message.
-
-    Args:
-      entry: the request and its answer.
-      config: the log configuration of the model.
-      time_seconds: the time of the request in seconds since 1970.
-
-    Raises:
-      TpuserveError: a tensor has a type that a TensorProto cannot hold.
-    """
+    """Serialise a request and its answer as a PredictionLog message."""
     log = prediction_log_pb2.PredictionLog()
     metadata = log.log_metadata
     metadata.sampling_config.sampling_rate = config.sampling_rate

@@ -24,15 +24,7 @@ REQUEST = """\
 
 
 def check_flags(model_base_path: str, model_config_file: str) -> None:
-    """Raise an error if a flag selects a model, because the sample model is served.
-
-    Args:
-      model_base_path: the value of --model_base_path.
-      model_config_file: the value of --model_config_file.
-
-    Raises:
-      InvalidSetting: one of the two flags is set.
-    """
+    """Raise an error if a flag selects a model, because the sample model is served."""
     for flag, value in (
         ("--model_base_path", model_base_path),
         ("--model_config_file", model_config_file),
@@ -45,9 +37,5 @@ def check_flags(model_base_path: str, model_config_file: str) -> None:
 
 
 def curl_command(port: int) -> str:
-    """Return a curl command that sends the picture of a digit to the sample model.
-
-    Args:
-      port: the port of the REST frontend.
-    """
+    """Return a curl command that sends the picture of a digit to the sample model."""
     return f"curl -d '{REQUEST}' http://localhost:{port}/v1/models/{NAME}:predict"

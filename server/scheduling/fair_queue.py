@@ -12,11 +12,10 @@ class FairQueue(Generic[Item]):
     """A queue of items with keys, for example responses with models as keys. Thread-safe.
 
     Items are taken from all keys in turn (round robin), so that many items of one key do not delay
-    the items of another key. The items of one key are taken in the order of their arrival.
+    the items of another key.
     """
 
     def __init__(self) -> None:
-        """Create an empty queue."""
         # Key → its items, for the keys that have items. `pop` takes an item of the first key.
         self._items: dict[Hashable, deque[Item]] = {}
         self._lock = threading.Lock()

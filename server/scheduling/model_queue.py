@@ -15,14 +15,9 @@ class ModelQueue:
     Not thread-safe: `RequestQueues` calls all methods under its lock.
 
     Models share the threads of the server by start-time fair queuing. A model's virtual time grows
-    with the time that its requests run. A free thread runs a request of the model with the
-    least virtual time; models whose requests may not run now are skipped. Source: Goyal, Vin,
-    Cheng, "Start-time Fair Queuing", SIGCOMM 1996.
+    with the time that its requests run.
 
     Attributes:
-      model: the name of the model.
-      limits: how many requests of the model may run and wait now.
-      running: the number of requests of the model that run.
       virtual_time: the model's virtual time, in seconds. The paper calls it the start tag of the
         model's next request.
       waiting: `RunPool` (the threads of a frontend) → the requests that wait for these threads;
@@ -40,7 +35,6 @@ class ModelQueue:
     )
 
     def __init__(self, model: str, limits: RunLimits) -> None:
-        """Create the queue of a model without requests."""
         self.model = model
         self.limits = limits
         self.running = 0
@@ -60,8 +54,7 @@ class ModelQueue:
         """Return whether one more request of the model may run in the threads `pool` now.
 
         If no request of the model runs, the result is always True, even if the pool already runs
-        `RunPool.max_running` requests. Without this rule, a few slow models could block all other
-        models.
+        `RunPool.max_running` requests.
         """
         if not self.running:
             return True
@@ -108,7 +101,6 @@ class ModelQueue:
         """Record that a request has run, and correct `virtual_time`.
 
         `virtual_time` then contains the real run time of the request, not the expected run time.
-        `now` is the time in seconds of the queues' clock.
         """
         self.running -= 1
         if ticket.pool.share < 1:

@@ -21,24 +21,22 @@ logger = logging.getLogger(__name__)
 FindLimits = Callable[[str], RunLimits | None]
 
 # The key of a common queue for all requests that do not run a model or whose model is not
-# configured. With a queue for each unknown name, clients could create any number of queues. The
-# common queue has no limit of running requests, because these requests compute nothing.
+# configured. With a queue for each unknown name, clients could create any number of queues.
 _OTHERS = ""
 # The largest time, in seconds, by which the virtual time of a busy model may lag behind those of
-# other models. The model with the least virtual time runs next. Suppose that requests of a model
-# often wait because of its limit `max_concurrent_runs`. Without this bound, its virtual time would
-# lag more and more. If the limit were then raised, only this model would run until its virtual time
-# had caught up.
+# other models. The model with the least virtual time runs next.
 _MAX_CREDIT_SECONDS = 1.0
 
 
 class RequestQueues:
     """Decides when each request of the frontends (the REST and gRPC servers) runs. Thread-safe.
 
-    A ticket represents a request in the queues. When a frontend submits a ticket, the request runs
-    in the submitting thread, unless its model or its frontend already runs as many requests as
-    allowed. In this case the request waits in the queue of its model. It later runs in a thread
-    that has called `finish` for another request, or in a thread that `Ticket.start` chooses.
+    A ticket represents a request in the queues.
+
+    Args:
+      find_limits: takes a model's name, and returns how many of its requests may run and wait;
+        returns None if no such model is configured.
+      metrics: records how many requests wait and are refused; None for no metrics.
     """
 
     def __init__(
@@ -47,14 +45,6 @@ class RequestQueues:
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create queues without requests.
-
-        Args:
-          find_limits: takes a model's name, and returns how many of its requests may run and wait;
-            returns None if no such model is configured.
-          metrics: records how many requests wait and are refused; None for no metrics.
-          clock: returns seconds, as `time.monotonic` does.
-        """
         self._find_limits = find_limits
         self._metrics = Metrics() if metrics is None else metrics
         self._clock = clock
@@ -62,8 +52,7 @@ class RequestQueues:
         # The queues in which at least one request waits. The dictionary is used as an ordered set.
         self._backlog: dict[ModelQueue, None] = {}
         # The highest virtual time at which a request of any model has begun to run. When an idle
-        # model gets its next request, its virtual time is raised to this value. Otherwise the model
-        # would have the least virtual time for long, and only its requests would run.
+        # model gets its next request, its virtual time is raised to this value.
         self._virtual_time = 0.0
         self._last_number = 0
         self._lock = threading.Lock()
@@ -86,9 +75,6 @@ class RequestQueues:
           True if the request may run: the calling thread must run it, and then call `finish`.
           Otherwise `Ticket.start` or `Ticket.refuse` will be called, or `finish` will return the
           ticket.
-
-        Raises:
-          QueueFull: the request would have to wait, and the queue of its model is full.
         """
         with self._lock:
             if self._try_start(ticket):
@@ -268,12 +254,7 @@ class RequestQueues:
         return min(tickets, key=_start_tag, default=None)
 
     def _hand_over(self, started: list[Ticket], pool: RunPool) -> Ticket | None:
-        """Pass started requests to other threads, except the first one of `pool`.
-
-        Returns:
-          The first started request of `pool`, which the calling thread must run; None if there is
-          no such request.
-        """
+        """Pass started requests to other threads, except the first one of `pool`."""
         own = None
         while started:
             failed = []

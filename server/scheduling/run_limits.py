@@ -36,20 +36,17 @@ class LimitTable:
     """The limits of all configured models' running and waiting requests. Thread-safe.
 
     The limits of a model depend on its configuration, and on whether its requests are batched.
+
+    Args:
+      defaults: the limits for models whose configuration does not set them; None for
+        `DEFAULT_CONCURRENT_RUNS` and no limits of the waiting requests.
+      max_waiting_for_batch: the value of `RunLimits.max_concurrent_runs` for a model whose requests
+        are batched.
     """
 
     def __init__(
         self, defaults: QueueLimits | None = None, max_waiting_for_batch: int = 128
     ) -> None:
-        """Create a table without models.
-
-        Args:
-          defaults: the limits for models whose configuration does not set them; None for
-            `DEFAULT_CONCURRENT_RUNS` and no limits of the waiting requests.
-          max_waiting_for_batch: the value of `RunLimits.max_concurrent_runs` for a model whose
-            requests are batched. It can be high, because most requests need no thread while they
-            wait for their batch.
-        """
         self._defaults = QueueLimits() if defaults is None else defaults
         self._max_waiting_for_batch = max_waiting_for_batch
         self._configured: Mapping[str, QueueLimits] = {}

@@ -18,13 +18,11 @@ class RunPool:
         Requests that only wait for their batch or for another process do not count.
       share: the largest share of a model's `max_concurrent_runs` that requests of this kind may
         use, from 0 to 1. One request may always run.
-      running: the number of requests that run in these threads; those that only wait do not count.
     """
 
     __slots__ = ("max_running", "running", "share")
 
     def __init__(self, max_running: int, share: float = 1) -> None:
-        """Create a pool without running requests; the arguments are the attributes."""
         self.share = share
         self.max_running = max_running
         self.running = 0
@@ -36,10 +34,6 @@ class Ticket(ABC):
     The attributes except `context` and `pool` are only for `RequestQueues` and its queues.
 
     Attributes:
-      context: the context of the request.
-      pool: the threads of the frontend in which the request is to run.
-      queue: the queue of the request's model; set when the request is submitted.
-      number: the position of the request in the order in which all requests began to wait.
       enqueued: when the request began to wait, in seconds of the queues' clock.
       started: when the request began to run, in seconds of the same clock.
       charge: the expected run time in seconds that was added to the model's virtual time when the
@@ -60,7 +54,6 @@ class Ticket(ABC):
     queue: "ModelQueue"
 
     def __init__(self, context: RequestContext, pool: RunPool) -> None:
-        """Create the ticket of a request that is not submitted yet."""
         self.context = context
         self.pool = pool
         self.number = 0

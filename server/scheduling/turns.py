@@ -11,13 +11,12 @@ class Turns(Generic[Item]):
     """The items that wait, each with a key, such as the client of a request. Not thread-safe.
 
     The first item of each key comes in turn (round robin), so that many items of one key do not
-    delay those of another. Items of one key come in the order of their arrival.
+    delay those of another.
     """
 
     __slots__ = ("_items",)
 
     def __init__(self) -> None:
-        """Create an object without items."""
         # Key → its items, as ordered sets. The next turn is that of the first key.
         self._items: dict[Hashable, dict[Item, None]] = {}
 

@@ -20,7 +20,6 @@ class DirectRunner:
     """
 
     def __init__(self, model: Model) -> None:
-        """Create the runner of a loaded model."""
         self._model = model
 
     def start(

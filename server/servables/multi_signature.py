@@ -22,12 +22,8 @@ class SupportsMultiRun(Protocol):
         """Compute the outputs of several signatures for the same inputs.
 
         Args:
-          output_names: signature name → the aliases of the outputs to compute.
           inputs: alias → array; all signatures get the same inputs. An array has the dtype of the
             input in the signatures, and any shape that the model can compute.
           timeout_ms: the time limit in milliseconds; None for no limit.
           cancellation: cancels the request; None if the request cannot be cancelled.
-
-        Returns:
-          Signature name → alias → array.
         """

@@ -30,18 +30,15 @@ class Pending(Generic[Result]):
 
     Each layer of the server wraps the Pending of the layer below in a new Pending, whose `finish`
     calls the `finish` of the wrapped Pending, and then processes the result.
+
+    Args:
+      finish: computes the result, or raises the request's error. It must be called exactly
+        once. It waits for the end of the work, unless the work has already ended.
     """
 
     __slots__ = ("_completion", "finish")
 
     def __init__(self, completion: Completion, finish: Callable[[], Result]) -> None:
-        """Create a pending result.
-
-        Args:
-          completion: the work that must end before the result can be computed.
-          finish: computes the result, or raises the request's error. It must be called exactly
-            once. It waits for the end of the work, unless the work has already ended.
-        """
         self._completion = completion
         self.finish = finish
 

@@ -31,6 +31,12 @@ class SavedModelLoader:
     Attributes:
       executor: runs the expensive parts of loads and warm-ups in threads of low priority, so that
         they do not delay requests.
+
+    Args:
+      session_config: a serialised ConfigProto with the options of all sessions. Session options
+        in `settings` override these options.
+      find_batch_sizes: takes a version's directory, and returns the batch sizes (numbers of
+        examples) for which to compile executables when the version is loaded; empty for none.
     """
 
     def __init__(
@@ -39,15 +45,6 @@ class SavedModelLoader:
         session_config: bytes = b"",
         find_batch_sizes: Callable[[Path], Sequence[int]] = lambda directory: (),
     ) -> None:
-        """Create a loader.
-
-        Args:
-          settings: the settings of the server.
-          session_config: a serialised ConfigProto with the options of all sessions. Session options
-            in `settings` override these options.
-          find_batch_sizes: takes a version's directory, and returns the batch sizes (numbers of
-            examples) for which to compile executables when the version is loaded; empty for none.
-        """
         self._find_batch_sizes = find_batch_sizes
         self._settings = settings
         self.executor = ThrottledExecutor(settings.num_load_threads or LOAD_THREADS)
@@ -66,7 +63,6 @@ class SavedModelLoader:
         """Load the model in a version's directory.
 
         Args:
-          directory: the version's directory.
           engine: the runtime of a {serve} metagraph, "tensorflow" or "xla"; empty for the runtime
             in the server's settings.
           base_path: the model's base path. Symbolic links to files outside of it are refused,
@@ -75,7 +71,6 @@ class SavedModelLoader:
         Raises:
           CodedError: the settings require signed models, and the version has no valid
             cryptographic signature.
-          TpuserveError: the model cannot be loaded, or the settings forbid the model.
         """
         settings = self._settings
         if settings.model_signature_policy == SIGNATURES_REQUIRED:
@@ -130,15 +125,10 @@ class SavedModelLoader:
         """Raise the errors of a later load that can be found without importing TensorFlow.
 
         These are: symbolic links to files outside of the base path, a damaged saved_model.pb, and
-        no metagraph with the required tags. A large saved_model.pb is not checked, because this
-        would take long.
+        no metagraph with the required tags.
 
         Args:
-          directory: the version's directory.
           base_path: the model's base path; None for the parent of the version's directory.
-
-        Raises:
-          TpuserveError: the version cannot be loaded.
         """
         settings = self._settings
         if not settings.allow_links:
@@ -166,9 +156,7 @@ class SavedModelLoader:
         with self._runtime_lock:
             if self._is_runtime_ready:
                 return
-            # Import TensorFlow here, in the first load, and not earlier. A server that cannot
-            # start, for example because its port is in use, then reports the error without waiting
-            # for the slow import.
+            # Import TensorFlow here, in the first load, and not earlier.
             from tpuserve import devices
             from tpuserve.runtime import gc_control, serving_import
 

@@ -34,17 +34,13 @@ class InferenceRunner(Protocol):
         """Begin to compute the outputs of a signature.
 
         Args:
-          context: the request.
-          signature_name: the name of the signature.
           inputs: alias → array of the signature's dtype, with any shape that the model can compute.
-          output_names: the aliases of the outputs to compute; None for all outputs.
 
         Returns:
           Alias → array; a Pending of it if the request waits for a batch. The caller must then call
           its `finish`.
 
         Raises:
-          DeadlineExceeded, Cancelled: nobody waits for the answer any more.
           WouldBlock: the calling thread must not run a model, and the request cannot wait for a
             batch.
         """
@@ -55,16 +51,7 @@ class InferenceRunner(Protocol):
         output_names: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
     ) -> Mapping[str, Mapping[str, Array]] | Pending[Mapping[str, Mapping[str, Array]]]:
-        """Begin to compute several signatures for the same inputs, in one run if possible.
-
-        Args:
-          context: the request.
-          output_names: signature name → the aliases of the outputs to compute.
-          inputs: alias → array.
-
-        Returns:
-          Signature name → alias → array, or a Pending as for `start`.
-        """
+        """Begin to compute several signatures for the same inputs, in one run if possible."""
 
 
 class Model(Protocol):
@@ -137,12 +124,9 @@ class VersionStatus:
     """The status of one version of a model.
 
     Attributes:
-      version: the version number.
-      state: the state of the version.
       error: why the version could not be loaded; None if there was no error.
       note: a remark about a version that works, for example that it does not run the requested
-        metagraph. The status API reports the note as the error message with code OK. Empty for no
-        remark.
+        metagraph.
       selection: the metagraph that runs, its device, and the reason for this choice, as text; empty
         if the version is not loaded.
     """
@@ -160,6 +144,10 @@ class Servable:
     Attributes:
       metagraph: the tags of the metagraph that runs, such as "serve,tpu"; empty if the version is
         not loaded or has no metagraphs.
+
+    Args:
+      on_change: called with this object and the new state after each change of the state. The
+        calling thread holds no lock of this object.
     """
 
     def __init__(
@@ -169,15 +157,6 @@ class Servable:
         directory: Path | None = None,
         on_change: Callable[["Servable", State], None] = lambda servable, state: None,
     ) -> None:
-        """Create a version in the state START.
-
-        Args:
-          name: the name of the model.
-          version: the version number.
-          directory: the directory of the version; None for a model without files.
-          on_change: called with this object and the new state after each change of the state. The
-            calling thread holds no lock of this object.
-        """
         self.name = name
         self.version = version
         self.directory = directory
@@ -244,11 +223,7 @@ class Servable:
         self._enter(State.END)
 
     def try_acquire(self) -> bool:
-        """If the model is available, keep it loaded until the caller calls `release`.
-
-        Returns:
-          Whether the model is available.
-        """
+        """If the model is available, keep it loaded until the caller calls `release`."""
         with self._lock:
             if self._state is not State.AVAILABLE:
                 return False
@@ -266,11 +241,7 @@ class Servable:
                 self._condition.notify_all()
 
     def begin_unload(self) -> bool:
-        """If the version is available, enter the state UNLOADING, which refuses new requests.
-
-        Returns:
-          Whether the version was available.
-        """
+        """If the version is available, enter the state UNLOADING, which refuses new requests."""
         with self._condition:
             if self._state is not State.AVAILABLE:
                 return False
@@ -282,9 +253,7 @@ class Servable:
         """Wait until no request uses the model, then close it and enter the state END.
 
         Args:
-          timeout_seconds: the longest wait for requests, in seconds; None for no limit. If
-            requests still use the model after this time, the model is not closed, because
-            closing it would crash them.
+          timeout_seconds: the longest wait for requests, in seconds; None for no limit.
         """
         with self._condition:
             if not self._condition.wait_for(lambda: self._num_users == 0, timeout_seconds):

@@ -10,17 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_no_escaping_symlinks(directory: Path, base_path: Path | None = None) -> None:
-    """Check that no symbolic link in a version leads to a path outside of the model's base path.
-
-    Args:
-      directory: the version's directory.
-      base_path: the model's base path, which may itself be a link; None for the parent of
-        `directory`.
-
-    Raises:
-      CodedError: the directory, or something below it, is a link to a path outside of the base
-        path.
-    """
+    """Check that no symbolic link in a version leads to a path outside of the model's base path."""
     base = str(directory.parent if base_path is None else base_path)
     real_base = os.path.realpath(base)
     _check_path(str(directory), base, real_base)

@@ -28,14 +28,6 @@ def check_ops(content: bytes, path: Path) -> None:
     """Check that all ops of a TensorFlow Lite model are known and only compute.
 
     Other ops could, for example, run code from elsewhere.
-
-    Args:
-      content: the bytes of the file.
-      path: the path of the file, for the texts of errors.
-
-    Raises:
-      UnsafeModel: the model has an op that is unknown, or that can do more than compute.
-      struct.error, ValueError, IndexError, TypeError: the file is damaged.
     """
     from tensorflow.lite.python import schema_py_generated as schema
 
@@ -53,14 +45,8 @@ def check_tensor_sizes(content: bytes, path: Path, max_bytes: int) -> None:
     """Check that the tensors of a TensorFlow Lite model do not take too much memory.
 
     Args:
-      content: the bytes of the file.
-      path: the path of the file, for the texts of errors.
       max_bytes: the largest allowed size of all tensors together, without constants. A dimension of
         unknown size counts as 1, as in the interpreter.
-
-    Raises:
-      ModelTooLarge: the tensors are larger than `max_bytes`.
-      struct.error, ValueError, IndexError, TypeError: the file is damaged.
     """
     from tensorflow.lite.python import schema_py_generated as schema
 
@@ -112,10 +98,7 @@ def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
 
 
 def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
-    """Yield the size in bytes of each non-constant tensor of a model.
-
-    `model` is the parsed file, and `schema` the module that has parsed it.
-    """
+    """Yield the size in bytes of each non-constant tensor of a model."""
     bits, count = _bits_of_types(schema), 0
     for graph_position in range(model.SubgraphsLength()):
         graph = model.Subgraphs(graph_position)
@@ -133,11 +116,7 @@ def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
 
 
 def _bits_of_types(schema: Any) -> dict[int, int]:
-    """Return a mapping: number of a TensorType → bits of an element, such as 32 for FLOAT32.
-
-    The bits are read from the names of the types in `schema`. A type without a number in its name,
-    such as BOOL, is left out.
-    """
+    """Return a mapping: number of a TensorType → bits of an element, such as 32 for FLOAT32."""
     bits = {}
     for name, number in vars(schema.TensorType).items():
         digits = name.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")

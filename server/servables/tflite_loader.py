@@ -49,10 +49,8 @@ _DAMAGE_ERRORS = (
 class TfLiteModel:
     """A TensorFlow Lite model with several interpreters, each of which runs one request at a time.
 
-    Attributes:
-      choice: a text with the runtime and the device of the model, for the log.
-      signatures: signature name → signature.
-      signature_defs: signature name → SignatureDef message.
+    Args:
+      write: how a run changes a state that the interpreter keeps; None if it only reads.
     """
 
     def __init__(
@@ -61,13 +59,6 @@ class TfLiteModel:
         signature_defs: Mapping[str, Any],
         write: Write | None = None,
     ) -> None:
-        """Create a model from interpreters of one .tflite file.
-
-        Args:
-          interpreters: the interpreters, whose tensors must be allocated.
-          signature_defs: signature name → SignatureDef message.
-          write: how a run changes a state that the interpreter keeps; None if it only reads.
-        """
         self.choice = f"TensorFlow Lite on CPU ({len(interpreters)} interpreters)"
         self.signature_defs = signature_defs
         self.signatures = {
@@ -92,15 +83,9 @@ class TfLiteModel:
         """Compute the outputs of a signature; the errors are those of `LoadedModel.run`.
 
         Args:
-          signature_name: the name of the signature.
           inputs: alias → array of the signature's dtype, with any shape that the model can compute.
-          output_names: the aliases of the outputs to compute; None for all outputs.
-          timeout_ms: ignored, because an interpreter cannot be stopped.
           cancellation: cancels the request, if it still waits for an interpreter; None if the
             request cannot be cancelled.
-
-        Returns:
-          Alias → array.
         """
         signature = signatures.find_signature(self.signatures, signature_name)
         signature.check_inputs(inputs.keys())
@@ -119,8 +104,7 @@ class TfLiteModel:
             return self._invoke(interpreter, feeds, signature, aliases)
         except (ValueError, RuntimeError) as error:
             # Report every error as InvalidTensor, because the interpreter's errors have no status
-            # code. The names and types of the inputs are already checked, so their shapes must be
-            # wrong.
+            # code.
             raise InvalidTensor(" ".join(str(error).split())) from error
         finally:
             self._idle.put(interpreter)
@@ -166,22 +150,14 @@ def load_tflite_model(
 ) -> TfLiteModel:
     """Load a TensorFlow Lite model from a .tflite file.
 
-    The signatures are those in the file's metadata. A file without signatures gets the signature
-    "serving_default", whose aliases are the names of the tensors.
+    The signatures are those in the file's metadata.
 
     Args:
-      path: the path of the file.
-      num_interpreters: the number of interpreters, and so of requests that run at the same time.
-      forbid_unsafe_ops: whether to refuse a model with ops that are unknown or do more than
-        compute.
       max_tensor_bytes: the largest size of the tensors of an interpreter, in bytes, without
         constants; 0 for no limit.
 
     Raises:
       UnsafeModel: the model has ops that are unknown or do more than compute.
-      ModelTooLarge: the tensors are larger than `max_tensor_bytes`.
-      DamagedSavedModel: the file is not a TensorFlow Lite model.
-      UnsupportedModel: the model needs ops of TensorFlow, which TensorFlow Lite does not have.
     """
     import tensorflow as tf
 

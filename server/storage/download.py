@@ -25,7 +25,13 @@ logger = logging.getLogger(__name__)
 
 
 class VersionDownload:
-    """The download of one model version from remote storage."""
+    """The download of one model version from remote storage.
+
+    Args:
+      is_cancelled: returns whether the download must stop; called whenever bytes arrive.
+      max_bytes: the largest size of the version, in bytes; 0 for no limit. It is checked during
+        the download, because some listings do not have the sizes of the files.
+    """
 
     def __init__(
         self,
@@ -35,16 +41,6 @@ class VersionDownload:
         max_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a download, which does not start before `run` is called.
-
-        Args:
-          file_system: the fsspec file system that holds the version.
-          version: the files of the version, from a listing.
-          is_cancelled: returns whether the download must stop; called whenever bytes arrive.
-          max_bytes: the largest size of the version, in bytes; 0 for no limit. It is checked during
-            the download, because some listings do not have the sizes of the files.
-          clock: returns seconds, as `time.monotonic` does.
-        """
         self._max_bytes = max_bytes
         self._file_system = file_system
         self._version = version
@@ -61,11 +57,8 @@ class VersionDownload:
         """Download all files of the version to a new directory, and sync them to disk.
 
         Raises:
-          Cancelled: `is_cancelled` returned True.
           CodedError: the files have more than `max_bytes` bytes together.
           Unavailable: fewer than 300,000 bytes have arrived within five minutes.
-          CodedError: a file does not have the size or checksum in the listing.
-          TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         files = self._version.files
         logger.info(

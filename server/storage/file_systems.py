@@ -55,11 +55,7 @@ _READ_SECONDS = 60
 
 
 def check_installed(uri: str) -> None:
-    """Check that the Python packages for reading a remote base path are installed.
-
-    Raises:
-      ExtraNotInstalled: a Python package is not installed.
-    """
+    """Check that the Python packages for reading a remote base path are installed."""
     missing = [
         name
         for name in ("fsspec", _MODULES[scheme_of(uri)])
@@ -81,10 +77,6 @@ def open_file_system(uri: str) -> Any:
     """Return the fsspec file system of a URI.
 
     The library of the file system, such as gcsfs, finds the credentials in its usual places.
-
-    Raises:
-      ExtraNotInstalled: a Python package is not installed.
-      TpuserveError: the file system cannot be opened; the errors are those of `translated_errors`.
     """
     check_installed(uri)
     import fsspec
@@ -99,8 +91,7 @@ def open_file_system(uri: str) -> Any:
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         if os.environ.get(_GOOGLE_FILE):
             # Use only the credentials in the file that GOOGLE_APPLICATION_CREDENTIALS names. By
-            # default, gcsfs tries other credentials after these, and finally anonymous access. Its
-            # error is then not about this file.
+            # default, gcsfs tries other credentials after these, and finally anonymous access.
             options["token"] = "google_default"
     elif scheme == "hf":
         # Create a new file system object for each call. An object from fsspec's cache of file
@@ -131,11 +122,6 @@ def open_file_system(uri: str) -> Any:
 
 
 def _check_google_account(file_system: Any) -> None:
-    """Get an access token from Google for a gcsfs file system, unless the file system has one.
-
-    Without this call, the first request of gcsfs would ask for the token. If Google refused the
-    account, gcsfs would repeat the request for half a minute before it raises an error.
-    """
     try:
         file_system.credentials.maybe_refresh()
     except Exception:
@@ -171,13 +157,7 @@ def translated_errors(uri: str) -> Iterator[None]:
 
     This is a context manager, which translates the errors of its body.
 
-    Args:
-      uri: the URI of the file or directory that is read, for the texts of errors.
-
     Raises:
-      BasePathNotFound: the URI does not exist.
-      CodedError: the credentials are missing, wrong or insufficient.
-      CodedError: this machine's disk is full.
       Unavailable: there was any other error, such as a failed connection.
     """
     try:
@@ -264,7 +244,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _http_status(error: Exception) -> int | None:
-    """Return the HTTP status in an error of fsspec or its libraries; None if there is none."""
     for cause in _causes(error):
         response = getattr(cause, "response", None)
         if isinstance(response, dict):

@@ -24,17 +24,12 @@ INDEX_FILE = "SHA256SUMS"
 
 _INDEX_LINE = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>\S.*)")
 _WEB_SCHEMES = ("http", "https")
-# Matches a link in the listing page of a web server. A regular expression is used and not an HTML
-# parser, because its time is linear in the size of any page: a malicious page of a few kilobytes
-# can keep an HTML parser busy for minutes.
+# Matches a link in the listing page of a web server.
 _LINK = re.compile(r"""\shref=["']([^"'<>]{1,2048})["']""", re.IGNORECASE)
 # The largest number of entries of a version on a web server, and the deepest level of its
-# directories. Without these limits, a server that lists further directories in each directory would
-# be listed endlessly.
+# directories.
 _MAX_ENTRIES, _MAX_DEPTH = 10_000, 32
-# The time limit of all listings of a `RemoteDirectory` together, in seconds. It is needed in
-# addition to the limit for each wait: a server that sends single bytes with short pauses never
-# exceeds that limit.
+# The time limit of all listings of a `RemoteDirectory` together, in seconds.
 _MAX_SECONDS = 600.0
 # The keys under which the fsspec file systems store a text that changes with the content of a file,
 # such as an ETag. The first key that a file has is used.
@@ -54,20 +49,13 @@ class RemoteDirectory:
     """A base path in remote storage, whose versions and files can be listed.
 
     All listings together have a time limit, which starts when the object is created.
+
+    Args:
+      uri: the URI of the base path, such as "s3://bucket/models/half".
+      max_seconds: the time limit of all listings together, in seconds.
     """
 
     def __init__(self, uri: str, max_seconds: float = _MAX_SECONDS) -> None:
-        """Create the object, without connecting to the storage.
-
-        Args:
-          uri: the URI of the base path, such as "s3://bucket/models/half".
-          max_seconds: the time limit of all listings together, in seconds.
-
-        Raises:
-          ExtraNotInstalled: a Python package for this kind of storage is not installed.
-          TpuserveError: the file system cannot be opened; the errors are those of
-            `open_file_system`.
-        """
         self._max_seconds = max_seconds
         self._end = time.monotonic() + max_seconds
         self._uri = uri.rstrip("/")
@@ -89,7 +77,6 @@ class RemoteDirectory:
         Raises:
           InvalidConfig: a line of the file SHA256SUMS in the base path is not valid.
           CodedError: a path in SHA256SUMS points outside of the base path.
-          TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         index = self._index()
         if index is None:
@@ -105,15 +92,12 @@ class RemoteDirectory:
 
         Args:
           name: the name of the version's directory; "" if the base path itself is the version.
-          number: the version number.
 
         Raises:
-          VersionNotFound: the version has no files.
           CodedError: the path of a file points outside of the version's directory.
           ModelTooLarge: a web server or the file SHA256SUMS lists too many files, or directories
             that are nested too deep.
           InvalidConfig: a line of the file SHA256SUMS in the base path is not valid.
-          TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         uri = f"{self._uri}/{name}" if name else self._uri
         index = self._index()
@@ -167,10 +151,6 @@ class RemoteDirectory:
                 yield _remote_file(path, address, info)
 
     def _entries(self, uri: str) -> Iterator[tuple[str, bool, str]]:
-        """Yield (name, is_directory, address) for each entry of a directory.
-
-        The address is the URL or path by which the file system opens the entry.
-        """
         if self._is_web:
             yield from self._linked_entries(uri)
             return
@@ -194,13 +174,7 @@ class RemoteDirectory:
                 yield unquote(name), path.endswith("/"), path
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the fsspec file system, and wait for its result until the time limit.
-
-        `method` is the name of the method, and the other arguments are passed to it.
-
-        Raises:
-          Unavailable: the time limit of the listings has passed.
-        """
+        """Call a method of the fsspec file system, and wait for its result until the time limit."""
         from fsspec import FSTimeoutError
         from fsspec.asyn import sync
 
@@ -222,10 +196,7 @@ class RemoteDirectory:
         )
 
     def _index(self) -> list[RemoteFile] | None:
-        """Return the files that the index file SHA256SUMS of a base path on a web server lists.
-
-        The result is None if there is no such file, or if the base path is not on a web server.
-        """
+        """Return the files that the index file SHA256SUMS of a base path on a web server lists."""
         if not self._is_web:
             return None
         url = f"{self._uri}/{INDEX_FILE}"
@@ -250,7 +221,6 @@ class RemoteDirectory:
 
 
 def _path_below(path: str, directory: str) -> str:
-    """Return the part of a path below a directory; "" if the path is not below the directory."""
     if not directory:
         return path
     return path.removeprefix(directory + "/") if path.startswith(directory + "/") else ""

@@ -13,9 +13,7 @@ from pathlib import Path
 from server.storage.download import format_megabytes
 from tpuserve.errors import Cancelled, Code, CodedError, Unavailable
 
-# The name of the lock file of the whole cache, and of the lock file in each entry. The lock file of
-# an entry contains the size of the entry in bytes, and its modification time is the time of the
-# entry's last use. Servers that use the entry hold a shared lock on the file.
+# The name of the lock file of the whole cache, and of the lock file in each entry.
 _LOCK_FILE = "lock"
 _PARTIAL_SUFFIX = ".partial"
 _WAIT_SECONDS = 0.2
@@ -41,20 +39,13 @@ class Lease:
 class ModelCache:
     """A cache directory with an entry for each downloaded model version.
 
-    An entry is a directory that holds the version's directory and a lock file. A version is
-    downloaded to an entry with a temporary name, which is renamed when the download is complete. An
-    entry gets the temporary name again before its files are removed. A thread that adds or removes
-    entries holds the lock of the whole cache. The lock also applies to other processes, so that
-    several servers can share the cache.
+    An entry is a directory that holds the version's directory and a lock file.
+
+    Args:
+      max_bytes: the largest size of all entries together, in bytes; 0 for no limit.
     """
 
     def __init__(self, root: Path, max_bytes: int) -> None:
-        """Create a cache, whose directory is created at the first download.
-
-        Args:
-          root: the cache directory.
-          max_bytes: the largest size of all entries together, in bytes; 0 for no limit.
-        """
         self._root = root
         self._max_bytes = max_bytes
 
@@ -64,12 +55,7 @@ class ModelCache:
         return self._max_bytes
 
     def directory_of(self, fingerprint: str, number: int) -> Path:
-        """Return the directory of a version in the cache, which need not exist yet.
-
-        Args:
-          fingerprint: a text that identifies the version and the contents of its files.
-          number: the version number.
-        """
+        """Return the directory of a version in the cache, which need not exist yet."""
         return self._root / fingerprint / str(number)
 
     def acquire(
@@ -84,17 +70,8 @@ class ModelCache:
         If another thread or process is already downloading the version, the method waits for this
         download.
 
-        Args:
-          directory: the version's directory, from `directory_of`.
-          size: the size of the version in bytes.
-          download: writes the version to a directory, which it creates.
-          is_cancelled: returns whether to stop waiting for another download of the version.
-
         Raises:
-          Cancelled: `is_cancelled` returned True.
           CodedError: the version does not fit, even if all unused entries were removed.
-          Unavailable: the cache directory cannot be written.
-          TpuserveError: the download has failed; its files are removed.
         """
         entry = directory.parent
         partial = _partial_path(entry)
@@ -123,8 +100,6 @@ class ModelCache:
             with self._hold_lock():
                 os.rename(partial, entry)
                 # Changing the exclusive lock to a shared lock can release the lock for a moment.
-                # Nothing else can acquire it then, because this would need the lock of the whole
-                # cache, which this thread holds.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
         except BaseException:
             with self._hold_lock():
@@ -147,15 +122,7 @@ class ModelCache:
         os.close(descriptor)
 
     def _make_room(self, partial: Path, size: int) -> None:
-        """Remove the least recently used entries until the new version fits into the cache.
-
-        Args:
-          partial: the entry to which the version is downloaded.
-          size: the size of the version in bytes.
-
-        Raises:
-          CodedError: the version does not fit.
-        """
+        """Remove the least recently used entries until the new version fits into the cache."""
         if not self._max_bytes:
             return
         others = [
@@ -186,13 +153,7 @@ class ModelCache:
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
-        """Hold the lock of the whole cache while a `with` body runs.
-
-        Other threads and processes wait for the lock.
-
-        Raises:
-          Unavailable: the cache directory cannot be written.
-        """
+        """Hold the lock of the whole cache while a `with` body runs."""
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._root / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
@@ -214,11 +175,6 @@ def _partial_path(entry: Path) -> Path:
 
 
 def _remove(entry: Path) -> None:
-    """Remove an entry, which the caller has locked.
-
-    The rest of an entry that a killed server was removing has a temporary name and a lock file, so
-    that it is like the rest of a download: it is replaced or removed later.
-    """
     if not entry.name.endswith(_PARTIAL_SUFFIX):
         entry = entry.rename(_partial_path(entry))
     for path in entry.glob("*"):
@@ -228,14 +184,6 @@ def _remove(entry: Path) -> None:
 
 
 def _try_lock(entry: Path, mode: int) -> int | None:
-    """Try to lock an entry without waiting.
-
-    `mode` is `fcntl.LOCK_SH` to use the entry, `fcntl.LOCK_EX` to write or remove it.
-
-    Returns:
-      The file descriptor that holds the lock; None if the entry does not exist, or if another
-      descriptor, of this or another process, holds a conflicting lock.
-    """
     try:
         descriptor = os.open(entry / _LOCK_FILE, os.O_RDWR)
     except FileNotFoundError:

@@ -22,11 +22,6 @@ class RemoteModels:
     """Lists the versions of remote base paths, and downloads versions to the cache."""
 
     def __init__(self, cache: ModelCache) -> None:
-        """Create an object that knows no versions yet.
-
-        Args:
-          cache: the cache directory of the downloaded versions.
-        """
         self._cache = cache
         # Directory in the cache → (base path, name of the version's directory below it, the files
         # of the version).
@@ -42,16 +37,8 @@ class RemoteModels:
         version gets another directory.
 
         Args:
-          remote: the base path in remote storage.
           names: version → the name of its directory below the base path; "" if the base path itself
             is the version.
-
-        Returns:
-          Version → directory in the cache, which need not exist yet.
-
-        Raises:
-          TpuserveError: the storage cannot be read; the errors are those of
-            `RemoteDirectory.list_version`.
         """
         directories = {}
         for number, name in names.items():
@@ -65,11 +52,7 @@ class RemoteModels:
         return directories
 
     def _forget_old(self, version: RemoteVersion) -> None:
-        """Forget all but the latest `_KEPT_CONTENTS` different listings of a version's files.
-
-        Otherwise the memory could grow without limit, because a web server can send another ETag at
-        each listing.
-        """
+        """Forget all but the latest `_KEPT_CONTENTS` different listings of a version's files."""
         known = [
             directory
             for directory, (_, _, other) in self._sources.items()
@@ -89,13 +72,8 @@ class RemoteModels:
     def fetch(self, directory: Path, is_cancelled: Callable[[], bool]) -> Lease:
         """Download a version if the cache does not have it, and return a lease that keeps it there.
 
-        Args:
-          directory: the version's directory in the cache, from `find_directories`.
-          is_cancelled: returns whether to stop the download.
-
         Raises:
           KeyError: the file listing of the directory is not kept, so `is_remote` returns False.
-          TpuserveError: the version cannot be downloaded; its files are removed from the cache.
         """
         with self._lock:
             remote, name, version = self._sources[directory]

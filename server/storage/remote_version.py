@@ -12,12 +12,7 @@ _FINGERPRINT_DIGITS = 32
 
 @dataclass(frozen=True)
 class Checksum:
-    """The checksum of a file's content, in the listing of the storage.
-
-    Attributes:
-      algorithm: "md5" or "sha256".
-      digest: the checksum in hexadecimal digits.
-    """
+    """The checksum of a file's content, in the listing of the storage."""
 
     algorithm: str
     digest: str
@@ -29,7 +24,6 @@ class RemoteFile:
 
     Attributes:
       path: the path relative to the version's directory, such as "variables/variables.index".
-      url: the URL or path by which the fsspec file system opens the file.
       size: the size in bytes; None if the listing does not have it.
       identity: a text that changes with the content of the file, such as an ETag; empty if the
         listing does not have one.
@@ -58,13 +52,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class RemoteVersion:
-    """A version of a model in remote storage, with its files.
-
-    Attributes:
-      uri: the URI of the version's directory.
-      number: the version number.
-      files: the files of the version, sorted by path.
-    """
+    """A version of a model in remote storage, with its files."""
 
     uri: str
     number: int

@@ -25,7 +25,6 @@ def start_tracing(endpoint: str) -> "Tracing | None":
       `endpoint` is empty and the receiver of the environment variables cannot be used.
 
     Raises:
-      ExtraNotInstalled: `endpoint` is not empty, and OpenTelemetry is not installed.
       InvalidSetting: `endpoint` is not empty, and the server cannot use the value of an environment
         variable.
     """

@@ -24,7 +24,6 @@ class OtlpReceiver(NamedTuple):
     Attributes:
       endpoint: the URL of the receiver, such as "http://localhost:4317". The connection uses TLS if
         the scheme is "https".
-      source: the name of the flag or environment variable that names the receiver.
       headers: the headers of each call, in the form of OTEL_EXPORTER_OTLP_HEADERS; "" for none.
       authorities: PEM text with the certificates that the receiver's certificate is checked with;
         None for those of the system.
@@ -44,19 +43,13 @@ class OtlpReceiver(NamedTuple):
 def find_receiver(flag: str, environment: Mapping[str, str]) -> OtlpReceiver | None:
     """Return the receiver that the flag or the environment variables name.
 
-    The flag takes precedence over the variables of the endpoint. A variable for traces, such as
-    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, takes precedence over the variable for all signals. The
-    variables of headers and certificates also hold for the endpoint of the flag.
+    The flag takes precedence over the variables of the endpoint.
 
     Args:
       flag: the value of --otlp_endpoint, a valid URL; "" if the flag is not given.
-      environment: name of an environment variable → value.
 
     Returns:
       None if neither the flag nor a variable names a receiver, or if variables disable traces.
-
-    Raises:
-      InvalidSetting: a variable has a value that the server cannot use.
     """
     variables = _EnvironmentVariables(environment)
     endpoint, source = (flag, FLAG) if flag else _find_endpoint(variables)
@@ -81,24 +74,12 @@ def find_receiver(flag: str, environment: Mapping[str, str]) -> OtlpReceiver | N
 
 
 class _EnvironmentVariables:
-    """The environment variables of OpenTelemetry's exporters over OTLP.
-
-    As OpenTelemetry's specification says, an empty variable counts as not set.
-    """
+    """The environment variables of OpenTelemetry's exporters over OTLP."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
 
     def find(self, name: str) -> tuple[str, str]:
-        """Return the name and the value of the environment variable that sets an option.
-
-        Args:
-          name: the name of the option, such as "ENDPOINT". It is the end of the variable's name.
-
-        Returns:
-          The name and the value of OTEL_EXPORTER_OTLP_TRACES_<name> if this variable is set, and of
-          OTEL_EXPORTER_OTLP_<name> otherwise. The value is "" if neither variable is set.
-        """
         for prefix in ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"):
             value = self.environment.get(prefix + name, "").strip()
             if value:
@@ -107,13 +88,7 @@ class _EnvironmentVariables:
 
 
 def _find_endpoint(variables: _EnvironmentVariables) -> tuple[str, str]:
-    """Return the URL to which traces are sent, and the environment variable that sets the URL.
-
-    The URL is "" if no variable names a receiver, or if variables disable traces.
-
-    Raises:
-      InvalidSetting: the server cannot use the URL, or the protocol that a variable names.
-    """
+    """Return the URL to which traces are sent, and the environment variable that sets the URL."""
     variable, endpoint = variables.find("ENDPOINT")
     environment = variables.environment
     is_disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
@@ -141,11 +116,6 @@ def _find_endpoint(variables: _EnvironmentVariables) -> tuple[str, str]:
 
 
 def _read_authorities(variable: str, path: str) -> bytes | None:
-    """Return the content of a PEM file with certificates; None if `path` is "".
-
-    Raises:
-      InvalidSetting: the file cannot be read, or has no certificates. The error names `variable`.
-    """
     if not path:
         return None
     try:
@@ -158,11 +128,6 @@ def _read_authorities(variable: str, path: str) -> bytes | None:
 
 
 def _read_file(variable: str, path: str) -> bytes | None:
-    """Return the content of a file; None if `path` is "".
-
-    Raises:
-      InvalidSetting: the file cannot be read. The error names `variable`.
-    """
     if not path:
         return None
     try:

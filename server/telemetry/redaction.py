@@ -8,8 +8,6 @@ from urllib.parse import unquote_plus
 
 _REDACTED = "REDACTED"
 # Matches the names of query parameters whose values are secrets. The names must be in lower case.
-# Among them are those that OpenTelemetry's conventions list: X-Amz-Signature, X-Amz-Credential,
-# X-Amz-Security-Token, AWSAccessKeyId, X-Goog-Signature and sig.
 _SECRET = re.compile(
     "auth(?!ors?$)|credential|jwt|key|passw|pwd|secret|session|sig$|signature$|token"
 )
@@ -20,9 +18,6 @@ def redact_query(query: str) -> str:
     """Return a query string with the text REDACTED in the place of each secret.
 
     The server reads no secrets from query strings, but clients may send some, such as ?key=VALUE.
-
-    Args:
-      query: the query string as sent, percent-encoded and without the question mark.
     """
     if "=" not in query:
         return query
@@ -30,12 +25,6 @@ def redact_query(query: str) -> str:
 
 
 def _redact_parameter(parameter: str) -> str:
-    """Return a query parameter, with REDACTED instead of the value if the name is that of a secret.
-
-    Args:
-      parameter: the parameter, such as "key=VALUE", or a separator of parameters, which is returned
-        unchanged.
-    """
     name, separator, value = parameter.partition("=")
     is_secret = value and _SECRET.search(unquote_plus(name).lower())
     return f"{name}={_REDACTED}" if is_secret else f"{name}{separator}{value}"

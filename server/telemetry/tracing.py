@@ -85,11 +85,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Description:
-    """What spans with different times and IDs have in common.
-
-    Attributes:
-      message: the OTLP message of such a span, without times and IDs.
-    """
+    """What spans with different times and IDs have in common."""
 
     def __init__(
         self,
@@ -170,11 +166,7 @@ class _Span(ReadableSpan):
 
 
 class _Exporter(OTLPSpanExporter):
-    """Sends spans, and logs how many requests have spans that were not sent.
-
-    Attributes:
-      num_sent: the number of requests whose spans the exporter has tried to send.
-    """
+    """Sends spans, and logs how many requests have spans that were not sent."""
 
     def __init__(self, receiver: OtlpReceiver, scope: _Scope) -> None:
         url = urlsplit(receiver.endpoint)
@@ -224,7 +216,6 @@ class _Exporter(OTLPSpanExporter):
         return result
 
     def drop(self, count: int, reason: str) -> None:
-        """Count requests whose spans are not sent."""
         self._num_dropped += count
         self._drop_reason = reason
 
@@ -250,12 +241,10 @@ class Tracing:
     """Records requests that have ended as spans, and exports the spans.
 
     A request has a span of kind SERVER. If it runs a model, it also has a child span for each stage
-    of its processing: queue, decode, run and encode. Environment variables of OpenTelemetry, such
-    as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, set the sampler and the resource.
+    of its processing: queue, decode, run and encode.
     """
 
     def __init__(self, receiver: OtlpReceiver) -> None:
-        """Start the thread that exports spans to an OTLP receiver."""
         resource = Resource.create({SERVICE_VERSION: version(_PACKAGE)})
         # Name the service "tpuserve" if the environment does not name it: OpenTelemetry's default
         # name begins with "unknown_service".
@@ -292,15 +281,9 @@ class Tracing:
         Args:
           timeline: the times at which the stages of the request began and ended. Its method `end`
             must have been called.
-          method: the HTTP method.
           route: the template of the path, such as "/v1/models/{model}:predict"; empty for a path
             that no API has.
-          path: the path as sent, with the query string.
-          scheme: "http" or "https".
-          status: the HTTP status of the response.
-          headers: the headers of the request, with names in lower case.
           peer: the address of the client; empty if it is unknown.
-          runs_model: whether the request runs a model, so that its stages become spans.
         """
         details = (method[:_MAX_TEXT], route, path[:_MAX_TEXT], scheme, status, peer)
         self._record(timeline, runs_model, _describe_http, details, headers)
@@ -323,9 +306,7 @@ class Tracing:
           method: the full name of the method, such as
             "/tensorflow.serving.PredictionService/Predict".
           status: the name of the gRPC status code, such as "OK".
-          metadata: the metadata of the call.
           peer: the address of the client; empty if it is unknown.
-          runs_model: whether the method runs a model, so that its stages become spans.
         """
         details = (method[:_MAX_TEXT], status, peer)
         self._record(timeline, runs_model, _describe_rpc, details, metadata)
@@ -449,10 +430,6 @@ def _describe_http(
 
 
 def _split_host(host: str) -> tuple[str, int]:
-    """Split the value of the header Host into the host and the port.
-
-    The port is 0 if the value has no valid port. A client may send any text as the value.
-    """
     server, _, text = host.rpartition(":")
     is_port = text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= _MAX_PORT
     return (server, int(text)) if is_port else (host, 0)

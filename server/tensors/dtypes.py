@@ -18,9 +18,6 @@ class ElementType:
     """An element type of a TensorProto, such as float32.
 
     Attributes:
-      number: the number of the type in the enum tensorflow.DataType.
-      field: the name of the TensorProto field that holds values of the type.
-      dtype: the NumPy dtype of an array of such elements.
       is_raw: whether the values in the serialised field have the same bytes as an array in the
         memory of a little-endian machine. Such bytes are copied without conversion.
       parts: for a complex type, the dtype of the real and of the imaginary part. In the field,

@@ -30,12 +30,7 @@ _INPUTS, _KEY, _VALUE, _CONTENT, _STRINGS = 2, 1, 2, 4, 8
 
 @dataclass(frozen=True)
 class LargePredictRequest:
-    """A PredictRequest whose inputs still refer to the serialised bytes.
-
-    Attributes:
-      message: the PredictRequest message, parsed without its field `inputs`.
-      inputs: the inputs by their names.
-    """
+    """A PredictRequest whose inputs still refer to the serialised bytes."""
 
     message: Message
     inputs: Mapping[str, WireTensor]
@@ -45,12 +40,10 @@ def read_predict_request(serialized: bytes | memoryview, reserve: Reserve) -> La
     """Read a serialised PredictRequest. The resulting tensors refer to its bytes.
 
     Args:
-      serialized: the message.
       reserve: is called with the number of bytes of memory that the parsed request takes, before
         they are allocated; raises an error to refuse the request.
 
     Raises:
-      DecodeError: the bytes are not a PredictRequest.
       RequestTooLarge: the message has too many fields, or a field other than tensor values, such as
         a name, is too long.
     """
@@ -105,11 +98,7 @@ class _Reader:
 
 
 class _TensorFields:
-    """The fields of one input tensor, collected from all its parts in the serialised request.
-
-    A serialised message can contain parts of one TensorProto in several places. They are merged, as
-    in protobuf's parser.
-    """
+    """The fields of one input tensor, collected from all its parts in the serialised request."""
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
@@ -141,7 +130,6 @@ class _TensorFields:
                 self._rest += reader.copy_other_field(field)
 
     def build(self) -> WireTensor:
-        """Return the tensor. Its strings are copied from the request, its numbers are not."""
         return WireTensor(
             self._reader.serialized,
             bytes(self._rest),

@@ -1,8 +1,7 @@
 """Bounds the memory and time for parsing a protobuf message, before the message is parsed.
 
 Protobuf's parser takes a fixed amount of memory and some processor time for each field and each
-message, even if they have only a few bytes in serialised form. While it parses, it holds Python's
-global interpreter lock (GIL), so that the server cannot answer other requests.
+message, even if they have only a few bytes in serialised form.
 """
 
 from typing import TypeAlias
@@ -11,11 +10,8 @@ from tpuserve.errors import RequestTooLarge
 from tpuserve.proto import protobuf_wire
 
 Fields: TypeAlias = "dict[int, Fields | int]"
-"""The fields of a message that may be long: field number → Fields of a nested message, or a factor.
-
-A factor belongs to a field with values. It is the largest number of bytes of memory that a byte of
-the serialised field becomes.
-"""
+"""The fields of a message that may be long: field number → Fields of a nested message, or a
+factor."""
 
 COPIED, VARINTS = 1, 8
 """The factors of a field whose bytes are copied, and of a field of packed varints."""
@@ -34,8 +30,7 @@ EXAMPLES_REQUEST: Fields = {2: {1: {1: COPIED}, 2: {1: COPIED, 2: COPIED}}}
 # second. A request with more fields is refused.
 _MAX_FIELDS = 1_000_000
 # Two limits in bytes for the fields of a request that hold neither tensor values nor examples, such
-# as names and shapes: for one such field, and for all of them together. A request beyond a limit is
-# refused.
+# as names and shapes: for one such field, and for all of them together.
 _MAX_OTHER_BYTES, _MAX_ALL_OTHER_BYTES = 1 << 16, 1 << 20
 # Upper bounds of the memory of parsed data: _FIELD_BYTES is the number of bytes that a field takes
 # in addition to its content. _MAX_FACTOR is the number of bytes that a message takes per serialised
@@ -55,7 +50,6 @@ class ParsingCost:
     """
 
     def __init__(self) -> None:
-        """Create the cost of a message to which no fields are added yet."""
         self.num_bytes = self._num_fields = self._num_other_bytes = 0
 
     def add_field(self, content_bytes: int = 0) -> None:
@@ -75,7 +69,6 @@ class ParsingCost:
         """Add a field that holds no tensor values, such as a name, and must not be long.
 
         Args:
-          number: the field number, for the text of an error.
           length: the size of the serialised value in bytes.
 
         Raises:
@@ -99,20 +92,13 @@ def bound_parsed_bytes(serialized: bytes | memoryview, fields: Fields) -> int:
     """Return an upper bound of the memory that a message takes when parsed, in bytes.
 
     Args:
-      serialized: the serialised message, which need not be valid.
       fields: the numbers of those fields of the message that are allowed to be long, because they
         hold tensor values or examples.
-
-    Raises:
-      RequestTooLarge: the message has so many fields that parsing would take too long, or long
-        fields that are not in `fields`.
     """
     if len(serialized) <= _SMALL_BYTES:
         return len(serialized) * _MAX_FACTOR
     cost, position = ParsingCost(), 0
-    # A stack of the nested messages that contain the current position, the outermost first. Each
-    # entry is a pair: the fields of the message that are allowed to be long, and the position at
-    # which the message ends.
+    # A stack of the nested messages that contain the current position, the outermost first.
     messages = [(fields, len(serialized))]
     try:
         while messages:

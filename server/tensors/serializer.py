@@ -1,8 +1,7 @@
 """Serialises arrays as TensorProtos without creating protobuf message objects.
 
 Message objects would take half of the time of a small response, and would copy the values of a
-large array one by one. The resulting bytes are the same as those that TensorFlow's C++ runtime
-writes (`Tensor::AsProtoField` and `Tensor::AsProtoTensorContent`).
+large array one by one.
 
 Sources: tensorflow/core/framework/tensor.proto, tensorflow/core/framework/tensor.cc;
 https://protobuf.dev/programming-guides/encoding for packed fields and for maps.
@@ -35,11 +34,7 @@ _COPY_BELOW_BYTES = 4096
 
 
 def array_to_tensor_proto(array: Array) -> Any:
-    """Convert an array of any shape to a TensorProto that holds typed values.
-
-    Raises:
-      CodedError: a TensorProto has no field for the array's dtype.
-    """
+    """Convert an array of any shape to a TensorProto that holds typed values."""
     return tensor_pb2.TensorProto.FromString(serialize_tensor(array))
 
 
@@ -47,12 +42,8 @@ def serialize_tensor(array: Array, as_content: bool = False) -> bytes:
     """Serialise an array of any shape as a TensorProto.
 
     Args:
-      array: numbers, or an object array of strings.
       as_content: whether numbers are written to `tensor_content` instead of a typed field such as
         `float_val`.
-
-    Raises:
-      CodedError: a TensorProto has no field for the array's dtype.
     """
     return b"".join(serialize_chunks(array, as_content))
 
@@ -60,20 +51,10 @@ def serialize_tensor(array: Array, as_content: bool = False) -> bytes:
 def serialize_chunks(array: Array, as_content: bool = False) -> list[Chunk]:
     """Serialise an array of any shape as a TensorProto, in chunks of bytes.
 
-    The values of a large array are a separate chunk, which is a view of the memory of the array. So
-    they are copied only once: when the caller joins all chunks of a response.
+    The values of a large array are a separate chunk, which is a view of the memory of the array.
 
     Args:
-      array: numbers, or an object array of strings.
-      as_content: whether numbers are written to `tensor_content`. Otherwise they are written to a
-        typed field, such as `float_val`, which all clients can read. Strings are always written to
-        `string_val`, because Python clients do not read strings from `tensor_content`.
-
-    Returns:
-      Chunks whose concatenation is the serialised message.
-
-    Raises:
-      CodedError: a TensorProto has no field for the array's dtype.
+      as_content: whether numbers are written to `tensor_content`.
     """
     element_type = BY_DTYPE.get(array.dtype)
     if element_type is None:
@@ -98,16 +79,8 @@ def serialize_map_entry(
 
     Args:
       tag: the protobuf tag of the map field, such as that of `PredictResponse.outputs`.
-      alias: the key of the entry.
-      array: numbers or strings, of any shape.
       as_content: whether numbers are written to `tensor_content` instead of a typed field such as
         `float_val`.
-
-    Returns:
-      Chunks whose concatenation is the serialised entry, with its tag.
-
-    Raises:
-      CodedError: a TensorProto has no field for the array's dtype.
     """
     prefix = _map_entry_prefix(tag, alias, array.dtype, array.shape, as_content)
     if prefix:
@@ -121,12 +94,7 @@ def serialize_map_entry(
 def _map_entry_prefix(
     tag: bytes, alias: str, dtype: np.dtype[Any], shape: tuple[int, ...], as_content: bool
 ) -> bytes:
-    """Return the bytes of a serialised map entry that precede the values of the array.
-
-    Returns:
-      The bytes; empty if the values cannot be copied from the memory of the array. This is the case
-      if their serialised form differs from the memory, or if the array is empty.
-    """
+    """Return the bytes of a serialised map entry that precede the values of the array."""
     element_type = BY_DTYPE.get(dtype)
     size = math.prod(shape) * dtype.itemsize
     if element_type is None or dtype.hasobject or not size:
@@ -141,13 +109,6 @@ def _map_entry_prefix(
 
 
 def _map_entry_header(tag: bytes, alias: str, value_size: int) -> bytes:
-    """Return the bytes of a serialised map entry that precede its value.
-
-    Args:
-      tag: the protobuf tag of the map field.
-      alias: the key of the entry.
-      value_size: the size of the serialised value in bytes.
-    """
     key = protobuf_wire.encode_field(_KEY_TAG, alias.encode())
     key_and_value_tag = key + _VALUE_TAG + protobuf_wire.encode_varint(value_size)
     return (
@@ -156,10 +117,7 @@ def _map_entry_header(tag: bytes, alias: str, value_size: int) -> bytes:
 
 
 def _memory_chunks(array: Array) -> tuple[Chunk, Chunk]:
-    """Return the length and the bytes of a length-delimited field that holds an array.
-
-    The length is a varint. The bytes are those of the memory of the array.
-    """
+    """Return the length and the bytes of a length-delimited field that holds an array."""
     memory = _byte_view(array)
     return protobuf_wire.encode_varint(len(memory)), memory
 
@@ -170,7 +128,6 @@ def _byte_view(array: Array) -> memoryview:
 
 @lru_cache(maxsize=1024)
 def _tensor_header(dtype_number: int, shape: tuple[int, ...]) -> bytes:
-    """Serialise the fields `dtype` and `tensor_shape` of a TensorProto."""
     proto = tensor_pb2.TensorProto(dtype=dtype_number)
     # Mark `tensor_shape` as present, because TensorFlow's C++ runtime writes this field even for a
     # scalar. Protobuf omits the empty message that is a scalar's shape, unless it is marked.
@@ -181,10 +138,7 @@ def _tensor_header(dtype_number: int, shape: tuple[int, ...]) -> bytes:
 
 
 def _string_chunks(array: Array, tag: bytes) -> list[Chunk]:
-    """Serialise the elements of an object array as the field `string_val` of a TensorProto.
-
-    Elements are bytes or str; str is written in UTF-8.
-    """
+    """Serialise the elements of an object array as the field `string_val` of a TensorProto."""
     chunks: list[Chunk] = []
     for element in array.reshape(-1).tolist():
         content = element if isinstance(element, bytes) else str(element).encode()

@@ -21,23 +21,15 @@ from tpuserve.proto import protobuf_wire
 TensorProto: TypeAlias = Any
 
 MAX_BYTES = 2**31 - 1
-"""The default limit of an array's size: the largest message that protobuf allows.
-
-Without a limit, a proto of a few bytes could demand any amount of memory: the last value of a short
-list is repeated until the declared shape is full.
-"""
+"""The default limit of an array's size: the largest message that protobuf allows."""
 
 # Whether repeated fields of the installed protobuf have the method `__array__`, which NumPy calls
-# to convert them. Without this method, NumPy converts a repeated field value by value, which is
-# slow.
+# to convert them.
 _HAS_ARRAYS = hasattr(tensor_pb2.TensorProto().float_val, "__array__")
 
 
 MAX_REPEATED_BYTES = 1 << 24
-"""The largest size of an array whose values are repeated to fill its shape.
-
-A message of a few bytes would otherwise keep the server busy with hundreds of megabytes.
-"""
+"""The largest size of an array whose values are repeated to fill its shape."""
 
 _MAX_STRINGS = 1_000_000
 """The largest number of strings of an array: as many as a request may have fields."""
@@ -55,21 +47,14 @@ def tensor_proto_to_array(
 ) -> Array:
     """Convert a TensorProto to an array.
 
-    The values are in `tensor_content` or in a typed field such as `float_val`. If a typed field has
-    fewer values than the shape has elements, its last value is repeated. If the typed field is
-    empty, all elements are zeros or empty strings. Values are repeated only in arrays of at most
-    `MAX_REPEATED_BYTES`.
+    The values are in `tensor_content` or in a typed field such as `float_val`.
 
     Args:
       proto: the tensor: a parsed message, or a WireTensor, which refers to the bytes of a large
         request.
-      alias: the input's name in the signature, for the text of an error.
       max_bytes: the largest size of the array in bytes. A string counts as eight bytes.
       reserve: is called with the number of bytes to allocate before they are allocated; raises an
         error to refuse the request.
-
-    Returns:
-      An array with the shape and dtype of the proto. Strings are an object array of bytes.
 
     Raises:
       InvalidTensor: the dtype is unknown, the shape is invalid or too large, the values cannot be
@@ -115,14 +100,6 @@ def _to_array(
 
 
 def _read_field(proto: TensorProto | WireTensor, element_type: ElementType, max_values: int) -> Any:
-    """Return the values of the typed field of a tensor, such as `float_val`.
-
-    Args:
-      proto: the tensor.
-      element_type: the element type of the tensor, which determines the field.
-      max_values: the largest number of values to read from a WireTensor. All values of a parsed
-        message are returned.
-    """
     if isinstance(proto, WireTensor) and not element_type.dtype.hasobject:
         return proto.read_numbers(element_type.field, max_values)
     return getattr(proto, element_type.field)
@@ -183,10 +160,7 @@ def _to_object_array(values: Any) -> Array:
 
 
 def _fill(values: Array, count: int) -> Array:
-    """Cut an array of shape [n] to `count` values, or extend it by repeating its last value.
-
-    An empty array becomes zeros or empty strings.
-    """
+    """Cut an array of shape [n] to `count` values, or extend it by repeating its last value."""
     if len(values) == count:
         return values
     if len(values) > count:

@@ -1,8 +1,7 @@
 """The tensors of large requests, whose numbers are decoded directly from the serialised request.
 
 Protobuf's parser holds Python's global interpreter lock (GIL) while it copies the values of a
-tensor. NumPy releases the lock while it copies, so that the server answers other requests
-meanwhile.
+tensor.
 """
 
 import array
@@ -17,20 +16,12 @@ from server.tensors import parsing_cost
 from tpuserve.proto import protobuf_wire
 
 Spans: TypeAlias = "array.array[int]"
-"""The places of the values of one field in the serialised request, in order: start, end, start, ...
-
-Each pair (start, end) delimits the bytes of several packed values, or of one value.
-"""
+"""The places of the values of one field in the serialised request, in order: start, end, start,
+..."""
 
 
 class NumericField(NamedTuple):
-    """A field of TensorProto that holds numbers, such as `float_val`.
-
-    Attributes:
-      name: the name of the field.
-      dtype: the NumPy dtype of its values.
-      wire_type: the protobuf wire type of a value that is not packed with others.
-    """
+    """A field of TensorProto that holds numbers, such as `float_val`."""
 
     name: str
     dtype: np.dtype[Any]
@@ -81,11 +72,16 @@ class WireTensor:
     `tensor_proto_to_array` converts it to an array.
 
     Attributes:
-      dtype: the number of the element type in the enum tensorflow.DataType.
-      tensor_shape: the shape, as a TensorShapeProto.
       tensor_content: the elements in the binary form of an array; empty if they are in a typed
         field.
       string_val: the elements of a tensor of strings; empty for other tensors.
+
+    Args:
+      rest: the serialised TensorProto with all fields that the other arguments do not contain.
+      strings: the start and the end of each string in `serialized`, one pair after the other.
+        The strings are copied.
+      numbers: name of a numeric field → the start and the end of each piece of its values in
+        `serialized`, one pair after the other.
     """
 
     def __init__(
@@ -96,20 +92,6 @@ class WireTensor:
         strings: Spans,
         numbers: Mapping[str, Spans],
     ) -> None:
-        """Create a tensor.
-
-        Args:
-          serialized: the bytes of the request.
-          rest: the serialised TensorProto with all fields that the other arguments do not contain.
-          content: the value of the field `tensor_content`.
-          strings: the start and the end of each string in `serialized`, one pair after the other.
-            The strings are copied.
-          numbers: name of a numeric field → the start and the end of each piece of its values in
-            `serialized`, one pair after the other.
-
-        Raises:
-          DecodeError: `rest` is not a TensorProto.
-        """
         proto = tensor_pb2.TensorProto.FromString(rest)
         self.dtype: int = proto.dtype
         self.tensor_shape = proto.tensor_shape
@@ -124,12 +106,6 @@ class WireTensor:
         Args:
           name: the name of the field, such as "float_val".
           max_values: the largest number of values to return. Further values are not decoded.
-
-        Returns:
-          The values, an array of shape [n].
-
-        Raises:
-          ValueError: the varints of the field are invalid.
         """
         field = _BY_NAME[name]
         joined = self._join(self._numbers.get(name, ()))

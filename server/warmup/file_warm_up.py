@@ -35,6 +35,16 @@ class FileWarmUp:
     """Warms up model versions: runs each version on the requests in its warm-up file.
 
     A version without a warm-up file is not warmed up.
+
+    Args:
+      iterations: how many times each request is run; 0 means once.
+      metrics: the registry that records the durations of warm-ups; None for a registry that
+        nothing reads.
+      check_method_names: whether the method_name of the signature must fit the kind of the
+        request, such as Predict.
+      run_record: takes a model, a serialised PredictionLog and a Cancellation; runs the model
+        on the request, and stops when the Cancellation is set. None for a `WarmupReplayer`.
+      timeout_seconds: how many seconds the warm-up of a version may take; 0 for no limit.
     """
 
     def __init__(
@@ -47,19 +57,6 @@ class FileWarmUp:
         run_record: RunRecord | None = None,
         timeout_seconds: float = 0,
     ) -> None:
-        """Create the object, which can warm up any number of versions.
-
-        Args:
-          iterations: how many times each request is run; 0 means once.
-          metrics: the registry that records the durations of warm-ups; None for a registry that
-            nothing reads.
-          threads: how many requests of a version are run at the same time.
-          check_method_names: whether the method_name of the signature must fit the kind of the
-            request, such as Predict.
-          run_record: takes a model, a serialised PredictionLog and a Cancellation; runs the model
-            on the request, and stops when the Cancellation is set. None for a `WarmupReplayer`.
-          timeout_seconds: how many seconds the warm-up of a version may take; 0 for no limit.
-        """
         self._iterations = max(1, iterations)
         self._metrics = Metrics() if metrics is None else metrics
         self._threads = min(threads, MAX_RECORDS)
@@ -71,10 +68,8 @@ class FileWarmUp:
         """Warm up a version with the warm-up file in its directory, if there is one.
 
         Raises:
-          CodedError: the file holds no records, or is truncated.
           InvalidInput: the file holds more than `MAX_RECORDS` records.
           CodedError: the warm-up has taken longer than `timeout_seconds`.
-          TpuserveError: the model cannot run a request.
         """
         path = directory / warm_up_file.PATH
         if not path.exists():
@@ -173,12 +168,7 @@ class FileWarmUp:
 
 
 def _read_records(path: Path) -> Iterator[bytes]:
-    """Yield the records of a warm-up file, which are serialised PredictionLogs.
-
-    Raises:
-      CodedError: the file is damaged.
-      InvalidInput: the file has more than `MAX_RECORDS` records.
-    """
+    """Yield the records of a warm-up file, which are serialised PredictionLogs."""
     try:
         for count, record in enumerate(warm_up_file.read_warm_up_records(path)):
             if count == MAX_RECORDS:

@@ -21,15 +21,14 @@ from tpuserve.saved_model import signature as signatures
 
 
 class WarmupReplayer:
-    """Runs a model on recorded requests. The results are checked and discarded."""
+    """Runs a model on recorded requests. The results are checked and discarded.
+
+    Args:
+      check_method_names: whether the method_name of the signature must fit the kind of the
+        request, such as Predict.
+    """
 
     def __init__(self, check_method_names: bool = False) -> None:
-        """Create a replayer.
-
-        Args:
-          check_method_names: whether the method_name of the signature must fit the kind of the
-            request, such as Predict.
-        """
         self._check_method_names = check_method_names
 
     def __call__(
@@ -40,14 +39,10 @@ class WarmupReplayer:
         The name and version of the model in the record are ignored.
 
         Args:
-          model: the loaded model.
-          record: a serialised PredictionLog.
           cancellation: cancels the run; None if it cannot be cancelled.
 
         Raises:
-          CodedError: the record is not a PredictionLog.
           UnsupportedModel: the record has a kind of request that warm-up does not support.
-          TpuserveError: the model cannot run the request.
         """
         log = prediction_log_pb2.PredictionLog()
         try:
@@ -120,8 +115,7 @@ def _examples(message: Any) -> list[bytes]:
     kind = message.WhichOneof("kind")
     if kind == "example_list_with_context":
         # Put the bytes of the context before the bytes of each example: protobuf parsers merge
-        # concatenated messages. If both have a feature of the same name, the feature of the example
-        # is used, because it comes later.
+        # concatenated messages.
         context = message.example_list_with_context.context.SerializeToString()
         examples_of_list = message.example_list_with_context.examples
         return [context + example.SerializeToString() for example in examples_of_list]

@@ -27,18 +27,11 @@ def make_sample_request(
     """Return a valid request for a signature.
 
     The inputs are those of the first warm-up request for the signature, if `may_show_warm_up` is
-    True and there is such a request. Otherwise the inputs are generated. The inputs have one row
-    (one example), unless the shapes of the signature require another number of rows.
+    True and there is such a request.
 
     Args:
-      model: the loaded model.
-      directory: the directory of the version, which may have a warm-up file.
-      signature_name: the name of the signature.
       may_show_warm_up: whether the inputs may come from a warm-up request. Warm-up requests may be
         private, because some are recorded from users.
-
-    Raises:
-      TpuserveError: no inputs can be generated, for example for a sparse tensor.
     """
     signature = model.signatures[signature_name]
     graph = sample_rows.find_meta_graph(model, directory, signature_name)
@@ -74,20 +67,6 @@ def _count_rows(signature: Signature) -> int:
 def _first_warm_up_request(
     directory: Path, name: str, signature: Signature, rows: int
 ) -> Mapping[str, Array] | None:
-    """Return the inputs of the first warm-up request for a signature.
-
-    If one row is needed, only the first row of the request is returned. A row is one example of a
-    batch.
-
-    Args:
-      directory: the directory of the version.
-      name: the name of the signature.
-      signature: the signature.
-      rows: the number of rows that the sample request needs.
-
-    Returns:
-      Alias of the input → array. None if there is no such warm-up request.
-    """
     try:
         recorded = warm_up_inputs.read_warm_up_inputs(directory, {name: signature}, [])
     except TpuserveError:
@@ -107,16 +86,7 @@ def _first_warm_up_request(
 def _read_features(
     array: Array, use: parsing.StringInputUse, is_shown: bool
 ) -> dict[str, ExampleFeature]:
-    """Return the features of the first tf.train.Example in an input.
-
-    Args:
-      array: the value of the input.
-      use: how the graph uses the strings of the input.
-      is_shown: whether the features get their values.
-
-    Returns:
-      Name of the feature → feature. Empty if the strings of the input are not tf.train.Examples.
-    """
+    """Return the features of the first tf.train.Example in an input."""
     if not use.features or not array.size:
         return {}
     features = {

@@ -16,28 +16,14 @@ from tpuserve.saved_model.signature import Signature
 _ROWS = 3
 _FILE = "saved_model.pb"
 # The largest size of a saved_model.pb that is read, in bytes. The file is read for a signature with
-# string inputs, to find out which strings the graph can parse. Reading a larger file would take
-# seconds.
+# string inputs, to find out which strings the graph can parse.
 _MAX_GRAPH_BYTES = 64 << 20
 
 
 def sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:
     """Return valid inputs of a signature, as a batch of rows that differ from each other.
 
-    A row is one example of a batch. The server runs the model on these rows to find out whether
-    requests for the signature may be batched. The rows come from the warm-up requests of the
-    version, if these have at least two different rows. Otherwise three rows are generated.
-
-    Args:
-      model: the loaded model.
-      directory: the directory of the version.
-      signature_name: the name of the signature.
-
-    Returns:
-      Alias of the input → array of shape [rows, ...].
-
-    Raises:
-      TpuserveError: no inputs can be generated.
+    A row is one example of a batch.
     """
     signature = model.signatures[signature_name]
     rows = _warm_up_rows(directory, signature_name, signature)
@@ -50,13 +36,7 @@ def sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[s
 def find_meta_graph(model: Model, directory: Path, signature_name: str) -> Any:
     """Return a MetaGraphDef from which inputs of a signature can be generated.
 
-    The MetaGraphDef has the signature. It has the graph only if the signature has string inputs:
-    the ops that parse the strings show which strings are valid.
-
-    Args:
-      model: the loaded model.
-      directory: the directory of the version.
-      signature_name: the name of the signature.
+    The MetaGraphDef has the signature.
     """
     signature = model.signatures[signature_name]
     meta_graph = meta_graph_pb2.MetaGraphDef()
@@ -67,17 +47,7 @@ def find_meta_graph(model: Model, directory: Path, signature_name: str) -> Any:
 
 
 def _warm_up_rows(directory: Path, name: str, signature: Signature) -> Mapping[str, Array] | None:
-    """Return different rows of the warm-up requests for a signature, joined to a batch.
-
-    Args:
-      directory: the directory of the version.
-      name: the name of the signature.
-      signature: the signature.
-
-    Returns:
-      Alias of the input → array of shape [rows, ...]. None if there are fewer than two different
-      rows.
-    """
+    """Return different rows of the warm-up requests for a signature, joined to a batch."""
     rows: list[dict[str, Array]] = []
     requests = warm_up_inputs.read_warm_up_inputs(directory, {name: signature}, []).get(name, [])
     for row in itertools.chain.from_iterable(map(_split_rows, requests)):
@@ -97,7 +67,6 @@ def _split_rows(request: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
 
 
 def _is_new(row: Mapping[str, Array], rows: list[dict[str, Array]]) -> bool:
-    """Return whether a row has the same shapes as other rows, and differs from each of them."""
     has_same_shapes = all(row[alias].shape == array.shape for alias, array in rows[0].items())
     return has_same_shapes and not any(
         all(np.array_equal(row[alias], array) for alias, array in other.items()) for other in rows
@@ -105,11 +74,7 @@ def _is_new(row: Mapping[str, Array], rows: list[dict[str, Array]]) -> bool:
 
 
 def _read_meta_graph(directory: Path, signature_name: str) -> Any:
-    """Return the first metagraph in a saved_model.pb that has the given signature.
-
-    The result is an empty MetaGraphDef if no metagraph has the signature, or if saved_model.pb is
-    missing or too large.
-    """
+    """Return the first metagraph in a saved_model.pb that has the given signature."""
     path = directory / _FILE
     if path.is_file() and path.stat().st_size <= _MAX_GRAPH_BYTES:
         saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())

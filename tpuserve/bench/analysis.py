@@ -1,8 +1,6 @@
 """Measures a model with several settings of the server, and chooses the best for a latency goal.
 
-Measuring all combinations of the settings would take hours. The engines, such as TensorFlow and
-XLA, are measured first, with and without batching; then the sizes and timeouts of batches with the
-best engine.
+Measuring all combinations of the settings would take hours.
 """
 
 import tempfile
@@ -30,7 +28,6 @@ class Goal:
     """The largest latency that a configuration may have.
 
     Attributes:
-      percentile: the percentile of the latency, such as 99.
       limit_ms: the limit of this percentile in milliseconds; infinity for no limit.
     """
 
@@ -43,7 +40,6 @@ class Analysis:
     """The measurements of a configuration.
 
     Attributes:
-      configuration: the configuration.
       results: the result of each load; empty if nothing was measured.
       error: why nothing was measured; "" if there are results.
     """
@@ -55,12 +51,7 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Choice:
-    """The configuration that answers the most requests per second within a latency goal.
-
-    Attributes:
-      analysis: the measurements of the configuration.
-      result: the measurement with the most requests per second within the goal.
-    """
+    """The configuration that answers the most requests per second within a latency goal."""
 
     analysis: Analysis
     result: Result
@@ -71,15 +62,9 @@ class Plan:
     """The model, requests and loads that an analysis measures, with the limits.
 
     Attributes:
-      model: the files of the model.
-      requests: the requests, which are the same for all configurations.
       signature_name: the signature that all requests call. If it is "", a logged request calls the
         signature that it names, and a request that names none calls "serving_default".
-      protocol: "rest" or "grpc".
-      loads: the loads to measure, in this order. All are closed loops.
       procedure: the time windows of each measurement. They are shortened to fit into `seconds`.
-      goal: the latency goal.
-      seconds: the time after which no further configuration is measured.
     """
 
     model: ModelFiles
@@ -130,13 +115,8 @@ def read_model_and_requests(
     """Read the files of a model, and read or generate requests that its graph accepts.
 
     Args:
-      base_path: the base path of the model.
       signature_name: the signature. "" means the signature that the first request of a log names,
         and "serving_default" if there is no log or the request names none.
-      choice: the source of the inputs.
-
-    Raises:
-      TpuserveError: there is no such model or signature, or the source has no requests.
     """
     if choice.request_log is not None:
         logged = inputs.read_request_log(choice.request_log, model_files.model_name(base_path))
@@ -155,15 +135,8 @@ def serve_and_measure(
     """Serve a model with a configuration, and measure the loads.
 
     Args:
-      plan: the model, the requests and the loads.
-      configuration: the configuration.
-      budget: divides the time of the analysis among the configurations. The measurements are
-        shortened to fit into the share of this configuration.
       progress: takes the number of finished windows, the number of all windows, and a description
         of the current step.
-
-    Raises:
-      TpuserveError: the model cannot be measured with the configuration.
     """
     name = plan.model.model_name
     with tempfile.TemporaryDirectory() as directory:
@@ -194,16 +167,8 @@ def analyse(
     """Measure closed loops with each configuration in turn.
 
     Args:
-      plan: the model, the requests and the loads.
       progress: takes the number of finished windows, the number of all windows, and a description
         of the current step.
-      measure: measures one configuration.
-
-    Returns:
-      The measurements of each configuration.
-
-    Raises:
-      TpuserveError: the model cannot be measured with any configuration.
     """
     sweep = _Sweep(plan, progress, measure)
     for engine in plan.engines:
@@ -221,15 +186,7 @@ def analyse(
 
 
 def choose(analyses: Sequence[Analysis], goal: Goal) -> Choice | None:
-    """Return the configuration with the most requests per second within a latency goal.
-
-    Args:
-      analyses: the measurements.
-      goal: the goal.
-
-    Returns:
-      The configuration; None if no load of any configuration is within the goal.
-    """
+    """Return the configuration with the most requests per second within a latency goal."""
     choices = [
         Choice(analysis, result)
         for analysis in analyses
@@ -243,9 +200,6 @@ def find_leader(analyses: Sequence[Analysis], goal: Goal) -> Analysis | None:
     """Return the measurements of the best configuration so far.
 
     If no configuration is within the goal, the best one is that with the lowest latency.
-
-    Returns:
-      The measurements; None if nothing was measured.
     """
     choice = choose(analyses, goal)
     if choice is not None:
@@ -255,13 +209,7 @@ def find_leader(analyses: Sequence[Analysis], goal: Goal) -> Analysis | None:
 
 
 class _Sweep:
-    """Measures one configuration after the other, until the time is over.
-
-    Attributes:
-      analyses: the measurements so far.
-      first_error: the error of the first configuration that could not be measured; None if there is
-        no such configuration.
-    """
+    """Measures one configuration after the other, until the time is over."""
 
     def __init__(self, plan: Plan, progress: Progress, measure: Measure) -> None:
         self.analyses: list[Analysis] = []
@@ -274,10 +222,6 @@ class _Sweep:
         self._budget = TimeBudget(plan.seconds, plan.num_configurations)
 
     def measure(self, configuration: Configuration) -> bool:
-        """Measure a configuration; return whether there are results.
-
-        After the time is over, a configuration is measured only if no earlier one has results.
-        """
         analysis = self._measure(configuration)
         self.analyses.append(analysis)
         return bool(analysis.results)

@@ -45,7 +45,6 @@ class Target:
 
     Attributes:
       url: the URL of the server, such as http://localhost:8501 or grpc://localhost:8500.
-      model: the name of the model on the server.
       api: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
       signature_name: the name of the signature; "" for the default signature, which
         `tpuserve.client.Client.predict` defines.
@@ -69,8 +68,6 @@ class InputChoice:
     """The source of the inputs of requests: a request log, a file, or by default random numbers.
 
     Attributes:
-      batch_size: the size of the first dimension of random inputs, if the signature leaves this
-        dimension open.
       shapes: alias → shape, for random inputs whose shape the signature leaves open.
       file: an .npz, .json or .jsonl file of inputs, or None.
       request_log: a file of PredictionLog records that a server has written, or None.
@@ -92,18 +89,8 @@ def run_benchmark(
     """Measure a model under each load, one load after the other.
 
     Args:
-      target: the model to measure.
-      requests: the requests, which are sent in turn.
-      loads: the loads, in the order of the measurements.
-      procedure: the length and the number of the time windows of each measurement.
       progress: takes the number of finished time windows, the largest possible number of time
         windows of all loads, and a description of the current load.
-
-    Returns:
-      The result of each load.
-
-    Raises:
-      TpuserveError: no server answers, the model cannot be called, or an argument is invalid.
     """
     calls = _encode(target, requests.inputs)
     connection = _connection(target)
@@ -140,16 +127,7 @@ def run_benchmark(
 def choose_requests(target: Target, choice: InputChoice) -> Requests:
     """Read or generate the requests of a measurement.
 
-    Strings that a model parses, such as tf.Examples, cannot be generated from its metadata. The
-    example that a server of tpuserve offers for the signature is sent instead.
-
-    Args:
-      target: the model to measure.
-      choice: the source of the inputs.
-
-    Raises:
-      TpuserveError: no server answers, the server has no such model, or the source has no
-        requests.
+    Strings that a model parses, such as tf.Examples, cannot be generated from its metadata.
     """
     if choice.request_log is not None:
         return Requests(bench_inputs.read_request_log(choice.request_log, target.model))
@@ -179,14 +157,6 @@ def best_under(results: Sequence[Result], percentile: float, limit_ms: float) ->
     """Return the fastest of the results whose latency is within a limit.
 
     The fastest result has the most requests per second. Results with failed requests are left out.
-
-    Args:
-      results: the results of the measured loads.
-      percentile: the percentile of the latency, such as 99.
-      limit_ms: the limit in milliseconds.
-
-    Returns:
-      The result; None if each result has failed requests or exceeds the limit.
     """
     within = [
         result
@@ -197,12 +167,7 @@ def best_under(results: Sequence[Result], percentile: float, limit_ms: float) ->
 
 
 def to_dict(target: Target, results: Sequence[Result]) -> dict[str, object]:
-    """Return results as a dict that can be written as JSON; NaN and infinity become None.
-
-    Args:
-      target: the measured model.
-      results: the result of each load.
-    """
+    """Return results as a dict that can be written as JSON; NaN and infinity become None."""
     return {
         "url": target.url,
         "model": target.model,

@@ -20,15 +20,7 @@ TIMEOUTS_MICROS = (0, 1000, 5000)
 
 @dataclass(frozen=True)
 class ModelEngine:
-    """A way in which a server can run a model, such as TensorFlow, XLA or a TPU.
-
-    Attributes:
-      name: a name for tables, such as "xla".
-      flags: flag of the server → value.
-      environment: the environment variables of the server.
-      compiles_each_size: whether the engine compiles the model for each batch size. If so, batches
-        are padded to a few sizes.
-    """
+    """A way in which a server can run a model, such as TensorFlow, XLA or a TPU."""
 
     name: str
     flags: Mapping[str, Any]
@@ -42,10 +34,8 @@ class Configuration:
 
     Attributes:
       name: a name for tables, such as "xla, batching".
-      engine: the engine.
       flags: flag of the server → value, including the flags of the engine, but not
         --batching_parameters_file.
-      batching_parameters: the text of the batching parameters file; "" for no file.
     """
 
     name: str
@@ -55,11 +45,7 @@ class Configuration:
 
 
 def find_engines(tag_sets: Collection[TagSet]) -> list[ModelEngine]:
-    """Return the engines of this machine that can run a model.
-
-    Args:
-      tag_sets: the tag sets of the metagraphs of the model.
-    """
+    """Return the engines of this machine that can run a model."""
     # Leave out the engines that need jax if jax, an optional dependency, is not installed.
     has_jax = importlib.util.find_spec("jax") is not None
     has_tpu_graph = tags.SERVE_TPU in tag_sets
@@ -92,8 +78,7 @@ def without_batching(engine: ModelEngine) -> Configuration:
 def with_batching(engine: ModelEngine) -> Configuration:
     """Return the configuration with the server's default batching policy.
 
-    While the model runs a batch, new requests wait. They form the next batch as soon as a thread
-    for batches is free.
+    While the model runs a batch, new requests wait.
     """
     flags = {**engine.flags, "enable_batching": True}
     return Configuration(f"{engine.name}, batching", engine, flags)
@@ -105,7 +90,6 @@ def with_timeouts(engine: ModelEngine, rows: int, limit_ms: float) -> list[Confi
     There is one for each combination of a largest batch size and a timeout.
 
     Args:
-      engine: the engine.
       rows: the number of examples in the largest request. The batch sizes are multiples of it.
       limit_ms: the latency goal in milliseconds. Timeouts that are not below the goal are left out.
     """

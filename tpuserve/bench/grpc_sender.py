@@ -13,7 +13,6 @@ class GrpcSender(Sender):
     """Sends the requests of a benchmark over gRPC, all on one channel."""
 
     def __init__(self, connection: ConnectionSettings, calls: list[Call], timeout_s: float) -> None:
-        """Create a sender; the arguments are those of `tpuserve.bench.sender.create_sender`."""
         self._connection = connection
         self._channel = open_async_channel(connection)
         # All requests of a benchmark call the same gRPC method, so the first one's path is enough.

@@ -1,8 +1,7 @@
 """Sends the requests of a benchmark over HTTP/1.1.
 
 For a request to a small model, httpx takes several times as long as the server, so that a benchmark
-with httpx would measure the client. Here each request is encoded once, its bytes are written to a
-connection, and httptools parses the response.
+with httpx would measure the client.
 """
 
 import asyncio
@@ -29,7 +28,6 @@ class HttpSender(Sender):
     def __init__(
         self, connection: ConnectionSettings, calls: list[Call], connections: int, timeout_s: float
     ) -> None:
-        """Create a sender; the arguments are those of `tpuserve.bench.sender.create_sender`."""
         parts = urlsplit(connection.address.base)
         self._connection = connection
         self._host = parts.hostname or ""
@@ -63,7 +61,6 @@ class HttpSender(Sender):
         self._all.clear()
 
     def _take_idle(self) -> "_HttpConnection | None":
-        """Return an open connection without a request; None if there is no such connection."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:
@@ -72,11 +69,6 @@ class HttpSender(Sender):
         return None
 
     async def _connect_in_time(self) -> "_HttpConnection":
-        """Connect to the server.
-
-        Raises:
-          OSError: no connection was made within the time limit of a request, or for another reason.
-        """
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._connect()
@@ -93,11 +85,7 @@ class HttpSender(Sender):
 
 
 class _HttpConnection(asyncio.Protocol):
-    """An HTTP/1.1 connection that has at most one request at a time.
-
-    Attributes:
-      is_open: whether the connection is open, so that it can take the next request.
-    """
+    """An HTTP/1.1 connection that has at most one request at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
         self.is_open = False
@@ -120,7 +108,6 @@ class _HttpConnection(asyncio.Protocol):
             timer.cancel()
 
     def close(self) -> None:
-        """Close the connection."""
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
@@ -141,10 +128,7 @@ class _HttpConnection(asyncio.Protocol):
         self._finish(f"the server closed the connection: {exc or 'without an answer'}")
 
     def on_body(self, body: bytes) -> None:
-        """Keep a part of the body of an error response; httptools calls this method.
-
-        The body of a successful response is not needed.
-        """
+        """Keep a part of the body of an error response; httptools calls this method."""
         if self._parser.get_status_code() >= 300:
             self._body.append(body)
 

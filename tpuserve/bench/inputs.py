@@ -33,7 +33,6 @@ class RequestInputs:
     """The inputs of one request of a benchmark.
 
     Attributes:
-      inputs: alias → array.
       signature_name: the signature that a logged request named; "" for "serving_default". A
         signature that is chosen for the whole benchmark replaces it.
     """
@@ -47,7 +46,6 @@ class Requests:
     """The requests of a measurement.
 
     Attributes:
-      inputs: the inputs of each request, in the order in which the requests are sent.
       advice: a sentence that says what to do if the server refuses all requests.
     """
 
@@ -63,8 +61,6 @@ def random_inputs(
     Floats are uniform in [0, 1), integers and booleans are 0 or 1, and strings are short words.
 
     Args:
-      signature: the signature of the model, with the dtypes and shapes of the inputs.
-      batch_size: the size of the first dimension, if the signature leaves this dimension open.
       shapes: alias → shape, for inputs whose shape the signature leaves open.
 
     Raises:
@@ -92,17 +88,7 @@ def random_inputs(
 def read_file(path: Path, signature: Signature) -> list[RequestInputs]:
     """Read the inputs of requests from a file.
 
-    An .npz file holds one request: an array for each input. A .json file holds one request, and a
-    .jsonl file holds one request in each line. A request in JSON is {"x": [1, 2]}, or
-    {"inputs": {"x": [1, 2]}} as in TensorFlow Serving's REST API. In a JSON request, the object
-    {"b64": "AAE="} stands for a string of bytes.
-
-    Args:
-      path: the file.
-      signature: the signature of the model, which says the dtypes of inputs in JSON.
-
-    Raises:
-      InvalidInput: the file has another form.
+    An .npz file holds one request: an array for each input.
     """
     if path.suffix == ".npz":
         documents: list[Any] = [_read_npz(path)]
@@ -124,11 +110,6 @@ def convert_document(document: Any, signature: Signature, source: Path | str) ->
 
     Args:
       document: the request. In a string input, {"b64": "AAE="} stands for a string of bytes.
-      signature: the signature, whose dtypes the arrays get.
-      source: the origin of the document, for the text of an error.
-
-    Raises:
-      InvalidInput: the document does not have one of these two forms.
     """
     inputs = document
     if isinstance(document, dict) and "inputs" in document:
@@ -152,10 +133,6 @@ def read_request_log(path: Path, model: str) -> list[RequestInputs]:
 
     Args:
       path: a TFRecord file of PredictionLog messages. At most the first 1000 requests are read.
-      model: the name of the model; requests to other models are skipped.
-
-    Raises:
-      InvalidInput: the file is damaged, or has no Predict request to the model.
     """
     requests: list[RequestInputs] = []
     others: set[str] = set()
@@ -189,7 +166,6 @@ def read_request_log(path: Path, model: str) -> list[RequestInputs]:
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
-    """Return the arrays of an .npz file by name."""
     try:
         named = npz_file.read_arrays(path)
     except (ValueError, OSError) as error:

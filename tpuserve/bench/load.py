@@ -1,11 +1,6 @@
 """Sends requests to a server in closed or open loops.
 
-In a closed loop, each of several clients sends its next request when its last one is answered. In
-an open loop, requests are sent at a fixed rate, as if by many independent users, even if earlier
-requests have no answer yet. In an open loop, the latency of a request counts from the time at which
-the request was due. If the server stalls, the stall lengthens the latency of all requests that are
-due during it. A closed loop would not send these requests and would hide the stall; this error of
-benchmarks is known as "coordinated omission".
+In a closed loop, each of several clients sends its next request when its last one is answered.
 """
 
 import asyncio
@@ -48,8 +43,6 @@ class Samples:
     """The latencies and errors of the requests that ended since the last call of `take`.
 
     Attributes:
-      latencies_s: the latency of each successful request in seconds.
-      num_errors: the number of failed requests.
       first_error: the error text of the first failed request; "" if none failed.
     """
 
@@ -58,12 +51,7 @@ class Samples:
     first_error: str = ""
 
     def add(self, latency_s: float, error: str) -> None:
-        """Record the end of a request.
-
-        Args:
-          latency_s: the latency in seconds.
-          error: the error text; "" for a successful request.
-        """
+        """Record the end of a request."""
         if error:
             self.num_errors += 1
             self.first_error = self.first_error or error
@@ -78,19 +66,9 @@ class Samples:
 
 
 class LoadGenerator:
-    """Sends the requests of a load, from the start to the end of an `async with` block.
-
-    Attributes:
-      samples: the latencies and errors of the requests that have ended.
-    """
+    """Sends the requests of a load, from the start to the end of an `async with` block."""
 
     def __init__(self, sender: Sender, load: Load) -> None:
-        """Create a generator, which sends nothing before the `async with` block.
-
-        Args:
-          sender: sends single requests to the server.
-          load: the number of clients, or the rate of requests.
-        """
         self.samples = Samples()
         self._sender = sender
         self._load = load
@@ -167,7 +145,6 @@ def arrival_times(rate: float, is_poisson: bool) -> Iterator[float]:
     """Yield the times at which the requests of an open loop are due, in seconds from its start.
 
     Args:
-      rate: requests per second.
       is_poisson: whether the times between requests are exponentially distributed; otherwise they
         are equal. The seed of the random numbers is fixed: calls with the same arguments yield the
         same times.

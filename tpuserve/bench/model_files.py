@@ -21,11 +21,6 @@ class ModelFiles:
     """The model version that a server serves from a base path, and its signature to measure.
 
     Attributes:
-      base_path: the base path of the model.
-      directory: the directory of the version.
-      signature_name: the name of the signature to measure.
-      signature: the signature.
-      tag_sets: the tag sets of the metagraphs that have the signature.
       meta_graph_def: TensorFlow's MetaGraphDef of one of these metagraphs: the one with the tag
         set {serve} if there is one, else the first.
     """
@@ -52,13 +47,7 @@ def read_model(base_path: Path, signature_name: str) -> ModelFiles:
     """Read the newest version below a base path.
 
     Args:
-      base_path: a directory with numbered directories of versions, or a SavedModel.
       signature_name: the signature to measure; "" for "serving_default".
-
-    Raises:
-      NotFound: there is no SavedModel.
-      DamagedSavedModel: the SavedModel cannot be read.
-      SignatureNotFound: no metagraph has the signature.
     """
     from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
 
@@ -93,8 +82,6 @@ def generate_requests(
     """Generate inputs that the graph accepts, such as tf.Examples with the features that it parses.
 
     Args:
-      model: the model.
-      batch_size: the number of examples in a request, unless the signature fixes this number.
       shapes: alias → shape, for inputs whose shape the signature does not say.
 
     Raises:

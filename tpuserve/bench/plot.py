@@ -16,11 +16,9 @@ def plot_results(results_by_name: Mapping[str, Sequence[Result]], path: Path) ->
     Args:
       results_by_name: name of a model or a configuration → its results. Each name has a line in the
         figure.
-      path: the PNG, SVG or PDF file to write.
 
     Raises:
       InvalidInput: the file name has another ending, or its directory does not exist.
-      ExtraNotInstalled: matplotlib is not installed.
     """
     check_plot_path(path)
     from matplotlib.figure import Figure

@@ -96,9 +96,7 @@ def to_dict(analyses: Sequence[Analysis], choice: Choice | None, goal: Goal) -> 
     """Return measurements as dicts, lists and finite numbers, which JSON can hold.
 
     Args:
-      analyses: the measurements.
       choice: the best configuration; None if no configuration meets the goal.
-      goal: the latency goal.
     """
     return {
         "goal_ms": goal.limit_ms if math.isfinite(goal.limit_ms) else None,
@@ -122,8 +120,6 @@ def format_choice(choice: Choice, base_path: Path, percentile: float) -> str:
     """Return a text with a configuration's throughput, latency and `tpuserve serve` command.
 
     Args:
-      choice: the configuration of the server and its result.
-      base_path: the directory that holds the numbered versions of the model.
       percentile: the percentile of the latency to show, such as 99.
     """
     result, configuration = choice.result, choice.analysis.configuration

@@ -10,9 +10,7 @@ from tpuserve.client.transports.transport import ConnectionSettings
 class Sender(ABC):
     """Sends encoded requests to a server.
 
-    A sender may only be used on the asyncio event loop on which it was created. A benchmark
-    measures the time of a call of `send` as the latency of the request, so an implementation must
-    do as little other work as possible.
+    A sender may only be used on the asyncio event loop on which it was created.
     """
 
     @abstractmethod
@@ -22,9 +20,6 @@ class Sender(ABC):
         Args:
           index: the number of the request, from 0. If the list of requests has n elements, the
             request is the element at position index % n.
-
-        Returns:
-          The text of the error; "" if the response is successful.
         """
 
     @abstractmethod
@@ -38,8 +33,6 @@ def create_sender(
     """Create a sender for HTTP or gRPC, depending on the address of the server.
 
     Args:
-      connection: the address of the server, and the settings of connections to it.
-      calls: the encoded requests, which are sent in turn.
       connections: the largest number of HTTP connections; gRPC uses a single connection.
       timeout_s: the time limit of a request in seconds; infinity is valid.
     """

@@ -1,8 +1,7 @@
 """Reads an example of a request to a model from the OpenAPI document of a tpuserve server.
 
 A signature says that an input is a string, but not whether the model parses the string as a
-tf.Example or decodes it as a picture. The server knows the graph, and its document has a request
-that the model answers.
+tf.Example or decodes it as a picture.
 """
 
 from typing import Any
@@ -36,13 +35,8 @@ def request_example(
     """Return the server's example of a request for a signature.
 
     Args:
-      connection: the settings of the connection to the server.
-      model: the name of the model.
       signature_name: the name of the signature; "" for the default signature, which
         `tpuserve.client.Client.predict` defines.
-      signature: the same signature, with its inputs.
-      batch_size: the number of rows (examples) in the request. The server's example has one row,
-        which is repeated, unless the signature fixes the number of rows.
       timeout_s: the time limit in seconds.
 
     Returns:

@@ -18,12 +18,6 @@ class TimeBudget:
     """
 
     def __init__(self, seconds: float, num_configurations: int) -> None:
-        """Create a budget, whose time begins to run at once.
-
-        Args:
-          seconds: the time for all configurations.
-          num_configurations: the number of configurations.
-        """
         self._deadline = time.monotonic() + seconds
         self._num_left = num_configurations
         self._share_end = self._deadline
@@ -46,12 +40,7 @@ class TimeBudget:
     def shorten(self, procedure: Procedure, num_loads: int) -> Procedure:
         """Return a procedure whose windows are short enough for the share of a configuration.
 
-        The share is the time for all loads of the configuration that was begun last. No window is
-        shortened to less than 0.2 seconds, in which a fast model answers several hundred requests.
-
-        Args:
-          procedure: the procedure whose windows are shortened.
-          num_loads: the number of loads that are measured with the procedure.
+        The share is the time for all loads of the configuration that was begun last.
         """
         available = (self._share_end - time.monotonic()) / num_loads
         smallest = _MIN_WINDOW_SECONDS / procedure.window_s

@@ -1,8 +1,7 @@
 """Measures a load on a server in time windows until the measurement is stable.
 
 A measurement is stable when three windows in a row have about the same throughput and latency; its
-result is the summary of these windows. The procedure is that of NVIDIA's perf_analyzer; see
-"measurement modes" in its documentation.
+result is the summary of these windows.
 """
 
 import asyncio
@@ -26,8 +25,6 @@ class Procedure:
     """The settings of a measurement, which consists of time windows of equal length.
 
     Attributes:
-      window_s: the length of a window in seconds.
-      max_windows: the number of windows after which an unstable measurement ends.
       tolerance: the largest relative deviation of the last three windows from their mean, such as
         0.1 for 10 %. It applies to the requests per second and to the mean latency.
       warm_up_s: the time for which requests are sent before the first window, in seconds.
@@ -44,7 +41,6 @@ class Window:
     """The throughput and latency in one time window of a measurement.
 
     Attributes:
-      requests_per_second: the successful requests per second.
       mean_ms: the mean latency of successful requests in milliseconds; NaN if there are none.
     """
 
@@ -57,15 +53,9 @@ class Result:
     """The measurement of a load: its last three time windows together.
 
     Attributes:
-      load: the number of clients or the rate of requests that was measured.
-      requests_per_second: the successful requests per second.
       mean_ms: the mean latency of successful requests in milliseconds.
       percentiles_ms: percentile, such as 99.9 → latency in milliseconds.
-      num_requests: the number of successful requests.
-      num_errors: the number of failed requests.
       first_error: the error text of the first failed request; "" if none failed.
-      is_stable: whether the last three windows agree within the tolerance.
-      windows: all windows of the measurement in order.
     """
 
     load: Load
@@ -83,7 +73,6 @@ def is_stable(windows: Sequence[Window], tolerance: float) -> bool:
     """Return whether the throughput and latency of the last three windows agree.
 
     Args:
-      windows: the windows so far; fewer than three are not stable.
       tolerance: the largest relative deviation from the mean of the three windows.
     """
     last = windows[-NUM_STABLE:]
@@ -111,14 +100,8 @@ async def measure(
     """Send the requests of a load until the measurement is stable or the last window has passed.
 
     Args:
-      sender: sends single requests to the server.
-      load: the number of clients or the rate of requests.
       procedure: the length and the largest number of time windows, and the tolerance.
-      on_window: is called after each window with the number of windows so far.
       advice: a sentence for the error if no request is answered successfully; "" for none.
-
-    Raises:
-      ServerFailure: no request has succeeded.
     """
     windows: list[Window] = []
     all_samples: list[Samples] = []

@@ -19,10 +19,7 @@ class Address:
     """The address of a server.
 
     Attributes:
-      url: the URL that the user has passed, for error messages.
       base: scheme, host and port for HTTP, such as "http://localhost:8501"; "host:port" for gRPC.
-      is_http: whether the protocol is HTTP with JSON, not gRPC.
-      is_secure: whether the connection uses TLS.
     """
 
     url: str
@@ -64,7 +61,6 @@ def create_api(address: Address, name: ApiName) -> Api:
     """Create the object that encodes the requests and decodes the replies of an API.
 
     Args:
-      address: the address of the server, which says whether the protocol is HTTP or gRPC.
       name: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
 
     Raises:

@@ -34,7 +34,7 @@ def convert_inputs(inputs: Mapping[str, Any], signature: Signature | None) -> di
     """Convert the inputs of a request to arrays.
 
     An array of numbers keeps its dtype. A list or a number gets the dtype that the signature
-    declares. NumPy chooses the dtype if the signature has no input of that name.
+    declares.
 
     Args:
       inputs: alias → array, or nested lists of numbers or strings.
@@ -42,9 +42,6 @@ def convert_inputs(inputs: Mapping[str, Any], signature: Signature | None) -> di
 
     Returns:
       Alias → array; strings as an object array of bytes.
-
-    Raises:
-      InvalidTensor: a value cannot be converted to an array of its dtype.
     """
     return {
         name: _convert(name, value, signature.inputs[name].dtype)
@@ -57,11 +54,7 @@ def convert_inputs(inputs: Mapping[str, Any], signature: Signature | None) -> di
 
 
 def numpy_dtype(name: str) -> "np.dtype[Any]":
-    """Return the NumPy dtype for a TensorFlow dtype, such as "float32"; object for "string".
-
-    Raises:
-      CodedError: NumPy has no dtype for the name, such as "resource".
-    """
+    """Return the NumPy dtype for a TensorFlow dtype, such as "float32"; object for "string"."""
     dtype = _numpy_dtypes().get(name)
     if dtype is None:
         if name != "bfloat16":
@@ -78,15 +71,7 @@ def numpy_dtype(name: str) -> "np.dtype[Any]":
 
 
 def tensorflow_dtype(array: Array, name: str) -> str:
-    """Return TensorFlow's name of the dtype of an array.
-
-    Args:
-      array: the array; the elements of an object array are taken for strings.
-      name: the name of the input, for the text of an error.
-
-    Raises:
-      CodedError: TensorFlow has no such dtype.
-    """
+    """Return TensorFlow's name of the dtype of an array."""
     if array.dtype == _OBJECT:
         return "string"
     dtype_name: str = _dtype_name(array.dtype)
@@ -127,12 +112,6 @@ def little_endian(array: Array) -> Array:
     """Return an array as a contiguous array in little-endian byte order.
 
     TensorFlow Serving's API and the Open Inference Protocol send tensors in this order.
-
-    Args:
-      array: an array of any shape and dtype.
-
-    Returns:
-      An array of the same shape, elements and type of elements.
     """
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
@@ -154,15 +133,7 @@ def convert_to_array(value: Any, dtype: "np.dtype[Any]") -> Array:
     """Convert numbers to an array of a dtype; refuse numbers that an integer dtype cannot hold.
 
     NumPy's own conversion to integers drops fractions and, before version 2, wraps large numbers
-    around. The conversion to a float dtype can round, as in NumPy.
-
-    Args:
-      value: nested lists of numbers, or an array.
-      dtype: the dtype of the result.
-
-    Raises:
-      OverflowError: the dtype is an integer dtype, and cannot hold a number, such as 0.5.
-      TypeError, ValueError: the value has text or None, or is no array of numbers otherwise.
+    around.
     """
     array: Array = np.asarray(value)
     if array.dtype == dtype:
@@ -189,12 +160,7 @@ def convert_to_array(value: Any, dtype: "np.dtype[Any]") -> Array:
 
 
 def _check_numbers(value: Any, dtype: "np.dtype[Any]") -> None:
-    """Refuse text, None and other objects, which NumPy would convert: None to NaN, "7" to 7.
-
-    Raises:
-      TypeError: an element of the value is no number.
-      ValueError: the value has lists of different lengths.
-    """
+    """Refuse text, None and other objects, which NumPy would convert: None to NaN, "7" to 7."""
     for element in np.array(value, object).flat:
         if not isinstance(element, numbers.Number):
             raise TypeError(f"{element!r} is no {dtype}")
@@ -219,14 +185,6 @@ def _convert(name: str, value: Any, dtype: str | None) -> Array:
 
 
 def _to_objects(value: Any) -> Array:
-    """Convert nested lists of strings to an object array.
-
-    NumPy's dtypes for strings would take the memory of the longest string for each of them, and
-    cannot hold bytes beside text.
-
-    Raises:
-      ValueError: the value has lists of different lengths.
-    """
     array: Array = np.array(value, object)
     if any(isinstance(element, list | tuple | np.ndarray) for element in array.flat):
         raise ValueError("its lists have different lengths")

@@ -32,7 +32,6 @@ class AsyncClient:
         ca_file: str | None = None,
         max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES,
     ) -> None:
-        """Create a client; the arguments and errors are those of `tpuserve.client.Client`."""
         check_settings(timeout_s, attempts)
         address = parse_url(url)
         connection = ConnectionSettings(address, api_key, ca_file, max_reply_bytes)

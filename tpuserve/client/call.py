@@ -1,8 +1,7 @@
 """Defines an encoded request to a server (`Call`) and the response to it (`Reply`).
 
 The methods of `tpuserve.client.apis.api.Api` are generators. They yield each `Call`, receive its
-`Reply`, and return their result. The client sends the calls, so that the blocking client and the
-asyncio client share these methods.
+`Reply`, and return their result.
 """
 
 from collections.abc import Generator, Mapping
@@ -18,10 +17,7 @@ class Call(NamedTuple):
     """An encoded request to a server, over HTTP or gRPC.
 
     Attributes:
-      path: the path of the URL over HTTP, or the full name of the method over gRPC.
       body: the body of an HTTP POST, or the serialised message over gRPC; None for an HTTP GET.
-      headers: HTTP headers; not used over gRPC.
-      is_retried: whether the call is sent again if the server cannot answer at the moment.
     """
 
     path: str
@@ -34,7 +30,6 @@ class Reply(NamedTuple):
     """A successful response of a server to a `Call`.
 
     Attributes:
-      body: the body of the HTTP response, or the serialised message over gRPC.
       headers: the HTTP headers, a mapping that ignores the case of names; empty over gRPC.
     """
 

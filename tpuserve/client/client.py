@@ -23,6 +23,17 @@ class Client:
 
     A call is retried if the server cannot be reached, is overloaded, or is starting or stopping.
     The time limit of a call covers all of its attempts together.
+
+    Args:
+      url: http://HOST:PORT or https://HOST:PORT for REST, grpc://HOST:PORT or
+        grpcs://HOST:PORT for gRPC.
+      api: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
+      timeout_s: the default time limit of a call, with all of its attempts, in seconds.
+      attempts: the largest number of times that a call is sent.
+      api_key: the key that is sent as a bearer token; "" for none.
+      ca_file: a PEM file with the certificates that the server's certificate is checked with;
+        None for the certificates of the system.
+      max_reply_bytes: the largest size of a reply in bytes, after decompression.
     """
 
     def __init__(
@@ -36,22 +47,6 @@ class Client:
         ca_file: str | None = None,
         max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES,
     ) -> None:
-        """Create a client, which connects to the server with its first call.
-
-        Args:
-          url: http://HOST:PORT or https://HOST:PORT for REST, grpc://HOST:PORT or
-            grpcs://HOST:PORT for gRPC.
-          api: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
-          timeout_s: the default time limit of a call, with all of its attempts, in seconds.
-          attempts: the largest number of times that a call is sent.
-          api_key: the key that is sent as a bearer token; "" for none.
-          ca_file: a PEM file with the certificates that the server's certificate is checked with;
-            None for the certificates of the system.
-          max_reply_bytes: the largest size of a reply in bytes, after decompression.
-
-        Raises:
-          InvalidSetting: an argument is invalid.
-        """
         check_settings(timeout_s, attempts)
         address = parse_url(url)
         connection = ConnectionSettings(address, api_key, ca_file, max_reply_bytes)
@@ -81,22 +76,14 @@ class Client:
         """Run a signature of a model.
 
         Args:
-          model: the name of the model.
           inputs: alias → array, or nested lists, which get the dtype of the signature.
           signature: the name of the signature; "" for the default signature, which is
-            "serving_default". With the API "v2", a model's only signature is its default signature
-            even if it has another name.
-          version: the version; None for the latest.
-          label: the label of the version; "" for none.
+            "serving_default".
           outputs: the aliases of the requested outputs; empty for all outputs.
           timeout_s: the time limit in seconds; None for the timeout_s of the client.
 
         Returns:
           Output alias → array; strings as object arrays of bytes.
-
-        Raises:
-          TpuserveError: the request is invalid, or the server refuses it or does not answer. Each
-            kind of error is a subclass of TpuserveError, the same over REST and gRPC.
         """
         reference = ModelReference(model, version, label)
         return self._run(self._api.predict(reference, inputs, signature, outputs), timeout_s)
@@ -112,7 +99,7 @@ class Client:
         """Return the signatures of a model: name → signature.
 
         Over the Open Inference Protocol, the result has only the default signature, which the
-        docstring of `predict` defines. The arguments and errors are those of `predict`.
+        docstring of `predict` defines.
         """
         return self._run(self._api.signatures(ModelReference(model, version, label)), timeout_s)
 
@@ -128,15 +115,9 @@ class Client:
         """Return a signature of a model; only the first call requests it from the server.
 
         Args:
-          model: the name of the model.
           name: the name of the signature; "" for the default signature (see `predict`). The Open
             Inference Protocol over gRPC describes only the default signature.
-          version: the version; None for the latest.
-          label: the label of the version; "" for none.
           timeout_s: the time limit in seconds; None for the timeout_s of the client.
-
-        Raises:
-          TpuserveError: see `predict`.
         """
         reference = ModelReference(model, version, label)
         return self._run(self._api.signature(reference, name), timeout_s)

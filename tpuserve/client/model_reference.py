@@ -10,8 +10,6 @@ class ModelReference:
     """Names the model of a call, and selects its version by a number or a label.
 
     Attributes:
-      name: the name of the model on the server.
-      version: the number of the version; None for the latest.
       label: the label of the version, such as "stable"; "" for none.
     """
 
@@ -38,7 +36,6 @@ class VersionStatus:
     """The state of a version of a model on a server.
 
     Attributes:
-      version: the number of the version.
       state: "START", "LOADING", "AVAILABLE", "UNLOADING" or "END". Servers of the Open Inference
         Protocol report "LOADING", "READY", "UNLOADING" or "UNAVAILABLE".
       error: why the version could not be loaded; "" without an error.

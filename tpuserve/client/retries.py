@@ -27,24 +27,12 @@ class Deadline:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        """Create a deadline; the time limit begins with this call.
-
-        Args:
-          timeout_s: the time limit in seconds; infinity is valid.
-
-        Raises:
-          InvalidSetting: the time limit is not positive.
-        """
         validation.check_number("timeout_s", timeout_s, above=0)
         self.timeout_s = timeout_s
         self._end = time.monotonic() + min(timeout_s, LONGEST_TIMEOUT_SECONDS)
 
     def remaining_s(self) -> float:
-        """Return the time until the deadline in seconds.
-
-        Raises:
-          DeadlineExceeded: no time remains.
-        """
+        """Return the time until the deadline in seconds."""
         remaining = self._end - time.monotonic()
         if remaining <= 0:
             raise self.error()
@@ -68,18 +56,7 @@ def repeat(
     """Retry a call whose first attempt has failed, with random waits between the attempts.
 
     Args:
-      send: sends the call once and returns the reply.
-      call: the call.
-      deadline: the deadline of all attempts together.
       attempts: the largest number of attempts, including the first.
-      first_error: the error of the first attempt.
-
-    Returns:
-      The reply of the first attempt that succeeds.
-
-    Raises:
-      DeadlineExceeded: the deadline has passed.
-      TpuserveError: the error of the last attempt.
     """
     from tenacity import Retrying
 

@@ -1,8 +1,7 @@
 """Maps the HTTP and gRPC statuses of a server's error responses to the client's error classes.
 
 INVALID_ARGUMENT, FAILED_PRECONDITION and OUT_OF_RANGE share one error class, because TensorFlow
-Serving sends the same HTTP status for all three. So an error has the same class over both
-protocols.
+Serving sends the same HTTP status for all three.
 """
 
 from tpuserve import errors
@@ -27,8 +26,7 @@ _CLASSES: dict[Code, type[TpuserveError]] = {
     Code.UNAUTHENTICATED: errors.Unauthenticated,
 }
 # HTTP status → canonical gRPC status code. The source is TensorFlow Serving's
-# tensorflow_serving/model_servers/http_rest_api_util.cc. For HTTP statuses that TensorFlow Serving
-# does not send, the source is RFC 9110.
+# tensorflow_serving/model_servers/http_rest_api_util.cc.
 _HTTP_CODES = {
     400: Code.INVALID_ARGUMENT,
     401: Code.UNAUTHENTICATED,
@@ -48,12 +46,7 @@ _HTTP_CODES = {
 
 
 def error_of_code(code: Code, message: str) -> TpuserveError:
-    """Create the error for a canonical gRPC status code.
-
-    Args:
-      code: the status code.
-      message: the message of the server's response.
-    """
+    """Create the error for a canonical gRPC status code."""
     return _CLASSES[code](message)
 
 

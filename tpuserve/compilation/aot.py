@@ -52,43 +52,28 @@ def compile(
 ) -> CompileReport:
     """Compile the TPU metagraph of a SavedModel with the TPU compiler, libtpu.
 
-    No TPU is needed. The figures in the report, above all the times, are the compiler's estimates
-    for the TPU alone, without the host. The model runs, on the CPU, only if sizes of what the host
-    passes to the TPU are known only in a run.
+    No TPU is needed.
 
     Args:
-      directory: Directory with a saved_model.pb.
       topologies: TPU topologies to compile for, in libtpu's notation, such as "v5e:1x1"; by
         default one topology of each generation.
-      signature_names: Signatures to compile; None for all.
       batch_sizes: Batch sizes, in examples; None for the allowed_batch_sizes of the model's
         BatchFunction ops, or 1, 8 and 64 if the model has no such ops.
-      unknown_dimension: Size to assume for each dimension that the signature leaves unknown,
-        except the batch dimension, if there are no inputs for it.
       inputs: An .npz file whose arrays are named "INPUT" or "SIGNATURE/INPUT", as for `verify`.
-        Other signatures take the shapes of the SavedModel's warm-up records, or else of generated
-        inputs.
       load: Expected request mix: number of examples of a request → relative frequency of such
-        requests. None means that all sizes up to the largest batch size are equally likely. The
-        request mix affects only the recommended batch sizes.
+        requests. None means that all sizes up to the largest batch size are equally likely.
       most_batch_sizes: The largest number of batch sizes that the report recommends.
       latency_goal_ms: The longest acceptable time of a batch, in milliseconds. The report
         recommends a chip and a batch size whose estimated time is not longer. None for no goal.
       processes: Number of compiler processes; None for the number of processor cores.
-      cache: Cache of compilation results; None for no cache.
-      compiler: A `Compiler` to use, inside of its `with` block, so that several calls can share
-        its processes. It replaces `processes` and `cache`. None to create a compiler for this
-        call.
+      compiler: A `Compiler` to use, inside of its `with` block, so that several calls can share its
+        processes.
       progress: Called with the number of finished compilations, the number of compilations that
         are not in the cache (0 until it is known), and a description of the current step.
 
     Raises:
       ExtraNotInstalled: A package of the extra compile, such as jax or libtpu, is
         missing, or the version of jax is not supported.
-      NotFound, DamagedSavedModel: The directory holds no readable SavedModel.
-      MetagraphNotFound: The SavedModel has no TPU metagraph.
-      SignatureNotFound: The metagraph lacks one of the signatures.
-      LoweringError: The metagraph has an op that tpuserve cannot lower.
       InvalidInput: A topology is unknown, no signature runs anything on the TPU, the model does not
         accept a batch size, the inputs do not fit, or a number is out of range.
     """
@@ -143,18 +128,7 @@ def _check_numbers(
 
 @dataclass
 class _JobList:
-    """The compilation jobs of a SavedModel, divided into finished jobs and jobs to compile.
-
-    A job is a StableHLO module, named by its fingerprint, and a topology to compile it for.
-
-    Attributes:
-      fingerprints: A signature at a batch size → the fingerprints of the StableHLO modules of its
-        XLA clusters.
-      results: Job → its result, for each job that needs no compilation. Either the result is in
-        the cache, or the cluster cannot be translated to StableHLO and the result is an error.
-      modules: Fingerprint → the serialized StableHLO module, for the jobs in `pending`.
-      pending: The jobs to compile.
-    """
+    """The compilation jobs of a SavedModel, divided into finished jobs and jobs to compile."""
 
     fingerprints: dict[CompileRequest, list[str]] = field(default_factory=dict)
     results: dict[Job, CompileResult] = field(default_factory=dict)
@@ -169,19 +143,7 @@ def _compile_plan(
     compiler: Compiler,
     progress: Progress,
 ) -> list[Compilation]:
-    """Compile the XLA clusters of a plan, except those whose results are in the cache.
-
-    Args:
-      plan: The signatures and batch sizes to compile.
-      translator: Translates XLA clusters to StableHLO.
-      targets: The TPU topologies to compile for.
-      compiler: Runs the TPU compiler, and has the cache of results.
-      progress: Called with the number of finished jobs, the number of all jobs, and a description
-        of the current step. A job compiles one XLA cluster for one topology.
-
-    Returns:
-      One result for each combination of signature, batch size and topology.
-    """
+    """Compile the XLA clusters of a plan, except those whose results are in the cache."""
     jobs = _collect_jobs(plan, translator, targets, compiler, progress)
     results = dict(jobs.results)
     done = 0
@@ -207,11 +169,7 @@ def _collect_jobs(
     compiler: Compiler,
     progress: Progress,
 ) -> _JobList:
-    """Find out which compilation jobs a plan needs.
-
-    Each XLA cluster is looked up in the cache for each topology. A cluster whose result is missing
-    for a topology is translated to StableHLO. The arguments are those of `_compile_plan`.
-    """
+    """Find out which compilation jobs a plan needs."""
     jobs = _JobList()
     for request in plan.requests:
         jobs.fingerprints[request] = []
@@ -245,16 +203,7 @@ def _summarize(
     results: Mapping[Job, CompileResult],
     settled: frozenset[Job],
 ) -> Compilation:
-    """Combine the results of all XLA clusters of a signature into one result.
-
-    Args:
-      request: A signature at a batch size.
-      target: The TPU topology that the clusters were compiled for.
-      fingerprints: Fingerprints of the StableHLO modules of the signature's clusters.
-      results: Job → its result. A job is a pair: a fingerprint and the name of a topology.
-      settled: The jobs that were not compiled: their results come from the cache, or are errors
-        of the translation to StableHLO.
-    """
+    """Combine the results of all XLA clusters of a signature into one result."""
     jobs = [(fingerprint, target.name) for fingerprint in fingerprints]
     job_results = [results[job] for job in jobs]
     errors = [result.error for result in job_results if result.error]
@@ -272,11 +221,7 @@ def _summarize(
 
 
 def _add_stats(first: CompileStats, second: CompileStats) -> CompileStats:
-    """Combine the figures of two programs that run one after the other on the same device.
-
-    All figures are added, except the temporary memory: the programs use the same temporary memory
-    one after the other, so the larger figure counts.
-    """
+    """Combine the figures of two programs that run one after the other on the same device."""
     return CompileStats(
         flops=first.flops + second.flops,
         bytes_moved=first.bytes_moved + second.bytes_moved,
@@ -297,15 +242,7 @@ def _advise(
     most_batch_sizes: int,
     latency_goal_ms: float | None,
 ) -> CompileAdvice:
-    """Recommend batch sizes and a TPU topology for one signature.
-
-    Args:
-      name: Name of the signature.
-      compilations: Results of the signature for all batch sizes and topologies.
-      load: Number of examples of a request → relative frequency; None for a uniform distribution.
-      most_batch_sizes: The largest number of batch sizes to recommend.
-      latency_goal_ms: The longest acceptable time of a batch, in milliseconds; None for no goal.
-    """
+    """Recommend batch sizes and a TPU topology for one signature."""
     topologies = list(dict.fromkeys(compilation.topology.name for compilation in compilations))
     failed_topologies = {
         compilation.topology.name for compilation in compilations if compilation.error is not None

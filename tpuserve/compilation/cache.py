@@ -18,7 +18,6 @@ class CompileCache:
     """
 
     def __init__(self, directory: Path | None) -> None:
-        """Create a cache in a directory; if `directory` is None, the cache stores nothing."""
         self._files = None if directory is None else DiskCache(directory, ".json")
 
     @staticmethod
@@ -49,12 +48,7 @@ class CompileCache:
             return None
 
     def store(self, result: CompileResult, *content: str) -> None:
-        """Store a result under a key; do nothing if the directory cannot be written.
-
-        Args:
-          result: The result to store.
-          *content: The parts of the key: the same as for `find`.
-        """
+        """Store a result under a key; do nothing if the directory cannot be written."""
         data = {
             "figures": None if result.stats is None else dataclasses.asdict(result.stats),
             "error": result.error,

@@ -19,9 +19,6 @@ class TpuGeneration:
     Attributes:
       generation: Name of the generation: the beginning of the names of its topologies, such as
         "v5e" in "v5e:2x2".
-      topology: The generation's smallest topology that all versions of libtpu compile for.
-      hbm_bytes: High-bandwidth memory (HBM) of a chip.
-      hbm_bytes_per_second: HBM bandwidth of a chip.
       peak_flops: Largest number of bfloat16 operations that a chip can run per second.
     """
 

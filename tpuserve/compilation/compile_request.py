@@ -10,9 +10,6 @@ class CompileRequest:
     """One signature at one batch size, with the XLA clusters that it runs on the TPU.
 
     Attributes:
-      signature: Name of the signature.
-      batch_size: Number of examples in a batch.
-      clusters: The XLA clusters. In a `CompilePlan`, their arguments have fully known shapes.
       error: Why the clusters or their argument shapes are unknown; None if they are known.
     """
 

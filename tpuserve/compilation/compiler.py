@@ -23,11 +23,7 @@ WORKER_DIED = (
 
 
 def require_extra() -> None:
-    """Check that the packages of the extra compile, such as jax, are installed.
-
-    Raises:
-      ExtraNotInstalled: A package is missing.
-    """
+    """Check that the packages of the extra compile, such as jax, are installed."""
     missing = [name for name in _REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ExtraNotInstalled(
@@ -40,18 +36,13 @@ def _ignore_done() -> None:
 
 
 class Compiler:
-    """A pool of worker processes that run the TPU compiler, for use in a `with` block."""
+    """A pool of worker processes that run the TPU compiler, for use in a `with` block.
+
+    Args:
+      processes: Number of worker processes; None for the number of processor cores.
+    """
 
     def __init__(self, processes: int | None = None, cache: CompileCache | None = None) -> None:
-        """Create a compiler, whose processes start at the beginning of the `with` block.
-
-        Args:
-          processes: Number of worker processes; None for the number of processor cores.
-          cache: Cache of compilation results; None for no cache.
-
-        Raises:
-          ExtraNotInstalled: A package of the extra compile is missing.
-        """
         require_extra()
         self._processes = processes or os.cpu_count() or 1
         self._cache = cache or CompileCache(None)
@@ -72,10 +63,6 @@ class Compiler:
 
         Args:
           topologies: Names in libtpu's notation, such as "v5e:2x2".
-
-        Raises:
-          ExtraNotInstalled: The installed version of jax is not supported.
-          InvalidInput: libtpu does not support a topology.
         """
         self._check_jax()
         targets = []
@@ -127,8 +114,6 @@ class Compiler:
 
         Args:
           modules: Fingerprint → StableHLO in its portable form.
-          jobs: Pairs of a module's fingerprint and the name of a topology to compile it for.
-          on_done: Called after each finished job.
 
         Returns:
           Pair from `jobs` → its result, which holds an error if the module does not compile.
@@ -155,12 +140,6 @@ class Compiler:
 
         Args:
           function: The function to call, which must be importable in a worker process.
-          arguments: Job → the arguments of the function.
-          died: The result of a job that crashes its process.
-          on_result: Called with a job and its result when the job is finished.
-
-        Returns:
-          Job → the result of the function.
         """
         from concurrent.futures import as_completed
 
@@ -198,10 +177,7 @@ class Compiler:
 
 
 def _run_isolated(function: Callable[..., Any], values: tuple[Any, ...], died: Any) -> Any:
-    """Call a function in a process that runs nothing else; return `died` if the process crashes.
-
-    Because the process runs nothing else, only this call can have caused a crash.
-    """
+    """Call a function in a process that runs nothing else; return `died` if the process crashes."""
     from loky.process_executor import BrokenProcessPool
 
     pool = _start_pool(1)
@@ -223,11 +199,7 @@ def _start_pool(processes: int) -> Any:
 
 
 def _start_resource_tracker() -> None:
-    """Start loky's resource tracker, with its warnings about leaked semaphores turned off.
-
-    loky, the library of the worker processes, uses semaphores. The tracker removes those that an
-    interrupted command leaves behind, and its warning about them is of no use to the user.
-    """
+    """Start loky's resource tracker, with its warnings about leaked semaphores turned off."""
     from loky.backend import resource_tracker
 
     before = os.environ.get(_WARNINGS_VARIABLE)

@@ -1,7 +1,6 @@
 """Runs a model on inputs, to find the shapes with which the host calls the TPU.
 
-A size such as the longest text of a batch is known only in a run. The TPU's part runs too, on the
-CPU and op by op, because the host may need its results.
+A size such as the longest text of a batch is known only in a run.
 """
 
 import dataclasses
@@ -34,16 +33,12 @@ class HostRun:
     """Records the shapes of the arguments of each XLA cluster that a run of a signature calls.
 
     Each run loads the model anew, so that no run of a signature that writes changes the next.
+
+    Args:
+      meta_graph: The MetaGraphDef, without TPU ops; it is copied.
     """
 
     def __init__(self, directory: Path, tags: TagSet, meta_graph: Any) -> None:
-        """Prepare the runs; nothing is loaded yet.
-
-        Args:
-          directory: The directory of the SavedModel.
-          tags: The tags of the metagraph.
-          meta_graph: The MetaGraphDef, without TPU ops; it is copied.
-        """
         self._directory = directory
         self._tags = tags
         self._meta_graph = type(meta_graph)()

@@ -41,7 +41,6 @@ class CompilePlan:
     Attributes:
       graph: The GraphDef of the TPU metagraph. Its TPU ops are replaced by ops that have CPU
         kernels.
-      requests: Each signature at each batch size to compile, sorted by signature.
       notes: Sentences about assumptions, such as replaced unknown dimensions, and about signatures
         that the plan leaves out.
     """
@@ -61,21 +60,13 @@ def plan_compilations(
     """Plan the compilations of a SavedModel's TPU metagraph.
 
     The shapes are those of the inputs on which `tpuserve verify` runs: those of the file, of the
-    warm-up records, or generated ones. Only the dimension of the batch gets other sizes.
+    warm-up records, or generated ones.
 
     Args:
-      directory: Directory with a saved_model.pb.
-      signature_names: Signatures to compile; None for all.
       batch_sizes: Batch sizes, in examples; None for the allowed_batch_sizes of the model's
         BatchFunction ops, or `DEFAULT_BATCH_SIZES` if the model has no such ops.
-      unknown_dimension: Size of the unknown dimensions of generated inputs, except the batch.
-      inputs: An .npz file of inputs; None for no file.
 
     Raises:
-      NotFound, DamagedSavedModel: The directory holds no readable SavedModel.
-      MetagraphNotFound: The SavedModel has no TPU metagraph.
-      SignatureNotFound: The metagraph lacks one of `signature_names`.
-      LoweringError: The metagraph has an op that tpuserve cannot lower.
       InvalidInput: No signature runs anything on the TPU, a signature does not accept a batch size,
         or the inputs do not fit the signatures.
     """
@@ -123,13 +114,7 @@ def plan_compilations(
 
 
 def _read_lowered(directory: Path) -> tuple[TagSet, dict[str, Signature], Any]:
-    """Read the TPU metagraph of a SavedModel, and replace its TPU ops by ops with CPU kernels.
-
-    The replacement allows the XLA clusters of the graph to be translated to StableHLO.
-
-    Returns:
-      The tags; a dict from signature name to signature; and the MetaGraphDef without TPU ops.
-    """
+    """Read the TPU metagraph of a SavedModel, and replace its TPU ops by ops with CPU kernels."""
     described = {
         description.tags: description for description in metagraph.read_metagraphs(directory)
     }
@@ -155,10 +140,6 @@ def _read_lowered(directory: Path) -> tuple[TagSet, dict[str, Signature], Any]:
 
 
 def _remove_colocation(graph: Any) -> Any:
-    """Remove all colocation constraints from a GraphDef in place, and return the GraphDef.
-
-    TensorFlow cannot import an XLA cluster by itself if a constraint names a node outside of it.
-    """
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:
             node.attr.pop("_class", None)
@@ -168,17 +149,6 @@ def _remove_colocation(graph: Any) -> Any:
 def _select_batch_sizes(
     name: str, signature: Signature, requested: Sequence[int] | None, graph: Any
 ) -> list[int]:
-    """Return the batch sizes for which a signature is compiled.
-
-    Args:
-      name: Name of the signature, for the text of an error.
-      signature: The signature.
-      requested: The batch sizes that the user asks for; None for the default.
-      graph: The GraphDef, whose BatchFunction ops may have allowed_batch_sizes.
-
-    Raises:
-      InvalidInput: The signature has a fixed batch size, and the user asks for another one.
-    """
     shapes = [spec.shape for spec in signature.inputs.values()]
     fixed_sizes = {shape[0] for shape in shapes if shape and shape[0] is not None}
     has_open_size = any(shape is None or (shape and shape[0] is None) for shape in shapes)
@@ -197,11 +167,7 @@ def _select_batch_sizes(
 def _find_clusters(
     graph: Any, name: str, signature: Signature, case: InputCase, notes: dict[str, None]
 ) -> CompileRequest:
-    """Find the XLA clusters that a signature runs on some inputs.
-
-    Sentences about assumed sizes, and about a BatchFunction op that pads the batch, are added to
-    `notes`, whose keys are the notes of the report.
-    """
+    """Find the XLA clusters that a signature runs on some inputs."""
     batch_size = case.batch_size or 1
     is_generated = case.source == "generated"
     # Nothing says what rank an input of unknown rank has, unless there are real inputs.

@@ -1,9 +1,7 @@
 """Converts names of TPU topologies to libtpu's notation.
 
 A user may name a topology in libtpu's notation ("v5e:2x2"), by an accelerator type of Cloud TPU
-("v5litepod-4"), or by the generation only ("v5e"). The number in an accelerator type is the number
-of chips for v5litepod and v6e. For other generations, it is the number of TensorCores, of which a
-chip has two. The source is the Cloud TPU documentation, which has a page for each generation.
+("v5litepod-4"), or by the generation only ("v5e").
 """
 
 from dataclasses import dataclass
@@ -23,9 +21,7 @@ _SHAPES = {
     "v6e": _PLANE,
     "tpu7x": _CUBE,
 }
-# TPU generation → the prefix of its accelerator types in Cloud TPU, and a factor. The number in a
-# type is the number of chips times the factor: "v4-8" has 4 chips (factor 2), "v6e-8" has 8 chips
-# (factor 1).
+# TPU generation → the prefix of its accelerator types in Cloud TPU, and a factor.
 _CLOUD = {
     "v2": ("v2", 2),
     "v3": ("v3", 2),
@@ -46,8 +42,6 @@ class NamedTopology:
     Attributes:
       name: the name for `--topology`, such as "v5e:2x2".
       cloud_name: the accelerator type of Cloud TPU, such as "v5litepod-4"; "" if it has none.
-      num_chips: the number of chips.
-      generation: the generation, with the figures of a chip.
     """
 
     name: str
@@ -74,12 +68,6 @@ def find_topology(name: str) -> str | None:
 
     The names "v5e" and "v5litepod-1" become "v5e:1x1". A name with a colon is in libtpu's notation
     already and is returned unchanged.
-
-    Args:
-      name: the name; upper and lower case are the same, except in a name with a colon.
-
-    Returns:
-      The name in libtpu's notation; None for an unknown name.
 
     Raises:
       InvalidSetting: the name is the incomplete name of a generation: "v5" may be v5e or v5p.

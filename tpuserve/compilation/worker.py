@@ -1,8 +1,6 @@
 """Defines the functions that run in a compiler process and call libtpu through jax.
 
-libtpu can compile without a TPU. It runs in separate processes for two reasons: libtpu aborts the
-whole process on unexpected input, and several modules can be compiled in parallel. TensorFlow must
-not be imported in these processes.
+libtpu can compile without a TPU.
 """
 
 import contextlib
@@ -19,9 +17,7 @@ from tpuserve.compilation import chips
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 from tpuserve.stablehlo import jax_internals
 
-# Environment variables of a compiler process. With these values, libtpu and jax do not look for a
-# TPU or for the metadata server of Cloud TPU, do not take the lock file of the TPU, and write no
-# logs. They read the variables when they are imported.
+# Environment variables of a compiler process.
 ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
@@ -78,7 +74,6 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
     """Compile a StableHLO module for one device of a topology.
 
     Args:
-      module: The serialized module in portable form.
       topology: Name in libtpu's notation, such as "v5e:1x1".
     """
     started = time.perf_counter()
@@ -98,7 +93,6 @@ def make_stats(cost: Any, memory: Any, started: float) -> CompileStats:
 
     Args:
       cost: the result of XLA's cost analysis: name of a figure → figure.
-      memory: the result of jax's `memory_analysis`.
       started: when the compilation began, in seconds of `time.perf_counter`.
     """
     seconds, untimed = split_estimate(cost.get("optimal_seconds", 0.0))
@@ -118,14 +112,10 @@ def make_stats(cost: Any, memory: Any, started: float) -> CompileStats:
 def split_estimate(optimal_seconds: float) -> tuple[float, int]:
     """Split the compiler's estimated time into seconds and the number of untimed operations.
 
-    The compiler's figure is a sum of the times of all operations. An operation without an estimate
-    counts as minus one second in this sum.
+    The compiler's figure is a sum of the times of all operations.
 
     Args:
       optimal_seconds: The figure of XLA's cost analysis, in seconds.
-
-    Returns:
-      The sum of the estimated times in seconds, and the number of operations without an estimate.
     """
     untimed = max(math.ceil(-optimal_seconds), 0)
     return optimal_seconds + untimed, untimed

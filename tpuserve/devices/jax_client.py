@@ -32,8 +32,7 @@ _PLATFORMS = ("tpu", "cpu")
 # libtpu's error message contains this text if another process is using the TPU.
 _IN_USE = "already in use"
 # If another process sends no heartbeat for this time, in seconds, jax ends this process with a
-# stack trace. The time is long, because `trainer.hosts` finds lost processes sooner and reports
-# them with a better message.
+# stack trace.
 _HEARTBEAT_TIMEOUT_SECS = 600
 _DISTRIBUTED_OPTIONS = {
     # Turn off jax's preemption service, which would replace the program's handler of SIGTERM.
@@ -50,12 +49,6 @@ _LOWEST, _TOO_NEW = (0, 9), (0, 11)
 def find_platform(environ: Mapping[str, str] = os.environ) -> str:
     """Return the platform of PJRT devices that the variable TPUSERVE_PJRT_PLATFORM selects.
 
-    Args:
-      environ: the environment variables.
-
-    Returns:
-      "tpu" or "cpu"; "tpu" if the variable is unset.
-
     Raises:
       InvalidSetting: the variable has another value than "tpu" or "cpu".
     """
@@ -71,16 +64,7 @@ def find_platform(environ: Mapping[str, str] = os.environ) -> str:
 def list_devices(platform: str) -> tuple[Any, ...]:
     """Start jax in this process with 64-bit types, and return its local devices of a platform.
 
-    Variables such as the global step, and the inputs of many models, have 64-bit types. By default,
-    jax would convert them to 32-bit types.
-
-    Args:
-      platform: "tpu" or "cpu".
-
-    Raises:
-      ExtraNotInstalled: jax is not installed, or has a version that was not tested.
-      TpuNotFound: jax finds no device of the platform.
-      CodedError: another process uses the TPU.
+    Variables such as the global step, and the inputs of many models, have 64-bit types.
     """
     jax = _configured_jax(platform)
     try:
@@ -98,17 +82,8 @@ def connect_processes(
     before any function that returns devices.
 
     Args:
-      platform: "tpu" or "cpu".
-      index: the number of this process, from 0.
-      count: the number of processes.
-      service: the address, "HOST:PORT", at which this process reaches jax's coordination service.
       port: the port on which process 0 runs the coordination service.
       timeout_secs: how long jax waits for the other processes, in seconds.
-
-    Raises:
-      ExtraNotInstalled: jax is not installed, or has a version that was not tested.
-      WrongContext: jax runs in this process already.
-      CodedError: the processes could not be connected.
     """
     jax = _configured_jax(platform)
     if platform == "cpu":
@@ -156,13 +131,6 @@ def broadcast_arrays(arrays: Sequence[Any], *, is_source: bool) -> list[Any]:
     """Send the arrays of one process to all processes that `connect_processes` has connected.
 
     All processes have to call this function.
-
-    Args:
-      arrays: NumPy arrays, with the same shapes and dtypes in all processes.
-      is_source: whether this process sends its arrays; True in exactly one process.
-
-    Returns:
-      The arrays of the sending process.
     """
     if not arrays:
         return []
@@ -199,24 +167,14 @@ def _explain(error: RuntimeError, platform: str) -> TpuserveError:
 
 
 def make_array_spec(shape: Sequence[int], dtype: Any, device: Any = None) -> Any:
-    """Return a jax.ShapeDtypeStruct, which describes an array for a compilation.
-
-    Args:
-      shape: the size of each dimension.
-      dtype: the NumPy dtype of the elements.
-      device: the jax device that has the array; None for no particular device.
-    """
+    """Return a jax.ShapeDtypeStruct, which describes an array for a compilation."""
     jax: Any = importlib.import_module("jax")
     sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
     return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=sharding)
 
 
 def check_installed() -> None:
-    """Check that jax is installed in a version that was tested, without importing jax.
-
-    Raises:
-      ExtraNotInstalled: jax is not installed, or has another version.
-    """
+    """Check that jax is installed in a version that was tested, without importing jax."""
     try:
         version = importlib.metadata.version("jax")
     except importlib.metadata.PackageNotFoundError as error:

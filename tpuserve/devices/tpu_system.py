@@ -33,10 +33,6 @@ class TpuSystem:
     Attributes:
       tpu_cores: the number of cores of the whole system; 0 without a TPU.
       hosts: the number of machines that the cores are attached to; 0 without a TPU.
-      is_emulated: whether the CPU of this machine emulates the cores.
-      is_compiled: on an emulated system, whether XLA compiles the computation of a core. XLA
-        refuses the ops that a TPU compiler would refuse.
-      asked_by: the function, command or environment variable that has requested the emulation.
       pjrt_platform: the platform of the devices, "tpu" or "cpu", if jax's PJRT client runs them;
         otherwise empty.
     """
@@ -80,7 +76,6 @@ class EmulatedTpu:
     """An emulated TPU system of this process; a context manager that ends the emulation at exit."""
 
     def __init__(self, hardware: TpuSystem) -> None:
-        """Start the emulation: until it ends, `find_tpu_system` returns `hardware`."""
         global _emulated_in_process
         self.hardware = hardware
         self._previous = _emulated_in_process
@@ -105,14 +100,8 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
     variables that `find_tpu_system` reads.
 
     Args:
-      cores: the number of TPU cores of all hosts together.
-      hosts: the number of emulated machines that share the cores; this process emulates all of
-        them.
       compiled: whether XLA compiles the computation of a core, as a TPU compiler would. With False,
         the first step comes sooner, and ops that XLA cannot compile are not refused.
-
-    Raises:
-      InvalidSetting: `cores` is not a multiple of `hosts`, or a number is less than 1.
     """
     if cores < 1 or hosts < 1 or cores % hosts:
         raise InvalidSetting(
@@ -137,18 +126,10 @@ def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
       machine has the device files of a TPU, and jax and libtpu are installed; otherwise the same as
       "tensorflow".
 
-    `emulated_tpu` takes precedence over the environment. TPUSERVE_EMULATED_TPU=8 requests the
-    emulation of 8 cores on one host. The value 2x4 requests two hosts with 4 cores each. If the
-    variable is unset, empty or 0, it requests no emulation. TPUSERVE_EMULATED_TPU_COMPILED=0
-    disables the compilation by XLA.
-
-    Args:
-      environ: the environment variables.
+    `emulated_tpu` takes precedence over the environment.
 
     Raises:
-      InvalidSetting: a variable has an invalid value.
       ExtraNotInstalled, TpuNotFound: PJRT is selected, and jax or its devices are missing.
-      CodedError: PJRT is selected, and another process uses the TPU.
     """
     emulated = find_emulated_tpu_system(environ)
     if emulated is not None:
@@ -180,14 +161,7 @@ def find_pjrt_platform(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def find_emulated_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem | None:
-    """Return the emulated TPU system that the process uses; None if the process emulates no TPU.
-
-    Args:
-      environ: the environment variables.
-
-    Raises:
-      InvalidSetting: a variable has an invalid value.
-    """
+    """Return the emulated TPU system that the process uses; None if the process emulates no TPU."""
     if _emulated_in_process is not None:
         return _emulated_in_process
     runtime = environ.get(RUNTIME_VARIABLE, "").strip()
@@ -209,7 +183,6 @@ def find_emulated_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSyst
 
 
 def _has_tpu_for_jax() -> bool:
-    """Return whether the machine seems to have a TPU that jax can use, without importing jax."""
     packages = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
     return packages and bool(chips.find_device_files())
 

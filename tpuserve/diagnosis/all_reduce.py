@@ -1,8 +1,5 @@
 """Runs an all-reduce over all PJRT devices of this machine, as training does for gradients.
 
-The all-reduce runs in a separate process for two reasons: a process that starts a TPU occupies the
-TPU until the process ends, and a failing TPU library may end the process. That process runs
-
     python -m tpuserve.diagnosis.all_reduce PLATFORM
 
 and prints the fields of an AllReduce as one line of JSON.
@@ -28,9 +25,7 @@ class AllReduce:
     """The result of an all-reduce over the PJRT devices of this machine.
 
     Attributes:
-      platform: the platform of the devices, "tpu" or "cpu".
       devices: the type of each device, such as "TPU v5 lite".
-      runtime: the version of the PJRT runtime.
       memory_bytes: the memory of one device in bytes; None if jax does not report it.
       sums: the sum that each device has received. The first device contributes 1, the second
         2, and so on.
@@ -55,7 +50,6 @@ def run_all_reduce(platform: str, timeout_s: float) -> AllReduce:
     """Start a process that runs an all-reduce over all PJRT devices, and return its result.
 
     Args:
-      platform: the platform of the devices, "tpu" or "cpu".
       timeout_s: the time in seconds after which the process is ended.
     """
     command = [sys.executable, "-m", __name__, platform]
@@ -75,14 +69,7 @@ def run_all_reduce(platform: str, timeout_s: float) -> AllReduce:
 
 
 def sum_over_devices(devices: Sequence[Any]) -> tuple[float, ...]:
-    """Run an all-reduce to which the first device contributes 1, the second 2, and so on.
-
-    Args:
-      devices: jax devices of one platform.
-
-    Returns:
-      The sum as each device has received it, in the order of `devices`.
-    """
+    """Run an all-reduce to which the first device contributes 1, the second 2, and so on."""
     import numpy as np
 
     jax: Any = importlib.import_module("jax")

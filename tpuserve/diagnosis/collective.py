@@ -15,12 +15,7 @@ _HINT = (
 
 
 def check_all_reduce(result: AllReduce, hardware: TpuHardware) -> Iterable[Finding]:
-    """Check that an all-reduce gave the right sum on each device, and that all chips took part.
-
-    Args:
-      result: the result on the PJRT devices of this machine.
-      hardware: the TPU chips that are on the PCI bus of this machine.
-    """
+    """Check that an all-reduce gave the right sum on each device, and that all chips took part."""
     if result.error:
         yield problem(CHECK, f"platform {result.platform}: {result.error}", _advise(result))
         return

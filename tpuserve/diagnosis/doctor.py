@@ -23,12 +23,8 @@ class Diagnosis:
     """The result of examining a machine, as `tpuserve doctor` prints it.
 
     Attributes:
-      hardware: the TPU chips of the machine.
       versions: the installed packages that matter for TPUs, as name → version.
-      environment: the environment variables that concern TPUs.
-      users: the processes that use the TPU.
       all_reduce: the result of the all-reduce; None if it did not run.
-      findings: the result of each check.
     """
 
     hardware: TpuHardware
@@ -53,13 +49,10 @@ def diagnose(
     """Check whether this machine can run TPU graphs.
 
     The checks examine the TPU chips, the installed packages, the environment variables, and the
-    processes that use the TPU. Then an all-reduce runs on all devices, unless a check has shown
-    that it cannot run.
+    processes that use the TPU.
 
     Args:
-      environ: the environment variables.
       timeout_s: how long the all-reduce may take, in seconds.
-      find_hardware: returns the TPU chips of the machine.
     """
     chips = find_hardware()
     versions, tested = packages.find_versions(), packages.find_requirements()
@@ -94,16 +87,7 @@ def diagnose(
 def _reason_against_all_reduce(
     request: RuntimeRequest, versions: Mapping[str, str], users: OpenFiles
 ) -> tuple[str, ...]:
-    """Return why the all-reduce, which tests the devices, cannot run on this machine.
-
-    Args:
-      request: the runtime that the environment variables select for TPU graphs.
-      versions: the installed packages, as name → version.
-      users: the processes that use the TPU.
-
-    Returns:
-      The reason, and in some cases a second text with advice; empty if the all-reduce can run.
-    """
+    """Return why the all-reduce, which tests the devices, cannot run on this machine."""
     if not request.platform:
         return ("not run: the environment is not valid",)
     if request.platform == "tpu" and not request.has_tpu:

@@ -34,12 +34,7 @@ def read_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_environment(environ: Mapping[str, str], request: RuntimeRequest) -> list[Finding]:
-    """Check the environment variables that concern TPUs.
-
-    Args:
-      environ: the environment variables.
-      request: the runtime that the environment variables select for TPU graphs.
-    """
+    """Check the environment variables that concern TPUs."""
     variables = read_variables(environ)
     shown = ", ".join(f"{name}={value}" for name, value in variables.items())
     return [

@@ -20,7 +20,6 @@ class Finding:
       check: the name of the check, such as "packages".
       status: OK if there is nothing to do, NOTE if the user may want to change something, PROBLEM
         if a run on a TPU would fail.
-      message: what was found, in one line.
       advice: what to do, one line each; empty if there is nothing to do.
     """
 

@@ -26,12 +26,7 @@ _WITHOUT_TPU = (
 
 
 def check_hardware(hardware: TpuHardware, request: RuntimeRequest) -> Iterable[Finding]:
-    """Check that the machine has TPU chips, and that this user may open their device files.
-
-    Args:
-      hardware: the TPU chips of the machine.
-      request: the runtime that the environment variables select for TPU graphs.
-    """
+    """Check that the machine has TPU chips, and that this user may open their device files."""
     if not hardware.is_present:
         yield _missing_tpu(request)
         return
@@ -69,11 +64,7 @@ def check_hardware(hardware: TpuHardware, request: RuntimeRequest) -> Iterable[F
 
 
 def check_users(users: OpenFiles) -> Iterable[Finding]:
-    """Check that no other process uses the TPU, which only one process can use at a time.
-
-    Args:
-      users: the processes that hold a device file of the TPU, or libtpu's lock file, open.
-    """
+    """Check that no other process uses the TPU, which only one process can use at a time."""
     if users.processes:
         yield problem(
             USE_CHECK,

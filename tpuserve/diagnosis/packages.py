@@ -20,8 +20,6 @@ _PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU
 # those of the replaced package, because the requirements of tpuserve and jax name no such wheel.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
 # Package → the dependencies whose tested versions are read from the requirements of the package.
-# The tested versions of libtpu are read from jax's requirements, because jax calls libtpu. tpuserve
-# requires libtpu only in the extra for `tpuserve compile`.
 _TESTED_BY = {
     "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),
@@ -64,9 +62,7 @@ def check_packages(
     """Check that the packages that a run on a TPU needs are installed in tested versions.
 
     Args:
-      versions: the installed packages, as name → version.
       tested: the versions that tpuserve was tested with, as name → versions.
-      request: the runtime that the environment variables select for TPU graphs.
     """
     findings = [
         ok(CHECK, ", ".join(f"{name} {version}" for name, version in versions.items())),

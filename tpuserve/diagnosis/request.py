@@ -16,7 +16,6 @@ class RuntimeRequest:
         for an emulated TPU on the CPU, or "" if TPU graphs cannot run.
       platform: the platform of the PJRT devices, "tpu" or "cpu"; "" if an environment variable has
         an invalid value.
-      has_tpu: whether the machine has a TPU.
     """
 
     runtime: str
@@ -39,13 +38,6 @@ def read_request(environ: Mapping[str, str], has_tpu: bool) -> RuntimeRequest:
 
     If no variable selects a runtime, PJRT is selected on a machine with a TPU, and no runtime on
     other machines.
-
-    Args:
-      environ: the environment variables.
-      has_tpu: whether the machine has a TPU.
-
-    Raises:
-      InvalidSetting: a variable has an invalid value.
     """
     emulated = devices.find_emulated_tpu_system(environ)
     platform = jax_client.find_platform(environ)

@@ -1,8 +1,7 @@
 """Records which line of user code created each node of a TPU computation, for error messages.
 
 The lines are stored in TensorFlow's own format, as a GraphDebugInfo in
-debug/saved_model_debug_info.pb. For each node, only one stack frame is stored: the innermost frame
-outside of installed packages. This keeps the file small, and names code that the user can change.
+debug/saved_model_debug_info.pb.
 """
 
 import os
@@ -42,13 +41,7 @@ _LIBRARY_PREFIXES = tuple(
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of user code that created a node.
-
-    Attributes:
-      file: Path of the file; relative to the working directory if the file is inside of it.
-      number: Line number, from 1.
-      function: Name of the function that contains the line.
-    """
+    """A line of user code that created a node."""
 
     file: str
     number: int
@@ -60,8 +53,7 @@ def find_source_lines(graph: Any) -> dict[str, SourceLine]:
 
     Returns:
       Node name → line, for the nodes whose line is known. Nodes of different functions can have the
-      same name and different lines. The first of them has the key "node", and each other one has
-      the key "node@function". For functions that TensorFlow's Defun created, no line is known.
+      same name and different lines.
     """
     lines: dict[str, SourceLine] = {}
     for operation, function in _operations_on_tpu(graph):
@@ -76,7 +68,6 @@ def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
     """Write the debug info file of a SavedModel, unless `lines` is empty.
 
     Args:
-      directory: Directory of the SavedModel.
       lines: Node name → line of user code, as from `find_source_lines`.
     """
     if not lines:
@@ -124,15 +115,7 @@ def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str |
 
 
 def _format_frame(proto: Any, trace: int) -> str | None:
-    """Return "file:number" for the last stack frame of a trace in a GraphDebugInfo.
-
-    Args:
-      proto: The GraphDebugInfo.
-      trace: Id of the trace.
-
-    Returns:
-      None if the trace has no frame, or the frame has no file.
-    """
+    """Return "file:number" for the last stack frame of a trace in a GraphDebugInfo."""
     frames = proto.traces_by_id[trace].frame_id
     if not frames:
         return None
@@ -143,13 +126,7 @@ def _format_frame(proto: Any, trace: int) -> str | None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
-    """Yield each operation in a TPU computation, and the name of the function that contains it.
-
-    The name is "" for an operation outside of functions.
-
-    Args:
-      graph: The tf.Graph to search, with all functions that it calls.
-    """
+    """Yield each operation in a TPU computation, and the name of the function that contains it."""
     pending = [(graph, "", False)]
     visited = set()
     while pending:
@@ -167,7 +144,6 @@ def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _is_replicated(operation: Any) -> bool:
-    """Return whether tpu.rewrite or tpu.replicate put an operation into a TPU computation."""
     try:
         return bool(operation.get_attr("_tpu_replicate"))
     except ValueError:
@@ -184,12 +160,7 @@ def _called_functions(operation: Any) -> Iterator[str]:
 
 
 def _function_graph(scope: Any, name: str) -> Any:
-    """Return the FuncGraph of a function; None if the process has only the FunctionDef.
-
-    Args:
-      scope: The tf.Graph that contains the function.
-      name: Name of the function.
-    """
+    """Return the FuncGraph of a function; None if the process has only the FunctionDef."""
     # Do not rebuild a graph from the FunctionDef: its operations would have no tracebacks of the
     # user's code.
     function = tensorflow_internals.get_graph_functions(scope).get(name)
@@ -197,7 +168,6 @@ def _function_graph(scope: Any, name: str) -> Any:
 
 
 def _find_user_line(operation: Any) -> SourceLine | None:
-    """Return the innermost line of user code in an operation's traceback; None if there is none."""
     # An operation of a function that was read from a file has no traceback, so its line is unknown.
     for frame in reversed(operation.traceback or ()):
         if not frame.filename.startswith(_LIBRARY_PREFIXES) and not frame.filename.startswith("<"):

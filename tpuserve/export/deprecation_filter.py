@@ -13,12 +13,7 @@ _previous_setting = True
 
 @contextmanager
 def without_deprecations() -> Iterator[None]:
-    """Suppress TensorFlow's deprecation warnings inside a with block.
-
-    TensorFlow's own `deprecation.silence` is not used, because it can suppress the warnings
-    permanently: after an error in its with block, or after two threads have used it at the same
-    time.
-    """
+    """Suppress TensorFlow's deprecation warnings inside a with block."""
     global _active_blocks, _previous_setting
     with _lock:
         if not _active_blocks:

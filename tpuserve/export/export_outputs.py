@@ -1,7 +1,6 @@
 """Extracts the tensors of an EstimatorSpec's export outputs, and rebuilds the export outputs.
 
-A TPU computation can return only tensors. The predictions and export outputs of the spec are
-therefore converted to tensors inside of the computation, and rebuilt from its results outside.
+A TPU computation can return only tensors.
 """
 
 from collections.abc import Mapping
@@ -32,15 +31,7 @@ def extract_tensors(spec: Any) -> dict[str, Any]:
 
 
 def rebuild_export_outputs(spec: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return copies of a spec's export outputs, with new tensors in place of the old ones.
-
-    Args:
-      spec: The EstimatorSpec.
-      tensors: The new tensors, in a nest like the one that `extract_tensors` returns.
-
-    Returns:
-      Name → export output; None if the spec has no export outputs.
-    """
+    """Return copies of a spec's export outputs, with new tensors in place of the old ones."""
     outputs = {
         name: type(output)(**tensors["export_outputs"][name])
         for name, output in _get_export_outputs(spec).items()
@@ -53,16 +44,7 @@ def _get_export_outputs(spec: Any) -> Mapping[str, Any]:
 
 
 def _constructor_arguments(name: str, output: Any) -> dict[str, Any]:
-    """Return the tensors of an export output, by the parameter names of its constructor.
-
-    Args:
-      name: Name of the export output, for the error message.
-      output: The export output, such as a PredictOutput.
-
-    Raises:
-      ExportError: The export output is not a PredictOutput, ClassificationOutput or
-        RegressionOutput.
-    """
+    """Return the tensors of an export output, by the parameter names of its constructor."""
     if isinstance(output, PredictOutput):
         return {"outputs": dict(output.outputs)}
     if isinstance(output, ClassificationOutput):

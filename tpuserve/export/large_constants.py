@@ -1,7 +1,7 @@
 """Turns large constants in the functions of an export into variables, to save time and space.
 
 TensorFlow copies each constant dozens of times while it saves a function, and writes one copy in
-each metagraph. A variable is written once, and both metagraphs share it.
+each metagraph.
 """
 
 import hashlib
@@ -33,29 +33,15 @@ class _ConstantVariables:
 
     @property
     def num_bytes(self) -> list[int]:
-        """The size in bytes of each variable, for a log message."""
         return [_num_bytes(constant.shape, constant.dtype) for constant in self._by_value.values()]
 
     def is_large(self, shape: Any, dtype: Any) -> bool:
-        """Return whether a constant is large and so must become a variable.
-
-        Only constants of floats or 8-bit integers become variables, because they are weights. Other
-        integers can be sizes, which XLA needs as constants.
-        """
+        """Return whether a constant is large and so must become a variable."""
         is_weight = dtype.is_floating or dtype in (tf.int8, tf.uint8)
         return bool(is_weight) and _num_bytes(shape, dtype) >= self._least_bytes
 
     def read(self, shape: Any, dtype: Any, content: Any, make_value: Callable[[], Any]) -> Any:
-        """Add to the default graph a read of the variable that replaces a constant.
-
-        The variable is created if there is none for this value yet.
-
-        Args:
-          shape: The static shape.
-          dtype: The DType.
-          content: A buffer of the constant's bytes.
-          make_value: Returns the constant as an array or an eager tensor.
-        """
+        """Add to the default graph a read of the variable that replaces a constant."""
         key = (tuple(shape), dtype, hashlib.blake2b(content).digest())
         if key not in self._by_value:
             # Create a ResourceVariable and not a tf.Variable: if a function creates a tf.Variable,
@@ -72,11 +58,7 @@ _active: ContextVar[_ConstantVariables | None] = ContextVar("_active", default=N
 
 @contextmanager
 def lifting(least_bytes: int = LEAST_BYTES) -> Iterator[None]:
-    """Inside a with block, let `lift_constants` replace large constants by variables.
-
-    Args:
-      least_bytes: The size of the smallest constant that becomes a variable.
-    """
+    """Inside a with block, let `lift_constants` replace large constants by variables."""
     variables = _ConstantVariables(least_bytes)
     token = _active.set(variables)
     try:
@@ -95,8 +77,7 @@ def lift_constants() -> None:
     """Replace large constants by variables in the function that is being traced.
 
     This applies to constants that the function creates after this call, and only inside a `lifting`
-    block. Functions that the traced function calls keep their constants, because the user can also
-    call or save them elsewhere.
+    block.
     """
     variables = _active.get()
     if variables is None:
@@ -132,5 +113,4 @@ def lift_constants() -> None:
 
 
 def _num_bytes(shape: Any, dtype: Any) -> int:
-    """Return the size of a tensor in bytes; 0 if its shape is not known."""
     return int((shape.num_elements() or 0) * dtype.size)

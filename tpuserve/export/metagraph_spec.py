@@ -12,8 +12,6 @@ class MetagraphSpec:
     """A tf.Graph with all that is needed to write it as a metagraph of a SavedModel.
 
     Attributes:
-      tags: Tag set of the metagraph.
-      graph: The tf.Graph.
       signatures: Name → SignatureDef.
       restore: A function that takes a session of the graph, and sets the values of the variables.
       saver: The tf.compat.v1.train.Saver that saves the variables; None to save all variables.

@@ -16,12 +16,10 @@ def check_same_signatures(
     Args:
       cpu: Name → SignatureDef of the metagraph {serve}.
       tpu: Name → SignatureDef of the metagraph {serve, tpu}.
-      flag: Name of the argument that is True when the TPU metagraph is built, for the message.
 
     Raises:
       ExportError: A signature is missing in one metagraph, or differs in its method name or in the
-        names, types or known dimensions of its inputs or outputs. The message names the first such
-        signature.
+        names, types or known dimensions of its inputs or outputs.
     """
     for name in sorted(cpu.keys() | tpu.keys()):
         if name in cpu and name in tpu and _are_same(cpu[name], tpu[name]):
@@ -46,14 +44,7 @@ def _are_same(first: Any, second: Any) -> bool:
 
 
 def _are_compatible(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether the inputs (or outputs) of two SignatureDefs have the same names and types.
-
-    Their shapes must be compatible too.
-
-    Args:
-      first: Name → TensorInfo in one SignatureDef.
-      second: Name → TensorInfo in the other SignatureDef.
-    """
+    """Return whether the inputs (or outputs) of two SignatureDefs have the same names and types."""
     return first.keys() == second.keys() and all(
         first[alias].dtype == second[alias].dtype
         and tf.TensorShape(first[alias].tensor_shape).is_compatible_with(

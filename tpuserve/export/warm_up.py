@@ -37,11 +37,8 @@ class WarmUp:
 
     Attributes:
       batch_sizes: Batch sizes in rows. None means the allowed_batch_sizes of the graph's
-        BatchFunctions, or one row if there are none. A signature with a fixed batch size gets
-        that size.
-      inputs: Name of an input in the signatures → array with at least one row. The rows are
-        repeated to fill a batch. Random values are generated for inputs that are not in this dict.
-        None means random values for all inputs.
+        BatchFunctions, or one row if there are none.
+      inputs: Name of an input in the signatures → array with at least one row.
       seed: Random seed of the generated inputs.
 
     Raises:
@@ -62,11 +59,7 @@ class WarmUp:
 
 
 def normalize_warm_up(value: WarmUp | bool | None) -> WarmUp | None:
-    """Convert the argument `warm_up` of an export: True to a default WarmUp, False to None.
-
-    Raises:
-      InvalidType: The value is not a WarmUp, a bool or None.
-    """
+    """Convert the argument `warm_up` of an export: True to a default WarmUp, False to None."""
     if value is None or isinstance(value, WarmUp):
         return value
     if isinstance(value, bool):
@@ -78,12 +71,6 @@ def write_warm_up_file(
     directory: str | os.PathLike[str], meta_graph_defs: Any, warm_up: WarmUp
 ) -> int:
     """Write the warm-up file of a SavedModel, with a request for each signature and batch size.
-
-    Args:
-      directory: Directory of the SavedModel. The warm-up file is written to `FILE`, a path relative
-        to this directory.
-      meta_graph_defs: The SavedModel's MetaGraphDefs, or a single MetaGraphDef.
-      warm_up: The requests to write.
 
     Returns:
       The number of records. A signature that writes, such as a counter, gets records only of inputs
@@ -129,15 +116,7 @@ def _is_many(meta_graph_defs: Any) -> bool:
 
 
 def _find_served_signatures(metagraphs: Sequence[Any]) -> dict[str, Any]:
-    """Find the signatures that a server answers: those of method Predict, Classify or Regress.
-
-    Returns:
-      Name of the signature → the first MetaGraphDef that has it. The metagraphs of an export have
-      the same signatures, so that one warm-up record serves all metagraphs.
-
-    Raises:
-      ExportError: There is no such signature.
-    """
+    """Find the signatures that a server answers: those of method Predict, Classify or Regress."""
     served = {
         name: metagraph
         for metagraph in reversed(metagraphs)
@@ -154,16 +133,6 @@ def _find_served_signatures(metagraphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _record_sizes(metagraph: Any, name: str, sizes: Sequence[int]) -> Sequence[int]:
-    """Return the batch sizes for which to write requests to a signature.
-
-    Args:
-      metagraph: The MetaGraphDef.
-      name: Name of the signature.
-      sizes: The batch sizes for a signature that accepts any batch size.
-
-    Returns:
-      `sizes`; for a signature with a fixed batch size, only that size.
-    """
     if samples.has_open_batch_size(metagraph, name):
         return sizes
     shapes = [info.tensor_shape for info in metagraph.signature_def[name].inputs.values()]
@@ -203,14 +172,7 @@ def _check_aliases(warm_up: WarmUp, served: Mapping[str, Any]) -> None:
 
 
 def _make_record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes:
-    """Return one record of the warm-up file: a serialised PredictionLog with a request.
-
-    Args:
-      name: Name of the signature.
-      metagraph: The MetaGraphDef with the signature.
-      rows: The batch size.
-      warm_up: The settings, with inputs from the user.
-    """
+    """Return one record of the warm-up file: a serialised PredictionLog with a request."""
     # Import TensorFlow Serving's protos only here, so that exports without a warm-up file do not
     # need the package.
     from tensorflow_serving.apis import prediction_log_pb2
@@ -233,7 +195,6 @@ def _make_record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes
 
 
 def _parse_example(serialized: bytes) -> Any:
-    """Parse a serialised tf.Example; return an empty tf.Example if the bytes cannot be parsed."""
     try:
         return tf.train.Example.FromString(serialized)
     except DecodeError:
@@ -243,17 +204,7 @@ def _parse_example(serialized: bytes) -> Any:
 
 
 def _make_inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[str, Any]:
-    """Return the inputs of a request; generate those that `warm_up.inputs` does not have.
-
-    Args:
-      name: Name of the signature.
-      metagraph: The MetaGraphDef with the signature.
-      rows: The batch size.
-      warm_up: The settings, with inputs from the user.
-
-    Returns:
-      Name of the input → array.
-    """
+    """Return the inputs of a request; generate those that `warm_up.inputs` does not have."""
     infos = metagraph.signature_def[name].inputs
     from_user = {
         alias: _fit_input(
@@ -272,18 +223,7 @@ def _make_inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[
 
 
 def _fit_input(subject: str, value: Any, info: Any, rows: int) -> Any:
-    """Return an input from the user as an array of `rows` rows; repeat or drop rows if needed.
-
-    Args:
-      subject: Description of the input in messages.
-      value: An array or nested list.
-      info: The TensorInfo of the input.
-      rows: The batch size.
-
-    Raises:
-      ExportError: The value does not have the type and shape of `info`, or its first dimension is
-        0.
-    """
+    """Return an input from the user as an array of `rows` rows; repeat or drop rows if needed."""
     array = _to_array(subject, value, tf.as_dtype(info.dtype))
     shape = tf.TensorShape(info.tensor_shape)
     if shape.rank == 0:
@@ -304,11 +244,7 @@ def _fit_input(subject: str, value: Any, info: Any, rows: int) -> Any:
 
 
 def _to_array(subject: str, value: Any, dtype: Any) -> Any:
-    """Convert an input from the user to an array of the dtype in the signature.
-
-    Raises:
-      ExportError: The value is an array of another dtype, or does not hold strings for tf.string.
-    """
+    """Convert an input from the user to an array of the dtype in the signature."""
     if dtype == tf.string:
         array = np.asarray(value, object)
         strings = [text.encode() if isinstance(text, str) else text for text in array.ravel()]

@@ -14,16 +14,13 @@ class DiskCache:
     """A directory with a file for each key, which several processes may use at once.
 
     Each file begins with a digest of its content, so that a damaged file is noticed.
+
+    Args:
+      suffix: the suffix of the names of the files, such as ".json".
+      max_bytes: the largest total size of the files.
     """
 
     def __init__(self, directory: Path, suffix: str, max_bytes: int = 1 << 30) -> None:
-        """Open a cache; nothing is written yet.
-
-        Args:
-          directory: the directory; `store` creates it if it is missing.
-          suffix: the suffix of the names of the files, such as ".json".
-          max_bytes: the largest total size of the files.
-        """
         self.directory = directory
         self._suffix = suffix
         self._max_bytes = max_bytes
@@ -34,11 +31,7 @@ class DiskCache:
         return self.directory / f"{key}{self._suffix}"
 
     def find(self, key: str) -> bytes | None:
-        """Return the content that is stored under a key; None if there is none.
-
-        Raises:
-          ValueError: the file is damaged.
-        """
+        """Return the content that is stored under a key; None if there is none."""
         try:
             data = self.path(key).read_bytes()
         except OSError:
@@ -55,11 +48,7 @@ class DiskCache:
             os.utime(self.path(key))
 
     def store(self, key: str, content: bytes) -> None:
-        """Store a content under a key, and delete the oldest files if the cache is full.
-
-        Raises:
-          OSError: the file cannot be written.
-        """
+        """Store a content under a key, and delete the oldest files if the cache is full."""
         temporary = self.directory / f"{key}.{uuid.uuid4().hex}"
         with self._lock:
             try:

@@ -8,12 +8,8 @@ from pathlib import Path
 def list_files(directory: Path) -> list[Path]:
     """Return the paths of all files in a directory and its subdirectories, sorted.
 
-    Symbolic links to files and directories are followed, except a link to a directory that the
-    link itself is in. `Path.rglob` does not follow links to directories. Directories that cannot
-    be read are skipped.
-
-    Args:
-      directory: the directory, with which each returned path begins.
+    Symbolic links to files and directories are followed, except a link to a directory that the link
+    itself is in.
     """
     return sorted(_find_files(directory, frozenset()))
 

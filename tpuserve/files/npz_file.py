@@ -22,7 +22,6 @@ def read_arrays(path: Path) -> dict[str, Array] | None:
     """Return the arrays of an .npz file by name; None if the file is one array without a name.
 
     Raises:
-      OSError: the file cannot be read.
       ValueError: the file has another format, is damaged, or has Python objects. The text has
         "allow_pickle" if it has Python objects.
     """

@@ -16,7 +16,6 @@ def check_plot_path(path: Path) -> None:
 
     Raises:
       InvalidInput: The suffix is not a supported format, or the directory does not exist.
-      ExtraNotInstalled: matplotlib is not installed.
     """
     if path.suffix.lower() not in _FORMATS:
         raise InvalidInput(
@@ -34,12 +33,7 @@ def check_plot_path(path: Path) -> None:
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure to a file; the file has a temporary name until it is complete.
-
-    Args:
-      figure: The figure of matplotlib.
-      path: A PNG, SVG or PDF file.
-    """
+    """Write a figure to a file; the file has a temporary name until it is complete."""
     temporary = path.with_name(f".{path.stem}.unfinished{path.suffix}")
     figure.savefig(temporary, dpi=120)
     temporary.replace(path)

@@ -22,12 +22,7 @@ def absolute_path_or_uri(path: str | os.PathLike[str]) -> str:
 
 
 def why_not_local(path: Path) -> str | None:
-    """Return the error message for a URI where a local directory is required; None for a path.
-
-    Args:
-      path: a path, or a URI that was converted to a Path: `Path("s3://bucket/half")` is
-        s3:/bucket/half.
-    """
+    """Return the error message for a URI where a local directory is required; None for a path."""
     match = _URI_AS_PATH.fullmatch(str(path))
     if match is None:
         return None

@@ -7,10 +7,5 @@ def attribute_value(node: Any, name: str) -> Any:
     """Return an attribute of a node, or an empty AttrValue if the node does not have the attribute.
 
     Protobuf adds an empty attribute to the node if `node.attr[name]` is read and does not exist.
-    TensorFlow would then use this empty value in place of the default value, and refuse the graph.
-
-    Args:
-      node: a NodeDef.
-      name: the name of the attribute.
     """
     return node.attr[name] if name in node.attr else type(node)().attr[name]

@@ -1,12 +1,7 @@
 """Marks variables whose first dimension is the number of embedding ids in a batch.
 
 A training step that delays the updates of embedding tables keeps the ids and gradients of a batch
-in such variables, whose size therefore differs between batches. The node attribute
-"_tpuserve_batch_rows" marks these variables: the VarHandleOp of such a variable has the attribute,
-and so do the ops that assign the variable.
-
-The variables may be padded with rows that stand for no id. These rows hold -1 in a variable of
-signed integers, and 0 in any other variable.
+in such variables, whose size therefore differs between batches.
 """
 
 import numpy as np
@@ -25,7 +20,6 @@ def pad_rows(value: NDArray[np.generic], rows: int) -> NDArray[np.generic]:
 
     Args:
       value: an array [n, ...] of any dtype, where n is at most `rows`.
-      rows: the size of the first dimension of the result.
     """
     widths = [(0, rows - len(value)), *[(0, 0)] * (value.ndim - 1)]
     return np.pad(value, widths, constant_values=filler(value.dtype))

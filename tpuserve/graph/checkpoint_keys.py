@@ -14,11 +14,7 @@ def find_checkpoint_keys(graph: Any) -> dict[str, str]:
     """Return the checkpoint key of each variable in the graph of a SavedModel.
 
     The graph itself has the ops that restore its variables: a RestoreV2 reads tensors by their
-    keys, and an AssignVariableOp assigns each tensor to a variable. TensorFlow 2 puts these ops
-    into a function. Variables that are restored from slices of a tensor are not returned.
-
-    Args:
-      graph: a GraphDef from which the ops that restore variables have not been pruned.
+    keys, and an AssignVariableOp assigns each tensor to a variable.
 
     Returns:
       Name of the variable → key. The name is the shared_name of the VarHandleOp, or the name of
@@ -52,19 +48,7 @@ def _collect(
     functions: Mapping[str, Any],
     keys: dict[str, str],
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Add to `keys` the checkpoint keys of the variables that nodes assign.
-
-    Args:
-      nodes: the NodeDefs of a graph or of the body of a function.
-      handles: in the body of a function, name of an argument → name of the variable whose handle is
-        passed. Empty for a graph.
-      functions: function name → FunctionDef.
-      keys: variable name → key; changed in place.
-
-    Yields:
-      For each node that calls a function with handles of variables: the name of the function; and
-      name of an argument → name of the variable whose handle is passed.
-    """
+    """Add to `keys` the checkpoint keys of the variables that nodes assign."""
     by_name = {node.name: node for node in nodes}
     for node in by_name.values():
         if node.op == _ASSIGN:
@@ -95,15 +79,7 @@ def _find_variable(
 
 
 def _find_key(reference: str, nodes: Mapping[str, Any]) -> str | None:
-    """Return the checkpoint key from which a RestoreV2 reads a tensor.
-
-    Args:
-      reference: the name of the tensor, as in the inputs of nodes.
-      nodes: node name → NodeDef.
-
-    Returns:
-      None if no RestoreV2 produces the tensor, or if the RestoreV2 reads only a slice.
-    """
+    """Return the checkpoint key from which a RestoreV2 reads a tensor."""
     source, *rest = skip_identities(reference, nodes).split(":")
     node = nodes.get(source)
     if node is None or node.op != _RESTORE:

@@ -37,11 +37,7 @@ class NodesByDevice:
     """The nodes of a graph or function, divided by where they run: on the TPU or on the host.
 
     Attributes:
-      on_tpu, on_host: the nodes that the TPU runs, and those that the host runs. The nodes of a
-        function come after a node that calls the function. Each list has a node at most once,
-        even if several nodes call its function.
-      tpu_calls: names of the TPU computations: the functions that a TPUPartitionedCall op on the
-        host calls. Each is listed once.
+      on_tpu, on_host: the nodes that the TPU runs, and those that the host runs.
     """
 
     on_tpu: list[pb.NodeDef]
@@ -50,12 +46,7 @@ class NodesByDevice:
 
 
 def walk_graph(graph: pb.GraphDef, functions: Functions) -> NodesByDevice:
-    """Visit the nodes of a graph and of its functions, but not those of TPU computations.
-
-    Args:
-      graph: the main graph.
-      functions: function name → FunctionDef.
-    """
+    """Visit the nodes of a graph and of its functions, but not those of TPU computations."""
     return _walk(((node, True) for node in graph.node), functions)
 
 
@@ -63,23 +54,13 @@ def walk_function(name: str, functions: Functions) -> NodesByDevice:
     """Visit the nodes of a function that the host calls, and of the functions that it calls.
 
     The nodes of TPU computations are not visited.
-
-    Args:
-      name: the name of the function. No node is visited if `functions` does not have it.
-      functions: function name → FunctionDef.
     """
     body = functions[name].node_def if name in functions else []
     return _walk(((node, True) for node in body), functions)
 
 
 def walk_computation(name: str, functions: Functions) -> NodesByDevice:
-    """Visit the nodes of a TPU computation, some of which the host may run.
-
-    Args:
-      name: the name of the function that a TPUPartitionedCall calls. No node is visited if
-        `functions` does not have it.
-      functions: function name → FunctionDef.
-    """
+    """Visit the nodes of a TPU computation, some of which the host may run."""
     body = functions[name].node_def if name in functions else []
     return _walk(zip(body, outside_cluster_mask(body), strict=True), functions)
 
@@ -95,12 +76,7 @@ def called_functions(node: Any) -> Iterator[str]:
 
 
 def find_called_functions(nodes: Iterable[Any], functions: Mapping[str, Any]) -> set[str]:
-    """Return the names of the functions that some nodes call, directly or indirectly.
-
-    Args:
-      nodes: NodeDefs.
-      functions: function name → FunctionDef. Names that are not in it are not returned.
-    """
+    """Return the names of the functions that some nodes call, directly or indirectly."""
     return find_reachable(
         possible_calls(nodes),
         lambda name: possible_calls(functions[name].node_def) if name in functions else None,
@@ -110,8 +86,7 @@ def find_called_functions(nodes: Iterable[Any], functions: Mapping[str, Any]) ->
 def possible_calls(nodes: Iterable[Any]) -> set[str]:
     """Return all names in NodeDefs that may be names of called functions.
 
-    These are the function names in attributes, and the op types. A node calls a function if its op
-    type is the name of the function, but most op types are names of ops.
+    These are the function names in attributes, and the op types.
     """
     return {name for node in nodes for name in (node.op, *called_functions(node))}
 
@@ -122,8 +97,6 @@ def reach_nodes(
     """Return the names of the nodes of a main graph that a session run executes, in a fixed order.
 
     Args:
-      nodes: node name → NodeDef.
-      fetches: the names of the fetched tensors or operations.
       feeds: the names of the fed tensors, such as "x:0".
     """
     pending = [fetch for fetch in fetches if fetch]
@@ -147,8 +120,6 @@ def skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:
     """Return the name of the tensor that a chain of Identity nodes forwards.
 
     Args:
-      reference: the name of the tensor at the end of the chain, as in the inputs of nodes. It is
-        returned itself if no Identity produces the tensor.
       nodes: node name → NodeDef, of the graph or the body of a function.
     """
     # Follow at most as many nodes as there are: a damaged graph can have a cycle of Identity nodes.
@@ -164,8 +135,6 @@ def outside_cluster_mask(body: Iterable[Any]) -> list[bool]:
     """Return, for each node of a TPU computation, whether the host runs it.
 
     The function of a computation holds an XLA cluster, which `tpu.rewrite` built and the TPU runs.
-    The host runs the nodes outside of the cluster. If a function has no cluster, `tpu.rewrite` has
-    not built it, and the TPU runs all its nodes.
 
     Args:
       body: the NodeDefs of the computation's function, either TensorFlow's or `tpuserve.proto`'s.
@@ -185,13 +154,6 @@ def _is_outside_cluster(node: Any) -> bool:
 
 
 def _walk(start: Iterable[tuple[pb.NodeDef, bool]], functions: Functions) -> NodesByDevice:
-    """Visit nodes and the nodes of the functions that they call.
-
-    Args:
-      start: pairs of a node and whether the host runs it. A function that the node calls runs on
-        the same device as the node.
-      functions: function name → FunctionDef.
-    """
     visited = NodesByDevice([], [], [])
     entered: set[tuple[str, bool]] = set()
     # Do not use recursion: functions may be nested deeper than Python's stack allows, and may call

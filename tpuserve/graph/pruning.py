@@ -1,7 +1,7 @@
 """Removes nodes that serving never runs, such as those for training and saving, from a metagraph.
 
 When a server loads a model, it spends most of the time on building the graph. During this time, it
-answers requests to other models more slowly. A smaller graph takes less time to build.
+answers requests to other models more slowly.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,6 @@ def prune_metagraph(meta_graph: Any) -> None:
     """Remove, in place, nodes and collections that neither a signature nor the loader uses.
 
     The function library is not changed.
-
-    Args:
-      meta_graph: a MetaGraphDef.
     """
     for name in set(meta_graph.collection_def) - set(_LOADER_COLLECTIONS):
         del meta_graph.collection_def[name]
@@ -35,11 +32,7 @@ def prune_metagraph(meta_graph: Any) -> None:
 
 
 def needed_nodes(meta_graph: Any) -> set[str]:
-    """Return the names of the nodes that a signature or TensorFlow's SavedModel loader needs.
-
-    Args:
-      meta_graph: a MetaGraphDef. Collections that the loader does not read are ignored.
-    """
+    """Return the names of the nodes that a signature or TensorFlow's SavedModel loader needs."""
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     roots = map(node_name, _root_references(meta_graph))
     return find_reachable(roots, lambda name: _needed_by(nodes[name]) if name in nodes else None)

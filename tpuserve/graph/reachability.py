@@ -8,10 +8,7 @@ import tensorflow as tf
 from tpuserve import tensorflow_internals
 
 CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
-"""Types of the ops that create a new resource in each run of a session.
-
-TensorFlow 1 uses them for control flow and its gradients. They hold no persistent state.
-"""
+"""Types of the ops that create a new resource in each run of a session."""
 
 
 def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
@@ -19,9 +16,6 @@ def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
 
     Operations that hold persistent state, such as variables and tables, are not returned. The
     search does not continue to their inputs.
-
-    Args:
-      targets: operations of a tf.Graph.
 
     Returns:
       Operation name → operation. The targets are included, unless they hold persistent state.
@@ -41,8 +35,7 @@ def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
 def is_persistent(operation: Any) -> bool:
     """Return whether an operation stands for state that outlives a single run of a session.
 
-    This is true for variables, tables, queues and iterators. It is true for placeholders as
-    well, because their values come from outside of the graph.
+    This is true for variables, tables, queues and iterators.
     """
     # A placeholder is treated like state: its value is the same during a whole run, and comes from
     # outside of the graph.

@@ -1,7 +1,7 @@
 """Reads and replaces references to nodes and their outputs, in NodeDefs and SignatureDefs.
 
 In a graph, a data input is "node" or "node:index". In the body of a function, it is
-"node:output:index" or the name of an argument. A control input is "^node" in both.
+"node:output:index" or the name of an argument.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,8 +1,6 @@
 """Divides the rows of an embedding table among the replicas of a TPU program.
 
-An embedding table is a variable, and so is each optimizer slot of the table. If the rows of such a
-variable are divided, its VarHandleOp has the attribute `ATTRIBUTE`. The ops of a training step use
-the row numbers of the whole table, but each replica stores, reads and updates only some rows.
+An embedding table is a variable, and so is each optimizer slot of the table.
 """
 
 from dataclasses import dataclass
@@ -10,8 +8,7 @@ from typing import Any
 
 ATTRIBUTE = "_tpuserve_row_sharding"
 # The possible values of `ATTRIBUTE`. They are partition strategies of tf.nn.embedding_lookup. With
-# "div", each replica owns successive rows of a table. With "mod", replica r of n replicas owns the
-# rows r, r + n, r + 2n and so on.
+# "div", each replica owns successive rows of a table.
 DIV = "div"
 MOD = "mod"
 STRATEGIES = (DIV, MOD)
@@ -23,11 +20,6 @@ class RowSharding:
 
     The methods `owner`, `local_row` and `first_row` take an int, a numpy array or an integer
     tensor.
-
-    Attributes:
-      strategy: "div" or "mod".
-      num_rows: number of rows of the table.
-      num_replicas: number of replicas that share the table.
     """
 
     strategy: str
@@ -54,11 +46,7 @@ class RowSharding:
         return rows % self.num_replicas if self.strategy == MOD else rows // self.rows_per_replica
 
     def local_row(self, rows: Any) -> Any:
-        """Return the position of each row among all rows of the replica that owns the row.
-
-        Args:
-          rows: row numbers of the table.
-        """
+        """Return the position of each row among all rows of the replica that owns the row."""
         return rows // self.num_replicas if self.strategy == MOD else rows % self.rows_per_replica
 
     def first_row(self, replica: Any) -> Any:

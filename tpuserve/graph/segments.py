@@ -1,7 +1,7 @@
 """Splits a graph into segments: small parts that a server imports one after the other.
 
 TensorFlow holds Python's global interpreter lock (GIL) while it imports a GraphDef, so that the
-server answers no request. The import of a segment holds the GIL for only about a millisecond.
+server answers no request.
 """
 
 from collections.abc import Collection, Iterator
@@ -13,8 +13,7 @@ from typing import Any
 _MAX_NODES = 48
 _MAX_BYTES = 1 << 18
 # The approximate largest number of segments of a graph. TensorFlow compares each segment with all
-# nodes that were imported before, so many segments would be slow to import. A large graph therefore
-# has segments of more than _MAX_NODES nodes.
+# nodes that were imported before, so many segments would be slow to import.
 _MAX_SEGMENTS = 400
 
 
@@ -23,9 +22,6 @@ class GraphSegment:
     """A part of a graph that is imported by one call: some nodes, or some functions.
 
     Attributes:
-      content: a serialised GraphDef that holds these nodes or functions.
-      inputs: (node name, output index) of the tensors in earlier segments that this segment uses.
-      controls: names of nodes in earlier segments that are control inputs of this segment.
       retained_nodes: names of nodes in this segment that are needed after its import: by later
         segments, or because they are in the argument `retained_nodes` of `split_graph`.
     """
@@ -39,11 +35,9 @@ class GraphSegment:
 def split_graph(graph: Any, retained_nodes: Collection[str]) -> list[GraphSegment]:
     """Split a graph into segments, to be imported in the order of the returned list.
 
-    The segments that hold functions come first. Segments that hold nodes follow, each after the
-    segments that compute the inputs of its nodes.
+    The segments that hold functions come first.
 
     Args:
-      graph: a GraphDef.
       retained_nodes: names of the nodes that are needed after the import of the whole graph, such
         as feeds and fetches.
     """
@@ -73,17 +67,7 @@ def split_graph(graph: Any, retained_nodes: Collection[str]) -> list[GraphSegmen
 def _earlier_references(
     group: list[str], nodes: dict[str, Any], group_of: dict[str, int]
 ) -> tuple[set[tuple[str, int]], set[str]]:
-    """Return the tensors and the control inputs that a segment takes from earlier segments.
-
-    Args:
-      group: names of the nodes in the segment.
-      nodes: name → NodeDef of the whole graph.
-      group_of: node name → index of the segment that holds the node.
-
-    Returns:
-      The tensors as pairs (node name, output index); and the names of the nodes that are control
-      inputs.
-    """
+    """Return the tensors and the control inputs that a segment takes from earlier segments."""
     own_index = group_of[group[0]]
     inputs: set[tuple[str, int]] = set()
     controls: set[str] = set()
@@ -117,14 +101,7 @@ def _split_library(graph: Any) -> Iterator[Any]:
 
 
 def _group_nodes(nodes: dict[str, Any]) -> Iterator[list[str]]:
-    """Divide nodes into segments of limited size; no node needs a node of a later segment.
-
-    Args:
-      nodes: name → NodeDef.
-
-    Yields:
-      The node names of each segment.
-    """
+    """Divide nodes into segments of limited size; no node needs a node of a later segment."""
     max_nodes = max(_MAX_NODES, len(nodes) // _MAX_SEGMENTS)
     group: list[str] = []
     num_bytes = 0
@@ -143,16 +120,7 @@ def _group_nodes(nodes: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def _strongly_connected_components(nodes: dict[str, Any]) -> Iterator[list[str]]:
-    """Group nodes so that nodes in a cycle are together, and sort the groups topologically.
-
-    This is Tarjan's algorithm without recursion. Only the loops of TensorFlow 1 are cycles.
-
-    Args:
-      nodes: name → NodeDef.
-
-    Yields:
-      The names of the nodes in a cycle, or of a single node, after all nodes that they need.
-    """
+    """Group nodes so that nodes in a cycle are together, and sort the groups topologically."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -189,7 +157,6 @@ def _strongly_connected_components(nodes: dict[str, Any]) -> Iterator[list[str]]
 
 
 def _prerequisites(nodes: dict[str, Any], name: str) -> list[str]:
-    """Return the names of the nodes that must be imported before a node, or together with it."""
     sources = [_split_reference(reference)[0] for reference in nodes[name].input]
     # Import node "a" before node "a/b": once a graph has "a/b", TensorFlow refuses the name "a".
     scope, slash, _ = name.rpartition("/")

@@ -73,8 +73,6 @@ class Write:
 
     Attributes:
       kind: what the node does, such as `VARIABLE`.
-      op: the op type of the node.
-      node: the name of the node, in the main graph or in a function.
     """
 
     kind: str
@@ -89,7 +87,6 @@ class WriteFinder:
     """Answers for the signatures, nodes and functions of a graph whether a run of them writes."""
 
     def __init__(self, functions: Mapping[str, Any]) -> None:
-        """Create a finder for graphs with some functions: function name → FunctionDef."""
         self._functions = functions
         self._writes: dict[str, Write | None] = {}
         self._calls: dict[str, set[str]] = {}
@@ -98,7 +95,6 @@ class WriteFinder:
         """Return a write of a run of a signature; None if a run only reads.
 
         Args:
-          signature_def: the SignatureDef.
           nodes: node name → NodeDef of the main graph.
         """
         fetches, feeds = (

@@ -1,9 +1,7 @@
 """Finds computations with a static cost: their run time depends only on the shapes of the inputs.
 
 If such a computation has once met the deadline of a request, later runs for inputs of the same
-shapes meet it too. The server then runs the computation in a faster way, which cannot stop at the
-deadline. A computation has no static cost if it has a loop, a queue, strings, an op whose output
-size depends on the value of an input, or any op that is not in `_STATIC_COST_OPS`.
+shapes meet it too.
 """
 
 import re
@@ -35,7 +33,6 @@ def has_static_cost(graph: Any, fetches: Iterable[str]) -> bool:
     """Return whether the time to compute some tensors depends only on the shapes of the inputs.
 
     Args:
-      graph: a GraphDef.
       fetches: names of the tensors, such as "y:0".
     """
     nodes = {node.name: node for node in graph.node}
@@ -57,12 +54,6 @@ def has_static_cost(graph: Any, fetches: Iterable[str]) -> bool:
 
 
 def _have_static_cost(names: set[str], functions: dict[str, Any]) -> bool:
-    """Return whether functions, and all functions that they call, have a static cost.
-
-    Args:
-      names: names of the functions.
-      functions: function name → FunctionDef.
-    """
     pending, entered = list(names), set(names)
     while pending:
         function = functions.get(pending.pop())
@@ -79,7 +70,6 @@ def _have_static_cost(names: set[str], functions: dict[str, Any]) -> bool:
 
 
 def _called_function(node: Any) -> list[str]:
-    """Return a list with the name of the function that a NodeDef calls; [] if it calls none."""
     if "f" in node.attr and node.attr["f"].WhichOneof("value") == "func":
         return [node.attr["f"].func.name]
     return []

@@ -9,7 +9,6 @@ def find_reachable(
     """Return the names of some nodes, and of all nodes that can be reached from them.
 
     Args:
-      start: names of the nodes where the traversal begins.
       neighbours: takes the name of a node, and returns the names of the nodes to which its edges
         lead. Returns None if the name is to be left out of the result.
     """

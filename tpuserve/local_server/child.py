@@ -11,11 +11,6 @@ import threading
 
 
 def _stop_at_end_of_input() -> None:
-    """Wait for the end of standard input, then stop the program with SIGTERM.
-
-    Standard input is a pipe from the parent process. The system closes the pipe when the parent
-    ends, even if the parent is killed.
-    """
     while os.read(sys.stdin.fileno(), 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -33,10 +33,6 @@ class LocalServer:
     """A running model server in a separate process, which listens on free ports of 127.0.0.1.
 
     `tpuserve.serve` creates it.
-
-    Attributes:
-      rest_url: the URL of the REST API.
-      grpc_url: the URL of the gRPC API.
     """
 
     def __init__(
@@ -46,10 +42,6 @@ class LocalServer:
         flags: Mapping[str, Any],
         environment: Mapping[str, str],
     ) -> None:
-        """Start the server and wait until it is ready.
-
-        The arguments and errors are those of `tpuserve.serve`.
-        """
         _check_arguments(models, flags)
         self._resources = ExitStack()
         with ExitStack() as on_error:
@@ -94,7 +86,6 @@ class LocalServer:
         """Create a client of the server.
 
         Args:
-          protocol: "rest" or "grpc".
           options: other arguments of `tpuserve.client.Client`, such as api="v2".
         """
         return Client(self._url(protocol), **options)
@@ -197,23 +188,12 @@ def serve(
         with tpuserve.serve({"digits": "export"}) as server:
             outputs = server.client().predict("digits", {"image": images})
 
-    The server stops at the end of the with block, or with `stop`. It also stops when this process
-    ends, even if this process is killed.
+    The server stops at the end of the with block, or with `stop`.
 
     Args:
       models: name → directory that has a numbered directory for each version, or a URI as for
         --model_base_path.
-      timeout_s: the time to wait until the server is ready, in seconds.
-      environment: environment variables of the server, in addition to those of this process.
       flags: flags of `tpuserve serve`, such as enable_batching=True.
-
-    Returns:
-      The running server, for use in a `with` statement.
-
-    Raises:
-      InvalidSetting: there is no model, or `flags` has a flag that this function sets itself.
-      ServerNotStarted: the server has ended or is not ready in time; the message has the server's
-        error.
     """
     return LocalServer(models, timeout_s, flags, environment or {})
 
@@ -249,15 +229,6 @@ def _format_value(value: Any) -> str:
 
 
 def _reserve_port(reserved: ExitStack) -> int:
-    """Reserve a free port of this machine for the server.
-
-    Args:
-      reserved: an ExitStack that keeps a socket on the port open. Until the ExitStack is closed,
-        the system gives the port to no other process.
-
-    Returns:
-      The number of the port.
-    """
     bound = reserved.enter_context(socket.socket())
     # Set SO_REUSEADDR, as the server does. If both sockets have this option, the server can bind
     # the port while this socket is open.

@@ -16,8 +16,7 @@ from tpuserve.tensorflow_internals import FuncGraph
 
 _SCOPE = "emulated"
 # The name of a gradient function that raises an error, because gradients must be computed inside of
-# a TPU computation. Each result of a computation gets this gradient function. `is_lowered`
-# searches a graph for this name, to find out whether the graph has such a computation.
+# a TPU computation. Each result of a computation gets this gradient function.
 _GRADIENT = "EmulatedTpuComputation"
 
 # Keys of the collections that are not copied from a FuncGraph to the user's graph. They hold
@@ -29,23 +28,15 @@ _CONTROL_FLOW_COLLECTIONS = ("cond_context", "while_context")
 def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
     """Build a TPU computation in a FuncGraph, and add CPU ops for it to the default graph.
 
-    The default graph gets no TPU ops, so that a session on a CPU can run the results. Variables of
-    the computation are created in the default graph under their usual names. Other tensors of the
-    default graph are captured. Loops and branches become functions, as XLA requires.
+    The default graph gets no TPU ops, so that a session on a CPU can run the results.
 
     Args:
       build: builds the computation. It takes no arguments, and returns a nested structure of
         tensors, operations and None.
-      compiled: whether XLA compiles the computation of each replica. If False, a session runs its
-        ops one by one.
 
     Returns:
       The structure that `build` returned, with tensors and operations of the default graph in place
       of those of the FuncGraph.
-
-    Raises:
-      LoweringError: an op cannot be lowered to a CPU.
-      UnsupportedOnTpu: the computation updates a variable that is not a resource variable.
     """
     graph = tf.compat.v1.get_default_graph()
     traced = FuncGraph(_outermost_graph(graph).unique_name("tpu_computation"))
@@ -102,12 +93,7 @@ def _call_build(build: Callable[[], Any]) -> Any:
 
 
 def _named_like(lowered: Any, target: Any) -> Any:
-    """Add an Identity or NoOp that gives a lowered result the name and shape of the original.
-
-    Args:
-      lowered: the tensor or operation in the default graph.
-      target: the original tensor or operation in the FuncGraph.
-    """
+    """Add an Identity or NoOp that gives a lowered result the name and shape of the original."""
     if not tf.is_tensor(lowered):
         return tf.group(lowered, name=target.name)
     with tf.compat.v1.get_default_graph().gradient_override_map({"Identity": _GRADIENT}):
@@ -119,18 +105,7 @@ def _named_like(lowered: Any, target: Any) -> Any:
 
 
 def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bool) -> list[Any]:
-    """Replace TPU ops in a FuncGraph by CPU ops, and import the result into the outer graph.
-
-    Args:
-      targets: operations and tensors of `traced`. Only these and the nodes that they need are
-        imported.
-      traced: the FuncGraph that holds the TPU computation.
-      graph: the outer graph: the default graph when `traced` was created.
-      compiled: whether XLA compiles the computation of each replica.
-
-    Returns:
-      For each target, its lowered copy in `graph`.
-    """
+    """Replace TPU ops in a FuncGraph by CPU ops, and import the result into the outer graph."""
     if not targets:
         return []
     captured = {inner.op.name: _captured_in(graph, outer) for outer, inner in traced.captures}
@@ -151,24 +126,11 @@ def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bo
 
 
 def _captured_in(graph: Any, tensor: Any) -> Any:
-    """Return a tensor that ops in `graph` can use in place of `tensor`.
-
-    If `graph` is a FuncGraph, `tensor` may be in an outer graph, and the result is the placeholder
-    that captures it. Otherwise the result is `tensor` itself.
-    """
     return graph.capture(tensor) if isinstance(graph, FuncGraph) else tensor
 
 
 def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
-    """Return the argument `input_map` of tf.graph_util.import_graph_def for captured tensors.
-
-    Args:
-      nodes: the NodeDefs to import.
-      captured: name of a placeholder, which is not imported → the tensor to use in its place.
-
-    Returns:
-      Input of a node ("name" or "^name") that refers to a placeholder → the tensor.
-    """
+    """Return the argument `input_map` of tf.graph_util.import_graph_def for captured tensors."""
     used = {reference for node in nodes for reference in node.input}
     return {
         reference: tensor
@@ -179,12 +141,7 @@ def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
 
 
 def _graph_def(targets: list[Any], traced: Any) -> Any:
-    """Return a GraphDef with the targets and all nodes that they need.
-
-    Args:
-      targets: operations and tensors of `traced`.
-      traced: the FuncGraph.
-    """
+    """Return a GraphDef with the targets and all nodes that they need."""
     pending, needed = [getattr(target, "op", target) for target in targets], set()
     while pending:
         operation = pending.pop()
@@ -206,11 +163,6 @@ def _graph_def(targets: list[Any], traced: Any) -> Any:
 
 
 def _copy_collections(traced: Any, graph: Any) -> None:
-    """Add the items in the collections of a FuncGraph, `traced`, to the collections of `graph`.
-
-    Among the items are variables. Tensors and operations of `traced` are not added, because they do
-    not belong to `graph`.
-    """
     for name in traced.get_all_collection_keys():
         if name in _CONTROL_FLOW_COLLECTIONS:
             continue

@@ -35,12 +35,9 @@ _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot_for_cluster", "_XlaSharding", HOST_ATTR
 def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     """Return a copy of a graph that computes the same results without TPU ops.
 
-    XLA compiles each TPU computation for the CPU when it first runs. As on a TPU, this fails for an
-    op that XLA cannot compile. If a computation communicates with the host or with other replicas
-    at some points, it is split at these points, and XLA compiles each part.
+    XLA compiles each TPU computation for the CPU when it first runs.
 
     Args:
-      graph: a GraphDef with its function library; it is not changed.
       compiled: whether XLA compiles TPU computations. If False, their ops run one by one, which
         starts faster and works for more ops.
 
@@ -81,16 +78,7 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
 def _keep_functional_control_flow(
     reachable: set[str], functions: "Mapping[str, FunctionDef]"
 ) -> None:
-    """Remove the attribute that keeps XLA from compiling If and While ops.
-
-    TensorFlow sets this attribute, `_lower_using_switch_merge`, on If and While ops that it traces
-    outside of a TPU computation. Before TensorFlow runs a graph, it replaces the ops that have the
-    attribute by Enter, Switch and Merge, which XLA cannot compile.
-
-    Args:
-      reachable: names of the functions that the graph calls.
-      functions: function name → FunctionDef. Functions that XLA compiles are changed in place.
-    """
+    """Remove the attribute that keeps XLA from compiling If and While ops."""
     roots = {name for name in reachable if MUST_COMPILE in functions[name].attr}
     compiled = roots.union(
         *(find_called_functions(functions[name].node_def, functions) for name in roots)
@@ -101,15 +89,7 @@ def _keep_functional_control_flow(
 
 
 def _functionalize_computations(graph: "GraphDef", functions: "dict[str, FunctionDef]") -> None:
-    """Replace TensorFlow 1's loops and branches in TPU computations by While and If ops.
-
-    Old exporters write these loops and branches, which consist of ops such as Switch and Merge.
-
-    Args:
-      graph: the GraphDef, which is searched for TPUPartitionedCalls.
-      functions: function name → FunctionDef. Functions are changed in place, and functions are
-        added for the bodies of loops and branches.
-    """
+    """Replace TensorFlow 1's loops and branches in TPU computations by While and If ops."""
     node_lists = [graph.node, *(function.node_def for function in functions.values())]
     computations = [
         node.attr["f"].func.name for nodes in node_lists for node in nodes if node.op == TPU_CALL
@@ -127,18 +107,7 @@ def _functionalize_computations(graph: "GraphDef", functions: "dict[str, Functio
 def _lower_computation_functions(
     graph: "GraphDef", functions: "dict[str, FunctionDef]", *, compiled: bool
 ) -> None:
-    """Prepare the functions that hold TPU computations to run on a CPU, in place.
-
-    XLA compiles a whole function if a TPUPartitionedCall calls it and no node of it runs on the
-    host. Any other function with a computation is unrolled: its nodes are replaced by nodes that do
-    the work of all replicas (see `passes.replica_unrolling`). An example is a function that a
-    BatchFunction calls directly, without a TPUPartitionedCall.
-
-    Args:
-      graph: the GraphDef.
-      functions: function name → FunctionDef.
-      compiled: whether XLA compiles the computations.
-    """
+    """Prepare the functions that hold TPU computations to run on a CPU, in place."""
     called = set()
     node_lists = [graph.node, *(function.node_def for function in functions.values())]
     for node in [node for nodes in node_lists for node in nodes if node.op == TPU_CALL]:
@@ -183,10 +152,7 @@ def _has_host_part(function: "FunctionDef", functions: "Mapping[str, FunctionDef
 
 
 def _check_no_strings(function: "FunctionDef") -> None:
-    """Raise a LoweringError if the function of a TPU computation takes or returns strings.
-
-    A TPU cannot hold strings, so the computation could not run there.
-    """
+    """Raise a LoweringError if the function of a TPU computation takes or returns strings."""
     for verb, arguments in (
         ("takes", function.signature.input_arg),
         ("returns", function.signature.output_arg),
@@ -201,19 +167,7 @@ def _check_no_strings(function: "FunctionDef") -> None:
 
 
 def _rewrite_nodes(nodes: Any, where: str, *, in_function: bool) -> dict[str, Mapping[str, str]]:
-    """Replace TPU ops by CPU ops, in place, with the functions `OpSpec.rewrite` of the op table.
-
-    Args:
-      nodes: the repeated NodeDef field of a GraphDef or FunctionDef.
-      where: a description of the graph or function for error messages.
-      in_function: True if `nodes` belongs to a FunctionDef, False if it belongs to a GraphDef.
-
-    Returns:
-      Name of a replaced node → a dict from the old name of an output argument to its new name.
-
-    Raises:
-      LoweringError: the op table has no replacement for a TPU op.
-    """
+    """Replace TPU ops by CPU ops, in place, with the functions `OpSpec.rewrite` of the op table."""
     renamed: dict[str, Mapping[str, str]] = {}
     scope = RewriteScope(nodes, in_function)
     # Iterate over a copy of the list, because `spec.rewrite` may append nodes to it.
@@ -239,15 +193,7 @@ def _remove_placement(node: "NodeDef") -> None:
 
 
 def _rename_references(function: "FunctionDef", renamed: Mapping[str, Mapping[str, str]]) -> None:
-    """Update the references to output arguments that were renamed, in the body of a function.
-
-    A node in a function refers to an output of another node by "node:argument:index", and the new
-    op of that node may have other argument names.
-
-    Args:
-      function: the FunctionDef, after `_rewrite_nodes`; changed in place.
-      renamed: the return value of `_rewrite_nodes`.
-    """
+    """Update the references to output arguments that were renamed, in the body of a function."""
 
     def new_reference(reference: str) -> str:
         node, *output = reference.split(":")

@@ -17,11 +17,7 @@ class LoweredSubgraph:
     """The result of `lower_in_place`: copies of ops, in which CPU ops replace the TPU ops.
 
     Attributes:
-      targets: the copies of the argument `targets` of `lower_in_place`, in the same order. The
-        copy of a tensor has the static shape of the original.
       end_infeeds, end_outfeeds: ops that close the queues which replace infeeds and outfeeds.
-        Elements that are still in a closed queue can be dequeued. After the last element, a
-        dequeue raises tf.errors.OutOfRangeError.
     """
 
     targets: list[Any]
@@ -32,16 +28,7 @@ class LoweredSubgraph:
 def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredSubgraph:
     """Add copies of ops to the default graph, with CPU ops in place of TPU ops.
 
-    The targets and all ops that they need are copied. Placeholders, variables, tables and iterators
-    are not copied: the original ops and the copies share them.
-
-    Args:
-      targets: operations and tensors of the default graph.
-      compiled: whether XLA compiles the computation of each replica. If False, a session runs its
-        ops one by one.
-
-    Raises:
-      LoweringError: an op cannot be lowered to a CPU.
+    The targets and all ops that they need are copied.
     """
     graph = tf.compat.v1.get_default_graph()
     operations = reachability.reachable_ops([getattr(target, "op", target) for target in targets])
@@ -71,14 +58,6 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredS
 
 
 def _core_queues(graph: Any) -> dict[str, Any]:
-    """Return the FIFOQueueV2 nodes of a graph in which queues have replaced infeeds and outfeeds.
-
-    Args:
-      graph: the GraphDef.
-
-    Returns:
-      Value of the attribute `shared_name` → NodeDef.
-    """
     node_lists = (graph.node, *(function.node_def for function in graph.library.function))
     return {
         node.attr["shared_name"].s.decode(): node
@@ -89,12 +68,7 @@ def _core_queues(graph: Any) -> dict[str, Any]:
 
 
 def _close_queues(queues: dict[str, Any], direction: str) -> Any:
-    """Build an op that closes all queues of one direction.
-
-    Args:
-      queues: value of the attribute `shared_name` → NodeDef of the queue.
-      direction: "infeed" or "outfeed".
-    """
+    """Build an op that closes all queues of one direction."""
     closes = []
     for name, node in queues.items():
         if name.startswith(queue_name_prefix(direction)):
@@ -110,15 +84,6 @@ def _close_queues(queues: dict[str, Any], direction: str) -> Any:
 
 
 def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Choose placeholder names for the tensors that operations take from other operations.
-
-    Args:
-      operations: name → operation, for the operations that are to be copied.
-
-    Returns:
-      Tensor name → (the tensor, the name of the placeholder that takes its place in the GraphDef of
-      the copies).
-    """
     placeholders: dict[str, tuple[Any, str]] = {}
     for operation in operations.values():
         for tensor in operation.inputs:
@@ -130,13 +95,7 @@ def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]
 def _graph_def(
     graph: Any, operations: dict[str, Any], placeholders: dict[str, tuple[Any, str]]
 ) -> Any:
-    """Return a GraphDef of some operations, with placeholders for inputs from other operations.
-
-    Args:
-      graph: the tf.Graph of the operations.
-      operations: name → operation.
-      placeholders: the return value of `_placeholder_names`.
-    """
+    """Return a GraphDef of some operations, with placeholders for inputs from other operations."""
     whole = graph.as_graph_def()
     definition = tf.compat.v1.GraphDef(versions=whole.versions, library=whole.library)
     for tensor, name in placeholders.values():

@@ -30,15 +30,7 @@ def outline_signatures(
 ) -> dict[str, Signature]:
     """Add to a graph, for each signature, a function and a call of it, which XLA must compile.
 
-    The arguments of a function are the inputs of its signature and the handles of variables. The
-    original nodes stay in the graph, although the returned signatures do not use them.
-
-    Args:
-      graph: a GraphDef without TPU ops; changed in place.
-      signatures: signature name → signature.
-
-    Returns:
-      Signature name → a copy of the signature, whose outputs are the outputs of the call.
+    The arguments of a function are the inputs of its signature and the handles of variables.
 
     Raises:
       UnsupportedModel: a signature has string inputs or outputs, or needs an op that XLA cannot
@@ -110,13 +102,7 @@ def _outline(
 
 
 def _find_body(main: GraphIR, fed: set[str], results: Any) -> dict[str, Node]:
-    """Return name → node, in topological order, for the nodes that compute a signature.
-
-    Args:
-      main: the main graph.
-      fed: names of the nodes that are inputs of the signature; these are not returned.
-      results: the node outputs that are outputs of the signature.
-    """
+    """Return name → node, in topological order, for the nodes that compute a signature."""
     needed: set[str] = set()
     pending = [value.producer for value in results]
     while pending:
@@ -147,15 +133,6 @@ def _check_ops(body: Mapping[str, Node], library: "Library", signature: str) -> 
 
 
 def _copy_node(node: Node, arguments: Mapping[Value, Value], body: Mapping[str, Node]) -> Node:
-    """Return a copy of a node for the body of a function.
-
-    The copy has no device and no colocation constraints.
-
-    Args:
-      node: the node of the main graph.
-      arguments: node output of the main graph → the argument of the function that replaces it.
-      body: name → node, for all nodes of the function. Control inputs from other nodes are removed.
-    """
     definition = type(node.definition)()
     definition.CopyFrom(node.definition)
     definition.device = ""

@@ -34,9 +34,14 @@ class ClusterProgram:
     """Translates the XLA clusters of a model to StableHLO, compiles them, and runs them.
 
     A cluster is a function of the graph that XLA compiles as a whole. It is translated once for
-    each combination of input shapes, and compiled for each device. On a device, all clusters share
-    one copy of each variable. A request runs on the device with the fewest requests in progress.
-    All methods are thread-safe.
+    each combination of input shapes, and compiled for each device.
+
+    Args:
+      graph: a GraphDef without TPU ops, whose function library has the clusters.
+      clusters: function name → the cluster, whose argument shapes may be unknown.
+      cache: stores executables on disk, so that later processes need not compile.
+      forbids_endless_loops: whether to raise UnsupportedOnTpu for a cluster with a loop whose
+        number of iterations XLA does not know.
     """
 
     def __init__(
@@ -49,18 +54,6 @@ class ClusterProgram:
         cache: ExecutableCache,
         forbids_endless_loops: bool = False,
     ) -> None:
-        """Initialise the program; nothing is compiled yet.
-
-        Args:
-          graph: a GraphDef without TPU ops, whose function library has the clusters.
-          clusters: function name → the cluster, whose argument shapes may be unknown.
-          devices: the jax devices, all of the same platform.
-          read_variable: returns the value of a variable by its name.
-          cache: stores executables on disk, so that later processes need not compile.
-          forbids_endless_loops: whether to raise UnsupportedOnTpu for a cluster with a loop whose
-            number of iterations XLA does not know. Such a loop may never end, and cannot be
-            stopped.
-        """
         self._cache = cache
         self._forbids_endless_loops = forbids_endless_loops
         self._clusters = clusters
@@ -74,19 +67,7 @@ class ClusterProgram:
         self._is_closed = False
 
     def run(self, function: str, feeds: Sequence[Array]) -> list[Array]:
-        """Run a cluster on the device with the fewest runs in progress.
-
-        Args:
-          function: the name of the cluster's function.
-          feeds: the values of the function's arguments, without its variables, in order.
-
-        Returns:
-          The results of the function.
-
-        Raises:
-          InvalidTensor: the function cannot be compiled for inputs of these shapes.
-          ModelExecutionError: the device reports an error, or the program is closed.
-        """
+        """Run a cluster on the device with the fewest runs in progress."""
         feeds = [np.asarray(feed) for feed in feeds]
         key = (function, *[feed.shape for feed in feeds])
         core = self._acquire_core()
@@ -105,14 +86,7 @@ class ClusterProgram:
                 core.num_running -= 1
 
     def compile(self, cluster: XlaCluster) -> None:
-        """Compile a cluster for all devices before requests need it.
-
-        Args:
-          cluster: the cluster, with known argument shapes.
-
-        Raises:
-          UnsupportedOnTpu: XLA cannot compile an op, which the message names.
-        """
+        """Compile a cluster for all devices before requests need it."""
         shapes = [tensor.shape for tensor in cluster.arguments if tensor.variable is None]
         key = (cluster.function, *shapes)
         for core in self._cores:
@@ -193,11 +167,6 @@ class ClusterProgram:
 
 
 def _variable_names(cluster: XlaCluster) -> list[str]:
-    """Return the names of the variables that a cluster uses, each once.
-
-    The names are in the order in which the arguments of the cluster first refer to the variables.
-    The variables are arguments of the cluster's StableHLO module in the same order.
-    """
     return list(
         dict.fromkeys(
             tensor.variable.name for tensor in cluster.arguments if tensor.variable is not None
@@ -206,14 +175,6 @@ def _variable_names(cluster: XlaCluster) -> list[str]:
 
 
 def _has_endless_loop(optimised_hlo: str) -> bool:
-    """Return whether a program has a loop that may be endless.
-
-    A loop may be endless if XLA does not know its number of iterations.
-
-    Args:
-      optimised_hlo: the compiled program as HLO text, in which XLA notes the number of iterations
-        of each loop for which it knows this number.
-    """
     return any(
         " while(" in line and '"known_trip_count"' not in line
         for line in optimised_hlo.splitlines()

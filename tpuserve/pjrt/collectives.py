@@ -1,8 +1,7 @@
 """Replaces the collective ops of a training step, because TensorFlow has no XLA kernels for them.
 
 A reduction, such as CrossReplicaSum, is replaced by an XlaAllReduce. Any other collective, such as
-AllToAll, is replaced by a custom call, which marks its place. After the translation to StableHLO,
-`tpuserve.stablehlo.spmd_collectives` replaces the custom call by StableHLO's collective op.
+AllToAll, is replaced by a custom call, which marks its place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,6 @@ def replace_collectives(
     """Replace, in place, the collective ops of a graph and of its functions.
 
     Args:
-      graph: a GraphDef.
       shapes: name of a node in the main graph → the static shape of its first output.
       refuse: raises an error. It is called for a collective that is no reduction if the collective
         has no custom call, has no static shape, or is in a function, where shapes are not known.
@@ -84,8 +82,7 @@ def _permute_config(node: Any, pairs: Sequence[Sequence[int]]) -> str:
 
 
 # Type of a collective op → (the name of the custom call that replaces it, a function that returns
-# the backend_config of the custom call). The arguments of the function are the node and the rows of
-# its second input, a constant: the groups of replicas, or the pairs of source and target.
+# the backend_config of the custom call).
 _MARKERS = {
     "AllToAll": (spmd_collectives.ALL_TO_ALL, _all_to_all_config),
     "CollectivePermute": (spmd_collectives.COLLECTIVE_PERMUTE, _permute_config),

@@ -12,8 +12,7 @@ from tpuserve.errors import DeviceMemoryExhausted, ModelExecutionError, Tpuserve
 Array: TypeAlias = np.ndarray[Any, Any]
 
 # The largest number of executables on a device that were compiled when a request with new input
-# shapes came. Clients choose the shapes, so a limit is necessary. Executables that were compiled
-# while the model was loaded do not count.
+# shapes came. Clients choose the shapes, so a limit is necessary.
 _MAX_EXECUTABLES = 64
 
 ReadVariable: TypeAlias = Callable[[str], Array]
@@ -21,21 +20,9 @@ ReadVariable: TypeAlias = Callable[[str], Array]
 
 
 class DeviceCore:
-    """A PJRT device of jax, with the variables and executables that one model has on it.
-
-    Attributes:
-      device: the jax device.
-      platform: the platform of the device, "tpu" or "cpu".
-      num_running: the number of requests that run on the device. `ClusterProgram` changes it.
-    """
+    """A PJRT device of jax, with the variables and executables that one model has on it."""
 
     def __init__(self, device: Any, read_variable: ReadVariable) -> None:
-        """Initialise the object; the device gets no variables or executables yet.
-
-        Args:
-          device: the jax device.
-          read_variable: returns the value of a variable by its name.
-        """
         self.device = device
         self._read_variable = read_variable
         self._variables: dict[str, Any] = {}
@@ -50,14 +37,7 @@ class DeviceCore:
         return self._executables.get(key)
 
     def compile(self, exported: Any, feeds: Sequence[Any], variables: Sequence[str]) -> Any:
-        """Compile a StableHLO module for this device; return it as a jax.stages.Compiled.
-
-        Args:
-          exported: the module as a jax.export.Exported. Its first arguments are the inputs of a
-            request, and the others are variables.
-          feeds: a jax.ShapeDtypeStruct for each input.
-          variables: the names of the variables.
-        """
+        """Compile a StableHLO module for this device; return it as a jax.stages.Compiled."""
         import jax
 
         specs = [jax_client.make_array_spec(spec.shape, spec.dtype, self.device) for spec in feeds]
@@ -74,9 +54,6 @@ class DeviceCore:
         """Store an executable, so that `get_executable` returns it for later requests.
 
         Args:
-          key: identifies the module and the shapes of its arguments.
-          compiled: the result of `compile`.
-          variables: the names of the variables that the module uses.
           is_kept: whether the executable stays until `close`. If False, it may be removed, because
             only the newest `_MAX_EXECUTABLES` of such executables are stored.
 
@@ -91,9 +68,7 @@ class DeviceCore:
         def execute(*inputs: Array) -> list[Array]:
             try:
                 results = compiled(resident, *inputs)
-                # Wait for each result with block_until_ready before the conversion to NumPy. If
-                # memory for the result is missing, block_until_ready raises an error, while the
-                # conversion would crash the process.
+                # Wait for each result with block_until_ready before the conversion to NumPy.
                 return [np.asarray(result.block_until_ready()) for result in results]
             except jax.errors.JaxRuntimeError as error:
                 raise self._device_error(error) from error

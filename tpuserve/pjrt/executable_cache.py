@@ -25,18 +25,10 @@ logger = logging.getLogger(__name__)
 class ExecutableCache:
     """A cache directory with one file for each compiled XLA executable.
 
-    Several processes may use the directory at once. A directory to which other users can write is
-    not used: a file from another user could run any code in the process that loads it.
+    Several processes may use the directory at once.
     """
 
     def __init__(self, directory: Path | None) -> None:
-        """Open a cache, and create its directory if necessary.
-
-        If the directory cannot be used, log a warning and cache nothing.
-
-        Args:
-          directory: the directory; None for a cache that stores nothing.
-        """
         self._files: DiskCache | None = None
         self._can_write = False
         if directory is None:
@@ -55,20 +47,12 @@ class ExecutableCache:
 
         The key is a hash of the program, the versions of jax, the settings of XLA, and the
         properties of the device and the processor.
-
-        Args:
-          device: the jax device that runs the executable.
-          *content: texts that together identify the program.
         """
         parts = [_FORMAT, _describe_machine(device), *content]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def find(self, key: str, *devices: Any) -> Any:
         """Load the executable with a key from the cache.
-
-        Args:
-          key: the result of `make_key`.
-          *devices: the jax devices that will run the executable.
 
         Returns:
           A jax.stages.Compiled; None if there is no file with this key. If the file is damaged, or
@@ -103,10 +87,6 @@ class ExecutableCache:
         """Write an executable to the cache.
 
         If the file cannot be written, log a warning, and write no more executables in this process.
-
-        Args:
-          key: the result of `make_key`.
-          compiled: the executable, a jax.stages.Compiled.
         """
         if self._files is None or not self._can_write:
             return
@@ -142,11 +122,7 @@ def _prepare_directory(directory: Path) -> str:
 
 @functools.cache
 def _describe_machine(device: Any) -> str:
-    """Return a text that describes the environment for which an executable is compiled.
-
-    The text has the versions of jax, the settings of XLA, and properties of the device and the
-    processor. An executable can be used only in an environment with the same text.
-    """
+    """Return a text that describes the environment for which an executable is compiled."""
     import jax
     import jaxlib
 

@@ -14,17 +14,7 @@ def export_module(
 ) -> Any:
     """Return a jax.export.Exported that runs a StableHLO module.
 
-    jax has no function for this purpose. A placeholder function with the same arguments and results
-    is therefore exported, and then its module is replaced by the StableHLO module.
-
-    Args:
-      module: the module in StableHLO's portable form.
-      arguments: a jax.ShapeDtypeStruct for each argument of the module.
-      platform: the platform of the devices that will run the module, "tpu" or "cpu".
-      name: the name of the function, which appears in profiles.
-
-    Raises:
-      UnsupportedOnTpu: the module returns a value of a type that jax does not know.
+    jax has no function for this purpose.
     """
     import jax
     import jax.numpy as jnp

@@ -1,10 +1,6 @@
 """Replaces the stateful random ops of a training step by stateless ones, which XLA can compile.
 
 A stateful op, such as RandomUniform, keeps its state in the kernel, which is not possible with XLA.
-A stateless op, such as StatelessRandomUniformV2, computes its random numbers from a key, a counter
-and the name of an algorithm. The key is an input of the step, and differs between steps and
-replicas. Each op gets a different counter, and each call of a function with random ops a different
-key, so that no two ops draw the same numbers.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,13 +30,10 @@ _STATELESS = {
 _WITHOUT_KEY = ("Multinomial", "ParameterizedTruncatedNormal", "RandomShuffle")
 _PHILOX = 1
 # The counter of a random op is computed from the seeds of the op, and the key of a function call
-# from the number of the call. To spread both over 64 bits, the seeds and the number are multiplied
-# by this factor. The factor is 2**64 divided by the golden ratio. It is odd, so different numbers
-# have different products modulo 2**64.
+# from the number of the call.
 _STEP_OF_KEYS = 0x9E3779B97F4A7C15
 # The key of the random ops in a called function is computed from the caller's key, which is
-# multiplied by this factor, modulo 2**64. It is the multiplier of Knuth's linear congruential
-# generator MMIX.
+# multiplied by this factor, modulo 2**64.
 _FACTOR = 6364136223846793005
 _LOOPS = ("While", "StatelessWhile")
 
@@ -48,15 +41,7 @@ _LOOPS = ("While", "StatelessWhile")
 def make_stateless(graph: Any, refuse: RaiseUnsupported) -> bool:
     """Replace, in place, the stateful random ops of a graph and of the functions that it calls.
 
-    The new ops use the tensor named `KEY`, which must be an input when the graph is imported. In a
-    loop, the key changes with each iteration.
-
-    Args:
-      graph: a GraphDef.
-      refuse: raises an error; it is called for a random op that cannot be replaced.
-
-    Returns:
-      Whether the graph has random ops.
+    The new ops use the tensor named `KEY`, which must be an input when the graph is imported.
     """
     functions = {function.signature.name: function for function in graph.library.function}
     with_key = _functions_with_random_ops(graph, functions)
@@ -71,12 +56,7 @@ def make_stateless(graph: Any, refuse: RaiseUnsupported) -> bool:
 
 
 def _functions_with_random_ops(graph: Any, functions: Any) -> set[str]:
-    """Return the names of the functions that need the key of the random ops as an argument.
-
-    These are functions that have a random op, and functions that call them. If one branch of a
-    conditional needs the key, the other branches get it too, because all branches must have the
-    same arguments.
-    """
+    """Return the names of the functions that need the key of the random ops as an argument."""
     bodies = [(function.node_def, {name}) for name, function in functions.items()]
     bodies.append((graph.node, set()))
     with_key: set[str] = set()
@@ -107,18 +87,6 @@ def _rewrite_nodes(
     numbers: Iterator[int],
     refuse: RaiseUnsupported,
 ) -> bool:
-    """Replace random ops by stateless ops, and pass the key to calls of functions with random ops.
-
-    Args:
-      nodes: the NodeDefs of the graph or of a function.
-      function: the name of the function; "" for the graph.
-      with_key: the names of the functions that get the key as an argument.
-      numbers: yields a new number for each random op and each call.
-      refuse: raises an error; it is called for a random op that cannot be replaced.
-
-    Returns:
-      Whether any node was rewritten.
-    """
     scope = RewriteScope(nodes, in_function=bool(function))
     has_any = False
     for node in list(nodes):
@@ -137,8 +105,7 @@ def _rewrite_nodes(
 def _replace_random_op(node: Any, number: int, scope: RewriteScope) -> None:
     op, type_attribute = _STATELESS[node.op]
     # The counter has two 64-bit words. The op increases the first word with each block of numbers
-    # that it draws. The second word is different for each op, so that no two ops draw the same
-    # numbers.
+    # that it draws.
     seeds = (node.attr["seed"].i << 32) ^ node.attr["seed2"].i
     word = (seeds * _STEP_OF_KEYS + number) % 2**64
     counter = _add_constant(node, "counter", [0, word], dtypes.UINT64, scope)
@@ -154,13 +121,7 @@ def _replace_random_op(node: Any, number: int, scope: RewriteScope) -> None:
 
 
 def _pass_key(node: Any, number: int, scope: RewriteScope) -> None:
-    """Let a node pass a key to the functions that it calls, as their last argument.
-
-    Args:
-      node: the NodeDef, such as a call or a loop; changed in place.
-      number: makes the key different from those of other calls.
-      scope: the graph or function body that contains the node.
-    """
+    """Let a node pass a key to the functions that it calls, as their last argument."""
     key = _add_key(node.name, number, scope)
     replace_data_inputs(node, [*data_inputs(node), key])
     attribute = "T" if node.op in _LOOPS else "Tin"
@@ -179,19 +140,7 @@ def _return_next_key(body: Any) -> None:
 
 
 def _add_key(name: str, number: int, scope: RewriteScope) -> str:
-    """Add nodes that compute a new key from a number and the key of a graph or function.
-
-    The new key is key * _FACTOR + number * _STEP_OF_KEYS, modulo 2**64. Without the factor, call 2
-    inside of call 1 would get the same key as call 1 inside of call 2.
-
-    Args:
-      name: a prefix for the names of the nodes.
-      number: the number of the call that gets the new key.
-      scope: the graph or function body.
-
-    Returns:
-      The string by which inputs of nodes refer to the new key.
-    """
+    """Add nodes that compute a new key from a number and the key of a graph or function."""
     product = scope.add_node(f"{name}/{KEY}_product")
     product.op = "Mul"
     product.attr["T"].type = dtypes.UINT64

@@ -1,9 +1,6 @@
 """Orders the reads and updates of each variable in a training step: reads come first.
 
-If a read and an update of a variable do not depend on each other, TensorFlow defines no order. An
-example is the read of the global step for a host_call. On a CPU, TensorFlow in practice reads
-first, but TensorFlow's XLA bridge orders the two by the names of their nodes. The control inputs
-that this module adds make the reads come first in both cases.
+If a read and an update of a variable do not depend on each other, TensorFlow defines no order.
 """
 
 import re
@@ -26,9 +23,6 @@ def read_before_changes(nodes: Sequence[Any]) -> None:
     """Add control inputs, so that each update of a variable waits for the reads of it.
 
     Reads that depend on the update itself are excepted.
-
-    Args:
-      nodes: the NodeDefs of a graph; changed in place.
     """
     by_name = {node.name: node for node in nodes}
     reads: dict[str, list[str]] = defaultdict(list)
@@ -52,10 +46,4 @@ def read_before_changes(nodes: Sequence[Any]) -> None:
 
 
 def _find_later(name: str, followers: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names of a node and of all nodes that depend on it.
-
-    Args:
-      name: name of the node.
-      followers: name of a node → names of the nodes that have it as a data or control input.
-    """
     return find_reachable([name], lambda reached: followers.get(reached, ()))

@@ -32,15 +32,12 @@ class LoopArguments:
     The body is one training step. An argument is identified by the name of its tensor in the body.
 
     Attributes:
-      variables: argument that is the handle of a variable → the variable.
       row_shardings: argument that is the handle of an embedding table whose rows are divided among
         the replicas → which replica stores which rows.
       counters: the arguments, int32 [], that count the finished steps.
       counts: the arguments, int32 [], that hold the number of steps of the whole loop.
-      constants: argument that is a constant outside of the loop → its value.
       batch_rows: the arguments that are handles of variables whose first dimension is the number of
         embedding ids in a batch, which is unknown.
-      iterations: name of the tensor, outside of the loop, that holds the number of steps.
     """
 
     variables: dict[str, VariableSpec]
@@ -54,11 +51,6 @@ class LoopArguments:
     @classmethod
     def from_loop(cls, loop: Any, body: FunctionBody, graph: Any) -> "LoopArguments":
         """Find out what each argument of a loop's body means.
-
-        Args:
-          loop: the While node.
-          body: the body of the loop.
-          graph: the GraphDef that contains the node.
 
         Raises:
           UnsupportedOnTpu: the body reads a tensor from outside of the loop, or a variable has no
@@ -111,14 +103,7 @@ class LoopArguments:
 
 
 def find_loop(graph: Any) -> Any:
-    """Return the While node of the loop that each replica of a TPU runs.
-
-    Args:
-      graph: a GraphDef.
-
-    Raises:
-      UnsupportedOnTpu: the graph has no such loop, or several.
-    """
+    """Return the While node of the loop that each replica of a TPU runs."""
     loops = [node for node in graph.node if node.op == "While" and CLUSTER_ATTRIBUTE in node.attr]
     if len(loops) != 1:
         raise UnsupportedOnTpu(

@@ -1,10 +1,6 @@
 """Turns one training step of a TPU program into a function that jax can run on PJRT devices.
 
 In a program for a TPU, each replica runs a loop: a While op with the attribute `_tpu_replicate`.
-The body of the loop is one step: it takes a batch from the infeed, computes, updates variables, and
-sends tensors to the outfeed. The new function is a pure function of arrays. The tensors from the
-infeed and the variables are its arguments, and the tensors for the outfeed and the new values of
-the variables are its results.
 """
 
 import dataclasses
@@ -42,8 +38,7 @@ from tpuserve.tensorflow_internals import eager_context
 # are removed, because the step does not run in TensorFlow.
 _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot", "_class", "_xla_inferred")
 # The key of the random ops is a sum of three products: the random seed, the number of the step and
-# the index of the replica, each multiplied by one of these factors. The large factors give
-# different keys to different combinations. They are constants of xxHash64.
+# the index of the replica, each multiplied by one of these factors.
 _KEY_FACTORS = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
@@ -51,27 +46,22 @@ class ReplicaStep:
     """The training step that each replica of a TPU program runs, as a function for jax.
 
     The arguments of the exported function are the tensors of a batch (`feeds`), the position, and
-    the variables. The position is an int64 array of four numbers: the random seed, the number of
-    the step counted from the start of the training, the number of the step counted from the start
-    of its loop, and the number of steps of the loop. The results are the tensors for the host
-    (`results`), a bool [] which says whether the step sends them, and the new values of the
-    variables that the step changes.
+    the variables.
 
-    All replicas pass the same variables. The exception is an embedding table whose rows are divided
-    among the replicas: each replica passes its own rows. The collectives of the function
-    exchange data between the replicas, so all replicas must run in one `jax.shard_map`.
+    All replicas pass the same variables.
 
     Attributes:
-      feeds: the tensors of one replica's batch, in the order of the infeed.
       unknown_sizes: the dimensions of `feeds` whose sizes are unknown in the graph, as pairs (index
         of the tensor, dimension). `feeds` has assumed sizes for them; `with_sizes` sets others.
-      results: the tensors that one replica sends to the host, in the order of the outfeed.
-      variables: the variables that the step reads or changes.
       batch_variables: indices of the variables whose first dimension is the number of embedding ids
         in a batch. `variables` has their shapes for the sizes of `feeds`.
       row_shardings: index of an embedding table whose rows are divided among the replicas → which
         replica stores which rows.
-      iterations: name of the tensor, outside of the loop, that holds the number of steps.
+
+    Args:
+      line_of: takes a node as "node@function"; returns the line of user code that created the
+        node, as "file:number", or None if it is unknown.
+      sizes: a size for each of the dimensions in `unknown_sizes`; None for 1 in all of them.
     """
 
     def __init__(
@@ -80,18 +70,6 @@ class ReplicaStep:
         line_of: xla_errors.LineOf = xla_errors.unknown_line,
         sizes: Sequence[int] | None = None,
     ) -> None:
-        """Find the step in a graph.
-
-        Args:
-          graph: the GraphDef of a program for a TPU; it has one loop with `_tpu_replicate`.
-          line_of: takes a node as "node@function"; returns the line of user code that created the
-            node, as "file:number", or None if it is unknown.
-          sizes: a size for each of the dimensions in `unknown_sizes`; None for 1 in all of them.
-
-        Raises:
-          UnsupportedOnTpu: the graph has no such loop, or the step has an op that PJRT devices
-            cannot run, such as an outside-compiled op.
-        """
         self._graph, self._line_of = graph, line_of
         loop = find_loop(graph)
         self._name = loop.attr["body"].func.name
@@ -149,19 +127,12 @@ class ReplicaStep:
         """Return a copy of this step for batches with the given sizes.
 
         XLA compiles an executable for each combination of sizes.
-
-        Args:
-          sizes: the size of each dimension in `unknown_sizes`, in the same order.
         """
         return ReplicaStep(self._graph, self._line_of, sizes)
 
     @property
     def changed_variables(self) -> tuple[int, ...]:
-        """The indices, in `variables`, of the variables that the step changes.
-
-        Raises:
-          UnsupportedOnTpu: XLA cannot compile an op of the step.
-        """
+        """The indices, in `variables`, of the variables that the step changes."""
         return self._translate().changed
 
     @property
@@ -169,7 +140,7 @@ class ReplicaStep:
         """The function as a serialised StableHLO module, in StableHLO's portable form.
 
         jax cannot run this module, because its collectives have the form that TensorFlow's XLA
-        bridge writes. `export` returns a form that jax can run.
+        bridge writes.
 
         Raises:
           UnsupportedOnTpu: XLA cannot compile an op of the step.
@@ -231,8 +202,7 @@ class ReplicaStep:
 
                 def step(*arguments: Any) -> list[Any]:
                     # Use wrap_function and not tf.function: tf.function would add control inputs
-                    # that order the uses of a variable by the creation of the ops. The step has
-                    # control inputs already.
+                    # that order the uses of a variable by the creation of the ops.
                     imported = tf.compat.v1.wrap_function(
                         lambda *arguments: self._import_step(graph, arguments, values), specs
                     )
@@ -254,18 +224,6 @@ class ReplicaStep:
     def _import_step(
         self, graph: Any, arguments: Sequence[Any], variables: Sequence[Any]
     ) -> list[Any]:
-        """Import the step into the default graph.
-
-        Args:
-          graph: the GraphDef of the step.
-          arguments: the tensors of the batch, followed by the tensor with the position of the step
-            in its loop.
-          variables: the tf.Variables.
-
-        Returns:
-          The tensors that the step sends to the host, followed by a scalar bool tensor: whether the
-          step sends them.
-        """
         *feeds, position = arguments
         input_map = dict(zip(self._feed_names, feeds, strict=True))
         captured = tf.compat.v1.get_default_graph()
@@ -300,11 +258,6 @@ class ReplicaStep:
             return [*sent, tf.identity(is_sent)]
 
     def _infer_tensors(self) -> dict[str, AbstractTensor]:
-        """Infer the types and shapes of all tensors of the step with TensorFlow's shape inference.
-
-        Returns:
-          Tensor name → type and shape.
-        """
         with tf.Graph().as_default() as graph:
             input_map: dict[str, Any] = {
                 name: tf.compat.v1.placeholder(feed.dtype, feed.shape)
@@ -338,11 +291,7 @@ class ReplicaStep:
             }
 
     def _set_batch_shapes(self, specs: dict[str, AbstractTensor]) -> None:
-        """Set the shapes of `batch_variables` to those of the tensors that are assigned to them.
-
-        Args:
-          specs: name of a tensor of the step → its type and shape.
-        """
+        """Set the shapes of `batch_variables` to those of the tensors that are assigned to them."""
         by_name = {node.name: node for node in self._nodes.node}
         assigned = {
             tensor_name(skip_identities(node.input[0], by_name)): specs[
@@ -359,11 +308,7 @@ class ReplicaStep:
         )
 
     def _drop_control_inputs(self) -> None:
-        """Remove all control inputs that name an argument of the step or an infeed op.
-
-        The arguments and the tensors of the infeed become arguments of the new function. They are
-        known before the function runs, so no node has to wait for them.
-        """
+        """Remove all control inputs that name an argument of the step or an infeed op."""
         argument_names = {node_name(name) for name in (*self._feed_names, *self._body.inputs)}
         for node in self._nodes.node:
             remaining = [
@@ -373,11 +318,7 @@ class ReplicaStep:
             node.input.extend(remaining)
 
     def _check_ops(self) -> None:
-        """Check that the step has no op that only TensorFlow's own TPU runtime can run.
-
-        Raises:
-          UnsupportedOnTpu: there is such an op.
-        """
+        """Check that the step has no op that only TensorFlow's own TPU runtime can run."""
         functions = self._nodes.library.function
         bodies = ((function.signature.name, function.node_def) for function in functions)
         for name, nodes in (("", self._nodes.node), *bodies):
@@ -401,12 +342,7 @@ class ReplicaStep:
 
 @dataclass(frozen=True)
 class _StepModule:
-    """A training step, translated to StableHLO.
-
-    Attributes:
-      serialized: the module in StableHLO's portable form.
-      changed: indices of the variables that the step changes.
-    """
+    """A training step, translated to StableHLO."""
 
     serialized: bytes
     changed: tuple[int, ...]
@@ -458,10 +394,7 @@ def _without_value(variable: VariableSpec) -> Any:
 
 
 def _make_key(position: Any) -> Any:
-    """Build the key of the random ops of a step, a tensor uint64 [1], in the default graph.
-
-    The key depends on the replica, and on the seed and the step number in `position`.
-    """
+    """Build the key of the random ops of a step, a tensor uint64 [1], in the default graph."""
     graph = tf.compat.v1.GraphDef()
     graph.node.add(name=f"{randomness.KEY}_replica", op="XlaReplicaId")
     (replica,) = tf.import_graph_def(graph, return_elements=[f"{graph.node[0].name}:0"], name="")
@@ -474,13 +407,6 @@ def _make_key(position: Any) -> Any:
 
 
 def _find_changed_variables(module: bytes, num_given: int, num_results: int) -> tuple[int, ...]:
-    """Return the indices of the variables that a module changes, in the order of its results.
-
-    Args:
-      module: the StableHLO module, which says which result is the new value of which argument.
-      num_given: number of arguments before the variables.
-      num_results: number of results before the new values of variables.
-    """
     parsed = jax_internals.parse_stablehlo(module)
     changed = jax_internals.find_aliases(parsed)
     assert sorted(changed) == list(range(num_results, len(jax_internals.result_types(parsed))))

@@ -1,7 +1,6 @@
 """Divides the rows of an embedding table among devices, and adapts a training step to this.
 
-Each replica runs on one device, which stores only the rows of its replica (a shard). All devices
-store the same number of rows: a shard with fewer rows is padded with rows of zeros.
+Each replica runs on one device, which stores only the rows of its replica (a shard).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,16 +22,7 @@ Refuse = Callable[[Any, str, str], NoReturn]
 
 
 def take_shard(value: Array, sharding: RowSharding, replica: int) -> Array:
-    """Return the rows of a variable that a replica stores, followed by padding rows of zeros.
-
-    Args:
-      value: the whole variable, [rows, ...].
-      sharding: the division of the rows.
-      replica: index of the replica.
-
-    Returns:
-      An array [rows_per_replica, ...].
-    """
+    """Return the rows of a variable that a replica stores, followed by padding rows of zeros."""
     rows = sharding.rows_of(replica)
     part = value[rows.start : rows.stop : rows.step]
     padding = sharding.rows_per_replica - len(rows)
@@ -40,14 +30,7 @@ def take_shard(value: Array, sharding: RowSharding, replica: int) -> Array:
 
 
 def put_shard(value: Array, sharding: RowSharding, replica: int, shard: Array) -> None:
-    """Copy the rows that a replica stores into the whole variable; the inverse of `take_shard`.
-
-    Args:
-      value: the whole variable, [rows, ...]; changed in place.
-      sharding: the division of the rows.
-      replica: index of the replica.
-      shard: the rows of the replica, with padding rows, which are not copied.
-    """
+    """Copy the rows that a replica stores into the whole variable; the inverse of `take_shard`."""
     rows = sharding.rows_of(replica)
     value[rows.start : rows.stop : rows.step] = shard[: len(rows)]
 
@@ -56,11 +39,9 @@ def use_local_rows(graph: Any, shardings: Mapping[str, RowSharding], refuse: Ref
     """Let the ops of a training step use the row numbers of the shard on their device.
 
     The ops gather and scatter rows by their numbers in the whole variable. These numbers are
-    converted to positions in the shard. If another replica stores a row, a scatter to the row has
-    no effect, and a gather of the row returns an arbitrary row.
+    converted to positions in the shard.
 
     Args:
-      graph: the GraphDef of the step; changed in place.
       shardings: name of the tensor that is the handle of a divided variable → the division.
       refuse: raises an error. It is called for an op that uses a divided variable in any other way
         than to gather or scatter rows by their numbers.
@@ -83,19 +64,7 @@ def use_local_rows(graph: Any, shardings: Mapping[str, RowSharding], refuse: Ref
 
 
 def _add_local_rows(graph: Any, rows: str, dtype: int, sharding: RowSharding, number: int) -> str:
-    """Add nodes that convert row numbers of a whole variable to positions in a replica's shard.
-
-    Args:
-      graph: the GraphDef of the step.
-      rows: name of the tensor with the numbers of the rows in the whole variable.
-      dtype: the type of the tensor, a DataType enum value.
-      sharding: the division of the rows.
-      number: makes the names of the nodes unique.
-
-    Returns:
-      Name of the tensor with the positions. For a row that another replica stores, the position is
-      out of range.
-    """
+    """Add nodes that convert row numbers of a whole variable to positions in a replica's shard."""
     import tensorflow as tf
 
     with tf.Graph().as_default() as computation:

@@ -21,16 +21,7 @@ class StepLayout:
     """Describes the arguments and results of a training step that `ReplicaStep` has exported.
 
     The arguments are the tensors of a batch, the position (step numbers and seed, see
-    `ReplicaStep`), and the variables. The results are the tensors for the host, a bool that says
-    whether they are sent, and the new values of the variables that the step changes.
-
-    Attributes:
-      num_feeds: number of tensors of a batch.
-      num_results: number of tensors that a replica sends to the host.
-      changed_variables: indices of the variables that the step changes.
-      checked_variables: indices of the variables in which to look for NaN and infinity after the
-        steps.
-      divided_variables: indices of the variables whose rows are divided among the replicas.
+    `ReplicaStep`), and the variables.
     """
 
     num_feeds: int
@@ -44,7 +35,6 @@ class StepLayout:
         """Return the description of a step.
 
         Args:
-          step: the step.
           checked: indices of the variables in which to look for NaN and infinity after the steps.
         """
         return cls(
@@ -60,9 +50,6 @@ class StepLayout:
 
         The PartitionSpec says whether the rows of the variable are divided among the replicas, or
         each replica has the whole variable.
-
-        Args:
-          count: the number of variables.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -75,24 +62,10 @@ def build_step_loop(
 ) -> Any:
     """Return a jitted function that runs several training steps on all replicas.
 
-    The arguments of the function are: the variables; for each tensor of a batch, an array with the
-    batches of all steps, [replicas, capacity, ...]; the index of the first step's batch in these
-    arrays; the position of the first step, as `ReplicaStep` describes it; and the number of steps.
-    The results are: the new variables; for each tensor that a step sends to the host, an array
-    [replicas, capacity, ...]; whether each step sends these tensors, bool [capacity]; and whether
-    each checked variable has only finite values, bool [checked variables].
-
-    A variable whose rows are divided among the replicas is one array: the rows of the first
-    replica and its padding rows, then those of the second replica, and so on.
-
     Args:
-      exported: the step as a jax.export.Exported.
-      layout: describes the arguments and results of the step.
-      mesh: a jax Mesh with the axis `AXIS` and a device for each replica.
       capacity: the largest number of steps in one call.
       gathers_results: whether each device gets the tensors that all replicas send to the host, so
-        that each of several processes can read all of them. If False, each device has only the
-        tensors of its own replica.
+        that each of several processes can read all of them.
     """
     import jax.numpy as jnp
     from jax import lax

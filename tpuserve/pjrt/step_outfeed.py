@@ -18,10 +18,8 @@ class SentTensors:
     """The tensors that a training step sends to the host.
 
     Attributes:
-      tensors: names of the tensors, in the order of the outfeed.
       condition: name of the tensor, bool [], that decides whether a step sends the tensors; None if
         all steps send them.
-      sends_if: the value of `condition` for which a step sends the tensors.
     """
 
     tensors: tuple[str, ...] = ()
@@ -33,12 +31,8 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
     """Remove the outfeed ops from the graph of a training step, in place.
 
     Args:
-      graph: the GraphDef of the step.
       refuse: raises an error. It is called for an outfeed op in a loop, and for a second outfeed op
         in the step.
-
-    Returns:
-      The tensors that the removed ops send.
     """
     functions = {function.signature.name: function for function in graph.library.function}
     sent: SentTensors | None = None
@@ -68,16 +62,7 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
 def _remove_from_branches(
     node: Any, functions: Any, refuse: RaiseUnsupported
 ) -> SentTensors | None:
-    """Remove the outfeed op from a branch of an If, in place.
-
-    Args:
-      node: the If.
-      functions: function name → FunctionDef, with the branches.
-      refuse: raises an error. It is called if the op sends a tensor that the branch computes.
-
-    Returns:
-      The tensors that the op sends, by their names in the outer graph; None if there is no such op.
-    """
+    """Remove the outfeed op from a branch of an If, in place."""
     for branch, value in (("then_branch", True), ("else_branch", False)):
         name = node.attr[branch].func.name
         function = functions[name]
@@ -100,12 +85,7 @@ def _remove_from_branches(
 
 
 def _find_argument(reference: str, function: Any) -> str:
-    """Return the name of the argument or node whose tensor a chain of Identity nodes forwards.
-
-    Args:
-      reference: the name of the tensor at the end of the chain, as in the inputs of nodes.
-      function: the FunctionDef that contains the tensor.
-    """
+    """Return the name of the argument or node whose tensor a chain of Identity nodes forwards."""
     nodes = {inner.name: inner for inner in function.node_def}
     return node_name(skip_identities(reference, nodes))
 

@@ -40,7 +40,6 @@ class Dispatch:
     is `count` rounded up to a power of two.
 
     Attributes:
-      count: number of steps.
       results: for each tensor that a step sends to the host, an array [replicas, capacity, ...]. Of
         the second dimension, only the first `count` elements are valid.
       is_sent: bool [capacity], whether each step sends its tensors.
@@ -57,16 +56,16 @@ class StepProgram:
     """Runs training steps on all replicas, and keeps the variables on the devices in between.
 
     Each device runs one replica. A dispatch runs up to `max_steps` steps without the host. If the
-    devices belong to several processes, each process has a StepProgram. All of them must set the
-    same variables and dispatch the same steps, but each passes the batches of its own devices.
-
-    The rows of an embedding table may be divided among the replicas (see
-    `ReplicaStep.row_shardings`). Each device then stores only the rows of its replica.
+    devices belong to several processes, each process has a StepProgram.
 
     Attributes:
-      step: the training step that each replica runs.
       max_steps: the largest number of steps in one dispatch.
-      local_replicas: the indices of the replicas on the devices of this process.
+
+    Args:
+      checked: indices of the variables in which to look for NaN and infinity after each
+        dispatch.
+      cache: stores executables on disk, so that later processes need not compile. None for no
+        cache.
     """
 
     def __init__(
@@ -76,17 +75,6 @@ class StepProgram:
         checked: Sequence[int] = (),
         cache: ExecutableCache | None = None,
     ) -> None:
-        """Initialise the program; nothing is compiled yet.
-
-        Args:
-          step: the training step that each replica runs.
-          devices: a jax device for each replica, all of one platform; the devices of one process
-            are adjacent.
-          checked: indices of the variables in which to look for NaN and infinity after each
-            dispatch.
-          cache: stores executables on disk, so that later processes need not compile. None for no
-            cache.
-        """
         jax: Any = importlib.import_module("jax")
 
         self.step = step
@@ -115,17 +103,7 @@ class StepProgram:
         self.max_steps = find_max_steps(step)
 
     def set_variable(self, index: int, value: Array) -> None:
-        """Copy the value of a variable to all devices of this process.
-
-        Args:
-          index: index of the variable.
-          value: the value, an array with the shape and the dtype of the variable. If the rows are
-            divided among the replicas, it has all rows.
-
-        Raises:
-          DeviceMemoryExhausted: a device has too little memory for the variable.
-          CodedError: a device reports another error.
-        """
+        """Copy the value of a variable to all devices of this process."""
         sharding = self.step.row_shardings.get(index)
         if sharding is not None:
             shards = (take_shard(value, sharding, replica) for replica in self.local_replicas)
@@ -138,13 +116,8 @@ class StepProgram:
         """Copy a variable whose rows are divided among replicas to the devices of this process.
 
         Args:
-          index: index of the variable.
           shards: for each of `local_replicas`, an array [rows_per_replica, ...] with the rows of
             this replica, as `row_shards.take_shard` returns them. It has the dtype of the variable.
-
-        Raises:
-          DeviceMemoryExhausted: a device has too little memory for its rows.
-          CodedError: a device reports another error.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -164,16 +137,6 @@ class StepProgram:
 
     @contextmanager
     def _explaining_memory(self, index: int, num_bytes: int) -> Iterator[None]:
-        """Convert the errors that jax raises in a `with` block that copies a variable to devices.
-
-        Args:
-          index: index of the variable.
-          num_bytes: the number of bytes that are copied to each device, for the error message.
-
-        Raises:
-          DeviceMemoryExhausted: a device has too little memory.
-          CodedError: a device reports another error.
-        """
         jax: Any = importlib.import_module("jax")
 
         try:
@@ -198,12 +161,6 @@ class StepProgram:
 
         If the devices belong to several processes, use `get_shards` for a variable whose rows are
         divided among the replicas.
-
-        Args:
-          indices: indices of the variables.
-
-        Returns:
-          For each index, an array with the shape and the dtype of the variable.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -217,9 +174,6 @@ class StepProgram:
 
     def get_shards(self, index: int) -> Iterator[Array]:
         """Yield, for each of `local_replicas`, the rows of a variable that its device stores.
-
-        Args:
-          index: index of a variable whose rows are divided among the replicas.
 
         Yields:
           An array [rows_per_replica, ...] with the dtype of the variable. Its last rows may be
@@ -240,11 +194,7 @@ class StepProgram:
         return value
 
     def find_sizes(self, steps: Sequence[Sequence[Sequence[Array]]]) -> list[int]:
-        """Return the largest size of each dimension in `ReplicaStep.unknown_sizes`.
-
-        Args:
-          steps: see `put_batches`.
-        """
+        """Return the largest size of each dimension in `ReplicaStep.unknown_sizes`."""
         return [
             max((values[index].shape[dimension] for step in steps for values in step), default=1)
             for index, dimension in self.step.unknown_sizes
@@ -256,14 +206,10 @@ class StepProgram:
         """Copy the batches of several steps to the devices of this process.
 
         Args:
-          steps: for each step, for each of `local_replicas`, the tensors of a batch.
           count: the number of steps to make room for, at most `max_steps`; the same in all
             processes, and at least the length of `steps`.
           sizes: the sizes of the dimensions in `ReplicaStep.unknown_sizes`, at least those of the
-            batches, and the same in all processes. They are rounded up to powers of two, so that
-            few executables are sufficient for all sizes. The room that a batch leaves is filled
-            with padding: -1 for signed integers, which is no row number of an embedding table, and
-            0 for other types.
+            batches, and the same in all processes.
 
         Returns:
           For each tensor of a batch a jax array [replicas, capacity, ...]. The capacity is `count`
@@ -313,20 +259,8 @@ class StepProgram:
     ) -> Dispatch:
         """Run several training steps on all replicas.
 
-        Args:
-          batches: the batches on the devices, as `put_batches` returns them.
-          count: number of steps, at most the number of batches from `first` on.
-          first: the index of the first step's batch in `batches`.
-          seed: the seed of the random numbers, the same for all dispatches of a training.
-          step: number of the first step, counted from the start of the training. Random numbers
-            depend on it.
-          done: number of steps that earlier dispatches of the same loop have run. One loop of
-            `iterations` steps may take several dispatches.
-          iterations: number of steps of the whole loop.
-
         Raises:
           CodedError: a device reports an error, such as too little memory.
-          UnsupportedOnTpu: XLA cannot compile an op of the step.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -346,19 +280,11 @@ class StepProgram:
             self._variables = list(variables)
             if self._devices[0].platform == "cpu":
                 # Wait until the dispatch has ended. CPU devices share the threads of the process.
-                # If several dispatches ran at once, collectives could occupy all threads while they
-                # wait for devices that get no thread: a deadlock.
                 jax.block_until_ready(variables)
         return Dispatch(count, results, is_sent, is_finite)
 
     def _pad_batch_variables(self, step: ReplicaStep) -> None:
-        """Pad the variables whose first dimension is the number of embedding ids in a batch.
-
-        If the next batches have more ids, the variables must have room for them.
-
-        Args:
-          step: the step to run next, which has the padded shapes of the variables.
-        """
+        """Pad the variables whose first dimension is the number of embedding ids in a batch."""
         for index in step.batch_variables:
             rows, *_ = sizes_of(step.variables[index].shape)
             if len(self._variables[index]) < rows:
@@ -366,12 +292,7 @@ class StepProgram:
                 self._variables[index] = self._put(pad_rows(value, rows), self._replicated)
 
     def _put(self, value: Array, sharding: Any) -> Any:
-        """Copy this process's part of an array to its devices; return the whole as a jax array.
-
-        Args:
-          value: the part of the array for the devices of this process.
-          sharding: the jax Sharding of the whole array.
-        """
+        """Copy this process's part of an array to its devices; return the whole as a jax array."""
         jax: Any = importlib.import_module("jax")
 
         if self._is_local:
@@ -379,13 +300,7 @@ class StepProgram:
         return jax.make_array_from_process_local_data(sharding, np.asarray(value))
 
     def _compile(self, step: ReplicaStep, capacity: int, arguments: tuple[Any, ...]) -> Any:
-        """Compile the loop over training steps, or load its executable from the cache.
-
-        Args:
-          step: the training step.
-          capacity: the largest number of steps in one call.
-          arguments: the arguments of the call for which the loop is compiled.
-        """
+        """Compile the loop over training steps, or load its executable from the cache."""
         platform = self._devices[0].platform
         exported, layout = step.export(platform), StepLayout.from_step(step, self._checked)
         if not self._is_local:
@@ -428,7 +343,7 @@ def find_max_steps(step: ReplicaStep) -> int:
     """Return the largest number of training steps in one dispatch.
 
     It is a power of two up to `_MAX_STEPS`, such that the batches and results of the steps take at
-    most `_MAX_BYTES` on a device. It is 1 if even one step takes more.
+    most `_MAX_BYTES` on a device.
     """
     num_bytes = sum(
         math.prod(sizes_of(tensor.shape)) * tensor.dtype.size
@@ -443,7 +358,6 @@ def find_max_steps(step: ReplicaStep) -> int:
 def round_up_capacity(count: int) -> int:
     """Round a number of steps, or another size, up to a power of two.
 
-    XLA compiles an executable for each rounded number, which takes long. There are only few powers
-    of two, so few executables are compiled.
+    XLA compiles an executable for each rounded number, which takes long.
     """
     return 1 << max(count - 1, 0).bit_length()

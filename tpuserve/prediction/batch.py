@@ -33,11 +33,9 @@ class InputBatch:
     """Consecutive records of an input file that the model predicts in one run.
 
     Attributes:
-      where: the file and the numbers of the records, for error messages.
       inputs: input alias → array [rows, ...] in the dtype of the signature.
       row_counts: the number of rows of each record along the batch dimension. None if the batch is
         a single request without a common batch dimension, whose tensors must not be split.
-      signature_name: the signature to run.
       output_names: the aliases of the outputs to compute; None for all outputs.
       requests: a serialised PredictRequest for each record; empty if the records of the file are
         not requests, such as tf.train.Examples.
@@ -64,15 +62,7 @@ class InputBatch:
 
 
 def common_rows(outputs: Mapping[str, Array], where: str) -> int:
-    """Return the size of the first dimension of the outputs, which all outputs must share.
-
-    Args:
-      outputs: output alias → array [rows, ...].
-      where: the file and the numbers of the records, for error messages.
-
-    Raises:
-      CodedError: an output is a scalar, or the outputs differ in their first dimension.
-    """
+    """Return the size of the first dimension of the outputs, which all outputs must share."""
     rows = {array.shape[0] if array.ndim else -1 for array in outputs.values()}
     if len(rows) != 1 or -1 in rows:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())

@@ -27,10 +27,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_BATCH_SIZE = 128
 SAVE_SECONDS = 30.0
-"""The default time between two saves of an incomplete output file, in seconds.
-
-A later call of `predict` continues the file from its last save.
-"""
+"""The default time between two saves of an incomplete output file, in seconds."""
 
 # The largest number of batches that may run or wait to be written. It limits the memory that their
 # inputs and outputs need.
@@ -45,14 +42,8 @@ class PredictionReport:
     """The result of a batch prediction.
 
     Attributes:
-      files: the number of input files.
-      skipped_files: the number of input files whose output files were already complete.
       continued_files: the number of input files of which an earlier run had predicted a part.
-      rows: the number of rows that this run has predicted. A row is one entry along the batch
-        dimension.
       seconds: the time of the predictions in seconds, without the time to load the model.
-      metagraph: the metagraph, the device and the runtime, and why they were selected.
-      outputs: the directory of the output files.
     """
 
     files: int
@@ -70,13 +61,7 @@ class PredictionReport:
 
 
 def ignore_progress(done: int, total: int, step: str) -> None:
-    """Do nothing; the default of the argument `progress` of `predict`.
-
-    Args:
-      done: the number of complete files.
-      total: the number of all files.
-      step: a description of the current step.
-    """
+    """Do nothing; the default of the argument `progress` of `predict`."""
 
 
 def predict(
@@ -96,35 +81,17 @@ def predict(
     """Run a model on all records of input files, and write an output file for each input file.
 
     An output file that an earlier call with the same arguments has completed is kept, and its input
-    file is skipped. An output file that such a call has written in part is continued. So a call
-    continues an interrupted run.
+    file is skipped.
 
     Args:
-      directory: the directory of the SavedModel.
-      inputs: paths or patterns of the input files.
-      outputs: the directory of the output files.
-      signature_name: the signature to run.
-      input_format: the format of the input files; None to choose it by the suffix of each file.
-      output_format: the format of the output files.
       batch_size: the largest number of rows (entries along the batch dimension) in one run of the
         model.
       tags: the exact tag set of the metagraph; None to select the metagraph by whether the machine
         has a TPU.
-      runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       save_seconds: the least time between two saves of an incomplete output file, in seconds. A
         later call continues the file from its last save. 0 to save after each batch.
       progress: is called after each batch with the number of complete files, the number of all
         files, and a description of the current step.
-
-    Raises:
-      NotFound: a pattern matches no file.
-      CodedError: the output directory has files that are not of a run with the same
-        arguments.
-      ExtraNotInstalled: the package of the output format is missing.
-      SignatureNotFound: the model has no such signature.
-      TpuserveError: the model cannot be loaded, a file cannot be read, a record does not fit the
-        signature, or the run of the model fails. The output files of earlier input files are
-        complete.
     """
     paths = formats.match_files(inputs)
     output_format.require_extra()
@@ -189,25 +156,13 @@ class _Output:
     def __init__(
         self, writer: Writer, save: Callable[[Progress], None], save_seconds: float
     ) -> None:
-        """Create an output.
-
-        Args:
-          writer: writes the output file.
-          save: writes the progress of the output file to the disk.
-          save_seconds: the least time between two saves, in seconds.
-        """
         self._writer = writer
         self._save = save
         self._save_seconds = save_seconds
         self._last_save = time.monotonic()
 
     def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
-        """Write the outputs of a batch, and save the file if the last save is long enough ago.
-
-        Args:
-          batch: the records that were predicted.
-          outputs: output alias → array [rows, ...].
-        """
+        """Write the outputs of a batch, and save the file if the last save is long enough ago."""
         self._writer.write(batch, outputs)
         is_due = time.monotonic() - self._last_save >= self._save_seconds
         if is_due and batch.end is not None:
@@ -239,17 +194,6 @@ def _predict_file(
     meter: "_ProgressMeter",
     concurrent_runs: int,
 ) -> None:
-    """Run a model on the batches of an input file, and write the outputs.
-
-    This thread reads the batches, while other threads run the model and write the outputs.
-
-    Args:
-      predictor: runs the model.
-      batches: the batches of the input file; the next ones are read while the model runs.
-      output: writes the output file.
-      meter: counts the rows and reports the progress.
-      concurrent_runs: the number of batches that the model runs at the same time.
-    """
     waiting: deque[Future[int]] = deque()
     with (
         ThreadPoolExecutor(concurrent_runs, "run-predictions") as runs,
@@ -275,18 +219,6 @@ def _write_batch(
     run: Future[dict[str, Array]],
     previous: Future[int] | None,
 ) -> int:
-    """Wait for the outputs of a batch, and write them.
-
-    Args:
-      output: writes the output file.
-      batch: the records of the batch.
-      run: the future of the outputs.
-      previous: the future of the call that writes the previous batch; None for the first batch. If
-        that call fails, this batch is not written, and the same error is raised.
-
-    Returns:
-      The number of rows of the batch.
-    """
     if previous is not None:
         previous.result()
     output.write(batch, run.result())
@@ -294,13 +226,7 @@ def _write_batch(
 
 
 class _ProgressMeter:
-    """Counts the finished files and rows of a batch prediction, and reports the progress.
-
-    Attributes:
-      rows: the number of rows that were predicted so far.
-      skipped_files: the number of input files that an earlier run had completed.
-      continued_files: the number of input files of which an earlier run had predicted a part.
-    """
+    """Counts the finished files and rows of a batch prediction, and reports the progress."""
 
     def __init__(self, files: int, progress: Callable[[int, int, str], None]) -> None:
         self.rows = 0
@@ -313,7 +239,6 @@ class _ProgressMeter:
 
     @property
     def seconds(self) -> float:
-        """The time since this object was created, in seconds."""
         return time.perf_counter() - self._begin
 
     def add_rows(self, rows: int) -> None:
@@ -327,11 +252,7 @@ class _ProgressMeter:
         self.finish_file()
 
     def finish_file(self, is_continued: bool = False) -> None:
-        """Count the current file as complete, and report the progress.
-
-        Args:
-          is_continued: whether an earlier run had predicted a part of the file.
-        """
+        """Count the current file as complete, and report the progress."""
         self.continued_files += is_continued
         self._complete_files += 1
         self._report()

@@ -25,6 +25,11 @@ class ExamplePredictor:
     """A loaded model that predicts serialised tf.train.Examples in memory.
 
     The results are those that `tpuserve predict` writes for a file with the same Examples.
+
+    Args:
+      tags: the exact tag set of the metagraph; None to select the metagraph by whether the
+        machine has a TPU.
+      batch_size: the largest number of Examples in one run of the model.
     """
 
     def __init__(
@@ -35,20 +40,6 @@ class ExamplePredictor:
         tags: TagSet | None = None,
         batch_size: int,
     ) -> None:
-        """Load the model.
-
-        Args:
-          directory: the directory of the SavedModel.
-          signature_name: the signature to run.
-          tags: the exact tag set of the metagraph; None to select the metagraph by whether the
-            machine has a TPU.
-          batch_size: the largest number of Examples in one run of the model.
-
-        Raises:
-          SignatureNotFound: the model has no such signature.
-          UnsupportedModel: an input cannot be parsed from a tf.train.Example.
-          TpuserveError: the model cannot be loaded.
-        """
         model = loader.load(Path(directory), tags, batch_sizes=(batch_size,))
         specs = find_signature(model.signatures, signature_name).inputs
         self._predictor = Predictor(model, batch_size)
@@ -62,13 +53,7 @@ class ExamplePredictor:
             self._parse = tf.function(make_parser(specs), signature)
 
     def predict(self, examples: Sequence[bytes]) -> list[bytes]:
-        """Return a serialised PredictionLog for each serialised tf.train.Example.
-
-        Raises:
-          InvalidTensor: an Example does not fit the signature.
-          CodedError: the first dimension of an output is not the number of Examples.
-          ModelExecutionError: the run failed for another reason.
-        """
+        """Return a serialised PredictionLog for each serialised tf.train.Example."""
         logs: list[bytes] = []
         for begin in range(0, len(examples), self._batch_size):
             part = np.array(examples[begin : begin + self._batch_size], object)

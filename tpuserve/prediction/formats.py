@@ -47,11 +47,7 @@ class OutputFormat(Enum):
         ]
 
     def require_extra(self) -> None:
-        """Check that the package that writes this format is installed.
-
-        Raises:
-          ExtraNotInstalled: the package is missing.
-        """
+        """Check that the package that writes this format is installed."""
         if self is OutputFormat.PARQUET and importlib.util.find_spec("pyarrow") is None:
             raise ExtraNotInstalled(
                 "--output-format=parquet needs the package pyarrow, which is not installed. Run: "
@@ -76,9 +72,6 @@ def match_files(patterns: Sequence[str]) -> list[str]:
     Args:
       patterns: paths, in which `*`, `?`, `[...]` and `**` are wildcards. The path of a file that
         exists matches this file alone, also if the path has such characters.
-
-    Raises:
-      NotFound: a pattern matches no file.
     """
     paths: set[str] = set()
     for pattern in patterns:

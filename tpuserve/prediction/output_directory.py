@@ -1,10 +1,7 @@
 """Manages the output directory of a batch prediction, so that an interrupted run can continue.
 
 The directory has one output file for each input file, and a file `predict.json`, which describes
-the run: its model, inputs and settings. An output file has a temporary name until it is complete.
-While it is incomplete, a second file beside it, the progress file, says which records of the input
-file have their outputs in it. A run with the same description skips the input files whose output
-files are complete, and continues an output file that has a progress file.
+the run: its model, inputs and settings.
 """
 
 import contextlib
@@ -27,8 +24,7 @@ DESCRIPTION_FILE = "predict.json"
 _TEMPORARY_PREFIX = ".temp-"
 _PROGRESS_SUFFIX = ".progress"
 # A key in the description of a run. The value has the size and modification time of each input
-# file, to find out whether the file has changed since an earlier run. Only an input file without a
-# complete output file may change, so that the user can repair a damaged file and continue the run.
+# file, to find out whether the file has changed since an earlier run.
 _STATES = "input-states"
 # Files of a SavedModel whose content goes into the digest of the model. The large files with the
 # variables do not: variables.index has a checksum of each variable.
@@ -48,12 +44,7 @@ def describe_run(
     A run may only continue the output files of a run with the same description.
 
     Args:
-      model: the directory of the SavedModel.
-      inputs: the paths of the input files.
-      signature_name: the signature to run.
       tags: the tags of the metagraph, separated by commas; empty for the default metagraph.
-      input_format: the format of the input files; None to choose it by the suffix of each file.
-      output_format: the format of the output files.
     """
     statuses = list(map(os.stat, inputs))
     return {
@@ -71,21 +62,13 @@ class OutputDirectory:
     """The output directory of a batch prediction, which is locked inside of a `with` block.
 
     If no output file is complete at the end of the block, and no incomplete one can be continued by
-    a later run, the files of this run are removed. The directory is then removed too if the block
-    has created it.
+    a later run, the files of this run are removed.
+
+    Args:
+      suffix: the suffix of the names of output files, such as ".parquet".
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], suffix: str) -> None:
-        """Check that the directory is missing or empty, or has output files of this run.
-
-        Args:
-          path: the directory.
-          run: the description of the run, as `describe_run` returns it.
-          suffix: the suffix of the names of output files, such as ".parquet".
-
-        Raises:
-          CodedError: the directory has files that are not of a run with this description.
-        """
         self._path = path
         self._run = run
         self._suffix = suffix
@@ -145,8 +128,7 @@ class OutputDirectory:
     def write(self, number: int) -> Iterator[Path]:
         """Yield a temporary path for an output file; rename the file when the `with` block ends.
 
-        If the block raises an error, the file keeps its temporary name. If the file has a progress
-        file, a later run can continue it. Otherwise `OutputDirectory.__exit__` removes it.
+        If the block raises an error, the file keeps its temporary name.
 
         Args:
           number: the position of the input file in the run's list, from 0.
@@ -176,7 +158,6 @@ class OutputDirectory:
         Args:
           number: the position of the input file in the run's list, from 0. Each input file has one
             output file.
-          progress: the progress to write.
         """
         with self._replace(self._progress_file(number)) as temporary:
             progress.write(temporary, self._run[_STATES][number])
@@ -267,10 +248,7 @@ def _temporary(path: Path) -> Path:
 
 
 def _digest(model: Path) -> str:
-    """Return a SHA-256 digest that identifies the SavedModel in a directory.
-
-    It covers the graph, the checksums of the variables, and the names and sizes of all files.
-    """
+    """Return a SHA-256 digest that identifies the SavedModel in a directory."""
     digest = hashlib.sha256()
     for path in list_files(model):
         digest.update(f"{path.relative_to(model)} {path.stat().st_size}\n".encode())

@@ -1,8 +1,6 @@
 """Serialises PredictionLog messages without protobuf's message objects, which are too slow.
 
-For a small model, creating message objects takes longer than running the model. Here the bytes of
-most of a message, such as names, dtypes and shapes, are a template that many records share. Only
-the elements of the tensors are filled in for each record.
+For a small model, creating message objects takes longer than running the model.
 
 The constants of this module are field numbers of tensorflow_serving/apis/prediction_log.proto,
 predict.proto and model.proto, and of tensorflow/core/framework/tensor.proto.
@@ -35,30 +33,14 @@ _SHAPE_DIM, _DIM_SIZE = 2, 1
 
 
 class _Part(NamedTuple):
-    """A part of a serialised message, as a template.
-
-    Attributes:
-      size: the size of the part in bytes, after the template is filled in.
-      template: the bytes of the part, a template of the operator %. It has b"%b" in the place of
-        the elements of each tensor.
-    """
+    """A part of a serialised message, as a template."""
 
     size: int
     template: bytes
 
 
 class _Layout(NamedTuple):
-    """The properties of an input or output that are the same in all records of a batch.
-
-    Attributes:
-      alias: the alias of the input or output.
-      dtype: the number of the dtype in tensorflow.DataType.
-      shape: the shape of the tensor of a record. If the batch was split into records, the first
-        dimension is left out, because it may differ between records.
-      content_field: the number of the field of TensorProto that holds the elements of a record.
-        None for strings if any record has no string or several strings: the serialised elements
-        then include the tag and the size that precede each string.
-    """
+    """The properties of an input or output that are the same in all records of a batch."""
 
     alias: str
     dtype: int
@@ -70,10 +52,6 @@ def encode_batch(batch: InputBatch, outputs: Mapping[str, Array]) -> list[bytes]
     """Return a serialised PredictionLog for each record of a batch.
 
     If a record is one row of the batch, its tensors have a first dimension of 1.
-
-    Args:
-      batch: the records with their inputs.
-      outputs: output alias → array [rows, ...].
     """
     counts = batch.row_counts
     inputs = {} if batch.requests else batch.inputs
@@ -103,16 +81,7 @@ def encode_batch(batch: InputBatch, outputs: Mapping[str, Array]) -> list[bytes]
 def _to_column(
     alias: str, array: Array, row_counts: Sequence[int] | None
 ) -> tuple[_Layout, list[bytes]]:
-    """Split a tensor of a batch into the serialised elements of each record.
-
-    Args:
-      alias: the alias of the input or output.
-      array: the tensor of the batch, [rows, ...].
-      row_counts: the number of rows of each record; None if the whole tensor belongs to one record.
-
-    Returns:
-      The properties that all records share, and the serialised elements of each record.
-    """
+    """Split a tensor of a batch into the serialised elements of each record."""
     array = np.asarray(array)
     shape = array.shape if row_counts is None else array.shape[1:]
     size = int(np.prod(shape))
@@ -143,19 +112,7 @@ def _make_template(
     rows: tuple[int, ...],
     *sizes: int,
 ) -> bytes:
-    """Create the template of a serialised PredictionLog for records of the same sizes.
-
-    The template has b"%b" in each place where bytes of a record are filled in: the elements of each
-    output, and either the elements of each input or the whole serialised request.
-
-    Args:
-      signature_name: the signature; None if the whole request is filled in.
-      inputs: the layout of each input; empty if the whole request is filled in.
-      outputs: the layout of each output.
-      rows: the first dimension of the record's tensors, as a tuple of one number; empty if the
-        batch was not split into records.
-      sizes: the number of bytes that will be filled in at each place, in order.
-    """
+    """Create the template of a serialised PredictionLog for records of the same sizes."""
     remaining = iter(sizes)
     if signature_name is None:
         request = _Part(next(remaining), b"%b")
@@ -171,15 +128,7 @@ def _make_template(
 
 
 def _map_entry(field: int, layout: _Layout, rows: tuple[int, ...], size: int) -> _Part:
-    """Create the template of an entry of a protobuf map from alias to TensorProto.
-
-    Args:
-      field: the field number of the map, such as the number of `inputs` in PredictRequest.
-      layout: the alias, dtype and shape of the tensor, which all records of a batch share.
-      rows: the first dimension of the tensor, as a tuple of one number; empty if `layout.shape`
-        includes it.
-      size: the size of the serialised elements in bytes.
-    """
+    """Create the template of an entry of a protobuf map from alias to TensorProto."""
     sizes = [
         field_tag(_DIM_SIZE, WIRE_TYPE_VARINT) + encode_varint(count)
         for count in (*rows, *layout.shape)
@@ -196,20 +145,13 @@ def _map_entry(field: int, layout: _Layout, rows: tuple[int, ...], size: int) ->
 
 
 def _literal(data: bytes) -> _Part:
-    """Create a template of fixed bytes, in which nothing is filled in."""
     return _Part(len(data), data.replace(b"%", b"%%"))
 
 
 def _join(*parts: _Part) -> _Part:
-    """Concatenate the templates of consecutive parts of a message to one template."""
     return _Part(sum(part.size for part in parts), b"".join(part.template for part in parts))
 
 
 def _field(number: int, value: _Part) -> _Part:
-    """Create the template of a protobuf field that holds bytes, a string or a message.
-
-    Args:
-      number: the field number.
-      value: the template of the field's value.
-    """
+    """Create the template of a protobuf field that holds bytes, a string or a message."""
     return _join(_literal(field_tag(number) + encode_varint(value.size)), value)

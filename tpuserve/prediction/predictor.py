@@ -14,29 +14,20 @@ class Predictor:
     """Runs a loaded model on batches, and checks that outputs and inputs have the same batch size.
 
     Small batches are padded if the model is compiled for each batch size.
+
+    Args:
+      batch_size: the size of a full batch. If XLA compiles the model, smaller batches are
+        padded to this size, so that XLA compiles only once.
     """
 
     def __init__(self, model: LoadedModel, batch_size: int) -> None:
-        """Create a predictor.
-
-        Args:
-          model: the loaded model.
-          batch_size: the size of a full batch. If XLA compiles the model, smaller batches are
-            padded to this size, so that XLA compiles only once.
-        """
         self._model = model
         choice = model.choice
         is_compiled = choice.is_tpu_graph or choice.runtime != DEFAULT_RUNTIME
         self._padded_rows = batch_size if is_compiled else 0
 
     def run(self, batch: InputBatch) -> dict[str, Array]:
-        """Return the outputs of a batch, without padding: alias → array [rows, ...].
-
-        Raises:
-          InvalidInput, InvalidTensor: the model refuses the inputs.
-          CodedError: the first dimension of an output differs from that of the inputs.
-          ModelExecutionError: the run failed for another reason.
-        """
+        """Return the outputs of a batch, without padding: alias → array [rows, ...]."""
         inputs = batch.inputs
         # A batch without rows has none to repeat, and is run as it is.
         is_padded = batch.row_counts is not None and batch.rows > 0

@@ -14,8 +14,6 @@ class Progress:
     """The position up to which an output file is written. An interrupted run continues there.
 
     Attributes:
-      position: the position in the input file behind the last record whose outputs are written.
-      file: the file that a writer continues, as `Writer.sync` returns it.
       size: the size of `file` in bytes when it had the outputs of the records before `position`,
         and no others.
     """
@@ -28,7 +26,6 @@ class Progress:
         """Write a progress file.
 
         Args:
-          path: the progress file. It must be in the same directory as `self.file`.
           input_state: the size of the input file in bytes, and its modification time in
             nanoseconds.
         """
@@ -46,7 +43,6 @@ def read_progress(path: Path, input_state: Sequence[int]) -> Progress | None:
     """Read a progress file.
 
     Args:
-      path: the progress file.
       input_state: the present size of the input file in bytes, and its modification time in
         nanoseconds.
 

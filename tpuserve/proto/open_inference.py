@@ -1,8 +1,6 @@
 """Gives access to the protobuf messages of the Open Inference Protocol.
 
-`make protos` compiles open_inference.proto into the descriptor set that this module reads. The
-messages have a separate descriptor pool, because client packages of the protocol, such as
-tritonclient, register messages of the same names in protobuf's default pool.
+`make protos` compiles open_inference.proto into the descriptor set that this module reads.
 """
 
 from functools import cache

@@ -65,23 +65,13 @@ def encode_field(tag: bytes, content: bytes) -> bytes:
     """Encode a length-delimited field: its tag, the length of its value, and its value.
 
     Args:
-      tag: the field's tag, from `field_tag`.
       content: the bytes of the value: a string, a serialised message, or packed numbers.
     """
     return b"".join((tag, encode_varint(len(content)), content))
 
 
 class Field(NamedTuple):
-    """The position of a field in a serialised message. Positions are indices of bytes.
-
-    Attributes:
-      number: the field number.
-      wire_type: the wire type of the field.
-      tag: the position of the first byte of the field, where its tag begins.
-      start: the position of the first byte of the value. For a length-delimited field, this is
-        after the length.
-      end: the position after the last byte of the value.
-    """
+    """The position of a field in a serialised message. Positions are indices of bytes."""
 
     number: int
     wire_type: int
@@ -91,16 +81,7 @@ class Field(NamedTuple):
 
 
 def iterate_fields(data: bytes | memoryview, position: int, end: int) -> Iterator[Field]:
-    """Iterate over the fields of a serialised message, without parsing nested messages.
-
-    Args:
-      data: the bytes that contain the message.
-      position: the position of the first byte of the message.
-      end: the position after the last byte of the message.
-
-    Raises:
-      ValueError, IndexError: the message is invalid, or has a field of the deprecated type group.
-    """
+    """Iterate over the fields of a serialised message, without parsing nested messages."""
     while position < end:
         begin = position
         tag, position = decode_varint(data, position)
@@ -120,11 +101,6 @@ def iterate_fields(data: bytes | memoryview, position: int, end: int) -> Iterato
 def skip_value(data: bytes | memoryview, position: int, wire_type: int) -> int:
     """Return the position after a value that is not length-delimited.
 
-    Args:
-      data: the bytes that contain the value.
-      position: the position of the first byte of the value.
-      wire_type: the wire type of the field.
-
     Raises:
       ValueError: the varint is invalid, or the wire type is neither varint, I64 nor I32.
     """
@@ -137,9 +113,6 @@ def skip_value(data: bytes | memoryview, position: int, wire_type: int) -> int:
 
 def decode_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Decode the varint that begins at a position of some bytes.
-
-    Returns:
-      The decoded number, and the position after the varint.
 
     Raises:
       ValueError: the data ends within the varint, or the varint is longer than 10 bytes.
@@ -161,7 +134,6 @@ def decode_varints(octets: Array, dtype: np.dtype[Any], max_values: int) -> Arra
       octets: the bytes of the varints, uint8 of shape [size in bytes].
       dtype: the dtype of the result. High bits that do not fit are dropped, as in protobuf. For
         bool, all numbers except 0 are True.
-      max_values: the largest number of varints to decode.
 
     Raises:
       ValueError: the bytes end within a varint, or a varint has more than 10 bytes.
@@ -180,12 +152,7 @@ def decode_varints(octets: Array, dtype: np.dtype[Any], max_values: int) -> Arra
 
 
 def _decode_chunk(chunk: Array, ends: Array) -> Array:
-    """Decode varints to an array of integers of shape [n].
-
-    Args:
-      chunk: the bytes of the varints, uint8 of shape [size in bytes].
-      ends: the position of the last byte of each varint, of shape [n].
-    """
+    """Decode varints to an array of integers of shape [n]."""
     if len(ends) == ends[-1] + 1:
         # Here every varint has a single byte, and its value is that of the byte.
         return chunk[: len(ends)]
@@ -207,13 +174,6 @@ def decode_string_content(data: bytes, count: int) -> list[bytes]:
 
     The content holds the length of each string as a varint, and then the bytes of all strings.
     Source: tensorflow/core/platform/tensor_coding.cc, DecodeStringList.
-
-    Args:
-      data: the bytes of the field.
-      count: the number of strings.
-
-    Raises:
-      ValueError: the content does not hold exactly `count` strings.
     """
     if count > len(data):
         raise ValueError("fewer lengths than strings")

@@ -1,9 +1,7 @@
 """Pauses Python's garbage collector while long-lived objects are created.
 
 The import of TensorFlow creates millions of objects and hardly any garbage. Without a pause, the
-collector scans these objects again and again while they are created. After the pause, `gc.freeze`
-excludes the objects from all later collections. Otherwise a collection, for example after the
-unload of a model, would stop all requests for more than 0.3 seconds.
+collector scans these objects again and again while they are created.
 """
 
 import gc
@@ -15,8 +13,7 @@ from contextlib import contextmanager
 def gc_disabled() -> Iterator[None]:
     """Disable the collector in a with block; then exclude all objects from later collections.
 
-    The excluded objects are those that exist at the end of the block. If the collector is disabled
-    already, this context manager does nothing.
+    The excluded objects are those that exist at the end of the block.
     """
     if not gc.isenabled():
         yield
@@ -26,7 +23,6 @@ def gc_disabled() -> Iterator[None]:
         yield
     finally:
         # Exclude all objects that exist here from later collections, even those that existed before
-        # the block. Most objects belong to imported modules, which live as long as the process, so
-        # there is no garbage to find among them.
+        # the block.
         gc.freeze()
         gc.enable()

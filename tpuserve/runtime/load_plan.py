@@ -27,10 +27,7 @@ class LoadRequest:
     """The arguments of `tpuserve.runtime.loader.load` on which the plan of a load depends.
 
     Attributes:
-      directory: the directory of the SavedModel.
       wanted_tags: the exact tag set of the metagraph; None lets `select_metagraph` choose.
-      hardware: the TPU system of this machine.
-      fallback_to_cpu: whether to load {serve} if the requested metagraph cannot run here.
       forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as read files.
       runtime: the name of the runtime; None for the default runtime.
       max_constant_bytes: the memory, in bytes, that constants and tensors computed from them may
@@ -51,11 +48,8 @@ class LoadPlan:
     """A metagraph that was selected and prepared, and is ready to be loaded.
 
     Attributes:
-      choice: the selected metagraph, device and runtime.
       signatures: signature name → signature, without the default values of its inputs. These are
         read from `signature_defs` when the model is loaded.
-      signature_defs: signature name → serialised SignatureDef.
-      runtime_plan: the result of `ModelRuntime.make_plan` of the selected runtime.
     """
 
     choice: MetaGraphSelection
@@ -65,11 +59,7 @@ class LoadPlan:
 
 
 def make_load_plan(request: LoadRequest) -> LoadPlan:
-    """Select a metagraph, check it, and prepare it for its runtime.
-
-    Raises:
-      TpuserveError: the same errors as `tpuserve.runtime.loader.load`.
-    """
+    """Select a metagraph, check it, and prepare it for its runtime."""
     directory = request.directory
     metagraphs = {
         description.tags: description for description in metagraph.read_metagraphs(directory)

@@ -64,7 +64,6 @@ class LoadedModel(Protocol):
         that the graph can compute is accepted.
 
         Args:
-          signature_name: a key of `signatures`.
           inputs: input alias → array of the signature's dtype. Strings are object arrays of
             bytes. An input with a default in the signature may be missing.
           output_names: aliases of the outputs to compute; None computes all of them.
@@ -73,16 +72,9 @@ class LoadedModel(Protocol):
           cancellation: cancels the run. A runtime that cannot stop a run checks this token only
             before the run. None if nobody cancels the run.
 
-        Returns:
-          Output alias → array.
-
         Raises:
-          SignatureNotFound: the model has no such signature.
-          InvalidInput: the signature has no such input or output.
           InvalidTensor: an input has another dtype, or a shape that the graph refuses.
-          DeadlineExceeded: the run took longer than `timeout_ms`.
           Cancelled: the caller stopped waiting before or during the run.
-          ModelExecutionError: the graph failed for another reason.
         """
         ...
 
@@ -97,18 +89,9 @@ class LoadedModel(Protocol):
         """Run several signatures on the same inputs, in one run of the graph.
 
         Args:
-          output_names: signature name → aliases of the outputs to compute.
           inputs: input alias → array of the signatures' dtype, with any shape that the graph can
             compute. Every signature receives the inputs.
           timeout_ms: time limit of the run in milliseconds; None sets no limit.
-          cancellation: cancels the run; None if nobody cancels the run.
-
-        Returns:
-          Signature name → output alias → array.
-
-        Raises:
-          SignatureNotFound, InvalidInput, InvalidTensor, DeadlineExceeded, Cancelled,
-            ModelExecutionError: for the same reasons as in `run`.
         """
         ...
 

@@ -52,34 +52,21 @@ def load(
         `Estimator.export_saved_model` returns bytes.
       wanted_tags: the exact tag set of the metagraph; None lets `tpuserve.select` choose.
       hardware: the TPU system to run on; None calls `tpuserve.devices.find_tpu_system`.
-      session_config: a serialised ConfigProto.
-      fallback_to_cpu: whether to load {serve} if the metagraph with the wanted tags cannot run.
       forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as read files.
       max_constant_bytes: the memory, in bytes, that constants and tensors computed from them may
-        need in addition to the size of the constants in the file; 0 for no limit. For example, a
-        constant with equal elements needs more memory than its single element in the file.
-      initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
+        need in addition to the size of the constants in the file; 0 for no limit.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
         seconds; 0 for no limit.
-      batch_sizes: the batch sizes, in examples, for which the model is compiled during the load, if
-        the runtime compiles models.
       cache_directory: the directory in which a runtime that compiles models keeps its executables
         for later processes; None to keep none.
-      make_plan: the function that plans the load, for example in a subprocess.
       executor: is called with a function that does the long part of the load, mostly in C++. The
         executor has to call this function, for example in another thread, and return the result.
 
     Raises:
-      NotFound, DamagedSavedModel: the directory has no readable SavedModel.
-      MetagraphNotFound: the directory has no metagraph with the wanted tags.
-      TpuNotFound: the metagraph needs a TPU, and there is none.
       UnsafeModel: an op of the model may do more than compute, and that is forbidden.
       ModelTooLarge: the constants need more memory than `max_constant_bytes` allows, or an unknown
         amount of memory.
-      CodedError: the initialisation has not ended in `timeout_seconds`.
-      LoweringError: the TPU metagraph has an op that cannot be lowered to CPU ops.
-      InvalidSetting: no runtime has the name `runtime`.
     """
     directory = Path(os.fsdecode(directory))
     hardware = devices.find_tpu_system() if hardware is None else hardware

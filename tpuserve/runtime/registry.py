@@ -30,7 +30,6 @@ class LoadOptions:
 
     Attributes:
       session_config: a serialised ConfigProto; empty for TensorFlow's defaults.
-      initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
       executor: is called with a function that does the long part of the load. The executor calls
         this function, for example in another thread, and returns the result.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
@@ -66,41 +65,16 @@ class ModelRuntime(Protocol):
 
         A server calls this method in a subprocess in which only TensorFlow's protocol buffer
         messages can be imported.
-
-        Args:
-          meta_graph: the MetaGraphDef message of TensorFlow; the runtime may change it.
-          directory: the directory of the SavedModel.
-          choice: the selected metagraph, device and runtime.
-          signatures: signature name → signature.
-
-        Returns:
-          The plan, an object that can be pickled; `load` finds it in `LoadPlan.runtime_plan`.
-
-        Raises:
-          TpuserveError: the runtime cannot execute the metagraph.
         """
         ...
 
     def load(self, directory: Path, plan: Any, options: LoadOptions) -> LoadedModel:
-        """Load a model that `make_plan` has prepared.
-
-        Args:
-          directory: the directory of the SavedModel.
-          plan: the `LoadPlan`; its `runtime_plan` is the result of `make_plan`.
-          options: the options that do not depend on the SavedModel.
-
-        Raises:
-          DamagedSavedModel: the files are missing, damaged or contradict each other.
-        """
+        """Load a model that `make_plan` has prepared."""
         ...
 
 
 def get_runtime(name: str) -> ModelRuntime:
-    """Return the runtime with a name.
-
-    Raises:
-      InvalidSetting: no runtime has this name.
-    """
+    """Return the runtime with a name."""
     if name not in RUNTIMES:
         raise InvalidSetting(
             f"no model runtime is named {name!r}. Use one of: {', '.join(sorted(RUNTIMES))}."

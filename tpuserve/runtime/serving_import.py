@@ -1,11 +1,7 @@
 """Imports TensorFlow for a server: without Keras, and without blocking the server's other threads.
 
 The import of TensorFlow holds Python's global interpreter lock (GIL) while it loads TensorFlow's
-C++ library, which takes seconds on a slow disk. So this module loads the library before the import,
-without the GIL.
-
-If Keras and JAX are installed, TensorFlow imports them too, which takes twice the time and 240 MB
-more memory. A session that runs a SavedModel does not need them, so this module hides them.
+C++ library, which takes seconds on a slow disk.
 """
 
 import contextlib
@@ -43,12 +39,7 @@ def import_tensorflow_for_serving() -> None:
 
 
 def _load_library() -> None:
-    """Load TensorFlow's C++ library as the import of TensorFlow does, but without Python's GIL.
-
-    The import of TensorFlow would hold the GIL for the seconds that this takes on a slow disk, and
-    no other thread of the process could answer a health check. If the library cannot be loaded,
-    this function reports nothing: the import of TensorFlow reports the error.
-    """
+    """Load TensorFlow's C++ library as the import of TensorFlow does, but without Python's GIL."""
     if not sys.platform.startswith("linux"):
         return
     # Import the modules that TensorFlow imports before it loads its C++ library, as in TensorFlow's
@@ -77,11 +68,7 @@ def _hide_packages(names: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _temporary_directory_name() -> Iterator[None]:
-    """Let tempfile.gettempdir() succeed in a with block if the system has no writable directory.
-
-    TensorFlow imports absl.testing, which asks for the name of the temporary directory, does not
-    use the directory, and fails if there is none. After the block, gettempdir() fails again.
-    """
+    """Let tempfile.gettempdir() succeed in a with block if the system has no writable directory."""
     try:
         tempfile.gettempdir()
     except FileNotFoundError:

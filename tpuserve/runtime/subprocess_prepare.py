@@ -20,8 +20,7 @@ from tpuserve.saved_model import proto_file
 from tpuserve.select import XLA_RUNTIME
 
 # The nice value of the subprocess, with which it gets only the processor time that other processes
-# leave. The subprocess sets this value before its first import, because imports take most of its
-# time.
+# leave.
 _NICE = 15
 # The file that sets the nice value of the subprocess's POSIX session. Linux may schedule all
 # processes of a session as one autogroup. Then only the nice value of the autogroup counts.
@@ -44,8 +43,7 @@ for _ in range({_TRIES}):
         break
 """
 # The Python code that the subprocess runs. Its command-line arguments are the sys.path of this
-# process, so that both processes import the same packages. Python's option -I keeps the current
-# directory out of sys.path.
+# process, so that both processes import the same packages.
 _PROGRAM = f"""{_LOWER_PRIORITY}
 sys.path[:] = sys.argv[1:]
 from tpuserve.runtime.subprocess_prepare import main
@@ -53,8 +51,7 @@ main()
 """
 _COMMAND: tuple[str, ...] = (sys.executable, "-I", "-c", _PROGRAM)
 # The file with the out-of-memory score of a process, and the highest score. When memory is short,
-# the kernel kills the process with the highest score. The subprocess gives itself this score, so
-# that the kernel kills the subprocess and not the server.
+# the kernel kills the process with the highest score.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
 # The largest saved_model.pb, in bytes, that this process reads itself to make the load plan. That
 # takes a few milliseconds, while the start of a subprocess takes 100 milliseconds.
@@ -73,7 +70,6 @@ def make_load_plan_in_subprocess(request: LoadRequest) -> LoadPlan:
 
     Raises:
       CodedError: the subprocess was killed, as the kernel does when memory is short.
-      TpuserveError: the same errors as `make_load_plan`.
     """
     if _is_small(request.directory):
         return make_load_plan(request)

@@ -1,10 +1,7 @@
 """A stub `tensorflow` package for a process that plans the load of a model, but runs no graph.
 
 The import of TensorFlow takes seconds and hundreds of megabytes. Planning a load needs only
-TensorFlow's protocol buffer messages, which can be imported alone. The lowering, which
-replaces TPU ops by CPU ops, also needs TensorFlow's op definitions, and `tf.make_ndarray` and
-`tf.make_tensor_proto` for int32 constants. A process with TensorFlow supplies the op definitions.
-This module contains the two functions.
+TensorFlow's protocol buffer messages, which can be imported alone.
 """
 
 import functools
@@ -44,9 +41,6 @@ def install_op_registry(serialized: bytes) -> None:
     """Add to the stub package those modules of `tensorflow.python` that the lowering uses.
 
     The lowering replaces TPU ops by CPU ops.
-
-    Args:
-      serialized: the result of `serialized_op_list` in a process with TensorFlow.
     """
     from tensorflow.core.framework.op_def_pb2 import OpList
 
@@ -71,11 +65,7 @@ def _make_tensor_proto(number: int) -> "TensorProto":
 
 
 def _make_ndarray(proto: "TensorProto") -> np.ndarray[Any, Any]:
-    """Return an int32 TensorProto as an array, in place of TensorFlow's MakeNdarray.
-
-    Raises:
-      TypeError: the tensor has another dtype; lowering reads no other constants.
-    """
+    """Return an int32 TensorProto as an array, in place of TensorFlow's MakeNdarray."""
     from tensorflow.core.framework.types_pb2 import DT_INT32
 
     if proto.dtype != DT_INT32:

@@ -30,8 +30,7 @@ def import_tensorflow() -> None:
 def filtered_log() -> Iterator[None]:
     """Drop log lines about missing GPUs that are written to standard error in a with block.
 
-    C++ code writes the log directly to file descriptor 2. Inside the block, that descriptor is the
-    input of a pipe, and a thread filters the lines.
+    C++ code writes the log directly to file descriptor 2.
     """
     sys.stderr.flush()
     original = os.dup(2)

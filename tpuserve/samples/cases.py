@@ -27,9 +27,7 @@ class InputCase:
     """One set of inputs of a signature.
 
     Attributes:
-      shapes: Alias → shape.
       batch_size: Number of examples in the inputs; None if they have no batch dimension.
-      source: Where the inputs come from: "file", "warm-up record" or "generated".
       make: Makes the inputs, alias → array. They are not kept, because they may be large.
     """
 
@@ -44,7 +42,6 @@ class InputCases:
     """All sets of inputs of a verification.
 
     Attributes:
-      by_signature: Signature name → the sets of inputs to run the signature on.
       notes: One sentence for each conversion of an input from the file or a warm-up record, and for
         each warm-up record that is ignored.
     """
@@ -67,24 +64,14 @@ def collect_cases(
 ) -> InputCases:
     """Collect the sets of inputs on which each signature runs.
 
-    The inputs of a signature come from the file, if it has inputs for the signature. Otherwise they
-    come from the warm-up records of the SavedModel. For a signature without warm-up records, inputs
-    are generated.
+    The inputs of a signature come from the file, if it has inputs for the signature.
 
     Args:
-      directory: Directory of the SavedModel.
-      meta_graph_def: TensorFlow's MetaGraphDef of the {serve} metagraph.
-      signatures: The signatures to run, by name.
       available: All signatures of the SavedModel, by name. The file may have inputs for those that
         do not run.
-      inputs: An .npz file of inputs; None for no file.
-      batch_sizes: The batch sizes that the user asked for. Examples from a file or a warm-up record
-        are repeated or cut to these sizes. Empty to keep the sizes of the file or record, and to
-        generate inputs of the allowed batch sizes.
+      batch_sizes: The batch sizes that the user asked for.
       allowed_batch_sizes: The allowed_batch_sizes of the BatchFunction ops of the SavedModel; empty
         if there are none.
-      seed: Random seed for generated inputs.
-      open_dimension: Size of the unknown dimensions of generated inputs, except the batch.
 
     Raises:
       InvalidInput: The file cannot be read, or an array in it does not fit the signatures.
@@ -125,7 +112,6 @@ def _generate_cases(
     seed: int,
     open_dimension: int,
 ) -> list[InputCase]:
-    """Generate inputs for each batch size, or for the size that the signature fixes."""
     batch_sizes: Sequence[int | None] = sizes
     if not samples.has_open_batch_size(meta_graph_def, name):
         shapes_of_specs = (spec.shape for spec in signature.inputs.values())
@@ -157,17 +143,7 @@ def _resize_cases(
     source: InputSource,
     origin: str,
 ) -> list[InputCase]:
-    """Make a set of inputs for each batch size, by repeating examples or leaving some out.
-
-    If `sizes` is empty or no input has a batch dimension, return the inputs unchanged as one set.
-
-    Args:
-      arrays: Input alias → array.
-      signature: The signature of the inputs.
-      sizes: The batch sizes to make.
-      source: "file" or "warm-up record", for the report.
-      origin: The path of the file, or "warm-up record", for the text of an error.
-    """
+    """Make a set of inputs for each batch size, by repeating examples or leaving some out."""
     batched = [alias for alias in arrays if input_casting.has_rows(signature, alias)]
     shapes = {alias: array.shape for alias, array in arrays.items()}
     if not batched:
@@ -187,7 +163,6 @@ def _resize_cases(
 
 
 def _take_rows(arrays: Mapping[str, Array], batched: Sequence[str], size: int) -> dict[str, Array]:
-    """Return inputs of `size` rows: the rows of the inputs in `batched` repeat, or are cut."""
     return {
         alias: array[np.arange(size) % len(array)] if alias in batched else array
         for alias, array in arrays.items()
@@ -195,9 +170,4 @@ def _take_rows(arrays: Mapping[str, Array], batched: Sequence[str], size: int) -
 
 
 def _first_of_each_size(cases: Sequence[InputCase]) -> list[InputCase]:
-    """Keep only the first set of inputs for each batch size.
-
-    After resizing, many warm-up records have the same batch size, and running all of them would
-    rarely show anything new.
-    """
     return list({case.batch_size: case for case in reversed(cases)}.values())[::-1]

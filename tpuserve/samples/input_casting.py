@@ -18,16 +18,10 @@ def cast_inputs(
     """Cast arrays to the dtypes of a signature's inputs, and check their shapes.
 
     Floats are cast to floats of another width, and integers to integers of another width if all
-    values fit. This is needed because models rarely take float64 and int64, the default dtypes of
-    NumPy. Text is encoded as UTF-8. No other dtypes are converted.
+    values fit.
 
     Args:
-      arrays: Alias → array; each alias is an input of the signature.
-      signature: The signature to run.
       origin: Where the arrays come from, such as the name of a file, for messages.
-
-    Returns:
-      The cast arrays, and one sentence for each cast.
 
     Raises:
       InvalidTensor: An array has a dtype, a shape or a value that does not fit, or the arrays have
@@ -59,14 +53,6 @@ def has_rows(signature: Signature, alias: str) -> bool:
 
 
 def _cast(array: Array, spec: TensorSpec, subject: str, notes: list[str]) -> Array:
-    """Cast an array to the dtype of an input.
-
-    Args:
-      array: The array.
-      spec: The input of the signature.
-      subject: The name of the input, for messages.
-      notes: List to which a sentence about the cast is appended, for the report.
-    """
     if spec.dtype == "string":
         return _encode_strings(array, subject)
     target = tf.as_dtype(spec.dtype)

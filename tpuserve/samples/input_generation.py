@@ -17,15 +17,10 @@ from tpuserve.saved_model import dtypes
 # have the same length, because two of them may be the indices and the values of a sparse tensor.
 MAX_LENGTH = 2
 # The size to generate for an unknown dimension other than the batch dimension, such as the width of
-# an image or the length of a text. A smaller size would be too small for models with several
-# strided layers, which reduce it at each layer.
+# an image or the length of a text.
 OPEN_DIMENSION = 8
 MAX_ELEMENTS = 1 << 24
-"""The largest number of elements that are generated for one row (example) of a signature.
-
-Without a limit, a small model that merely declares a large size could fill the memory. A string, or
-a value in a tf.Example, counts as `STRING_ELEMENTS`, because it takes more time and memory.
-"""
+"""The largest number of elements that are generated for one row (example) of a signature."""
 STRING_ELEMENTS = 16
 
 
@@ -40,16 +35,8 @@ def generate_inputs(
     """Generate the inputs of a signature; the same seed gives the same inputs.
 
     Floats are uniform in [0, 1). Integers are 0 or 1, which are valid IDs for any embedding table.
-    Strings are short words, with three exceptions. A string that the graph parses with
-    tf.io.parse_example is a serialized tf.Example with the features that are parsed. A string that
-    the graph decodes as a picture is a small PNG file. A string that the graph converts to a number
-    is "0" or "1".
 
     Args:
-      meta_graph_def: a MetaGraphDef message of TensorFlow.
-      signature_name: the name of one of its signatures.
-      batch_size: the number of examples, for inputs whose first dimension is unknown.
-      seed: the seed of the random numbers.
       shapes: alias → shape of an input, in place of the shape that follows from the signature and
         `batch_size`. None means that all shapes follow from those two.
 
@@ -57,7 +44,6 @@ def generate_inputs(
       Input alias → array. Strings are object arrays of bytes.
 
     Raises:
-      SignatureNotFound: the metagraph has no such signature.
       InvalidInput: the signature has a fixed batch size that is not `batch_size`; an input has a
         dtype that is quantized or that NumPy arrays cannot have, such as resource, or more
         dimensions than they can have; an input has several tensors, as a sparse tensor has; a row
@@ -97,18 +83,7 @@ def input_shapes(
     batch_size: int,
     open_dimension: int = OPEN_DIMENSION,
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of generated inputs: input alias → shape.
-
-    Args:
-      meta_graph_def: a MetaGraphDef message of TensorFlow.
-      signature_name: the name of one of its signatures.
-      batch_size: the number of examples, for inputs whose first dimension is unknown.
-      open_dimension: the size of all other unknown dimensions.
-
-    Raises:
-      SignatureNotFound: the metagraph has no such signature.
-      InvalidInput: the signature has a fixed batch size that is not `batch_size`.
-    """
+    """Return the shapes of generated inputs: input alias → shape."""
     signature = _find_signature_def(meta_graph_def, signature_name)
     _check_rows(signature, signature_name, batch_size)
     return {
@@ -118,11 +93,7 @@ def input_shapes(
 
 
 def has_open_batch_size(meta_graph_def: Any, signature_name: str) -> bool:
-    """Return whether a signature accepts any batch size.
-
-    Raises:
-      SignatureNotFound: the metagraph has no such signature.
-    """
+    """Return whether a signature accepts any batch size."""
     signature = _find_signature_def(meta_graph_def, signature_name)
     return any(_is_open(info) for info in signature.inputs.values())
 
@@ -156,12 +127,7 @@ def _check_rows(signature: Any, name: str, batch_size: int) -> None:
 
 
 def _check_sizes(counts: Mapping[str, int], signature: Any) -> None:
-    """Raise InvalidInput if a row has more than `MAX_ELEMENTS` elements.
-
-    Args:
-      counts: alias → the number of values in a row of the input.
-      signature: the SignatureDef.
-    """
+    """Raise InvalidInput if a row has more than `MAX_ELEMENTS` elements."""
     left = MAX_ELEMENTS
     for alias, count in counts.items():
         is_string = signature.inputs[alias].dtype == dtypes.STRING
@@ -220,7 +186,6 @@ def _shape(proto: Any, batch_size: int, open_dimension: int) -> tuple[int, ...]:
 
 
 def _serialized_example(features: Sequence[ParsedFeature], random: np.random.Generator) -> bytes:
-    """Return a serialized tf.Example that has random values for all of the features."""
     example = tf.train.Example()
     length = int(random.integers(1, MAX_LENGTH + 1))
     for feature in features:

@@ -15,14 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    """Read the arrays of an .npz file, by name.
-
-    Returns:
-      Name → array, with the shape and the dtype in the file. No array has the dtype object.
-
-    Raises:
-      InvalidInput: The file is missing, is not an .npz file, or holds Python objects.
-    """
+    """Read the arrays of an .npz file, by name."""
     try:
         arrays = npz_file.read_arrays(path)
     except OSError as error:
@@ -49,21 +42,14 @@ def assign_to_signatures(
 ) -> dict[str, dict[str, Array]]:
     """Assign named arrays to the inputs of signatures.
 
-    An array with the name "INPUT" is for every signature that has an input of this name. An array
-    with the name "SIGNATURE/INPUT" is for one signature, and takes precedence.
+    An array with the name "INPUT" is for every signature that has an input of this name.
 
     Args:
       arrays: Name in the .npz file → array of any shape and dtype.
-      signatures: Signature name → signature.
-      origin: The name of the file, for messages.
 
     Returns:
       Signature name → its inputs (alias → array), for each signature whose inputs all have arrays.
       The shapes and dtypes of the arrays are not checked.
-
-    Raises:
-      InvalidInputNames: An array is not passed to any signature: no signature has an input of its
-        name, or the file lacks other inputs of the signature.
     """
     assigned: dict[str, dict[str, Array]] = {}
     used: set[str] = set()

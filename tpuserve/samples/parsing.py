@@ -22,7 +22,6 @@ class ParsedFeature:
     """A feature of a tf.Example that a model parses.
 
     Attributes:
-      key: the name of the feature.
       dtype: the DataType enum value of float32, int64 or string.
       size: the number of values; None if any number is valid.
     """
@@ -40,7 +39,6 @@ class StringInputUse:
 
     Attributes:
       features: the features that are parsed if the strings are tf.Examples; otherwise empty.
-      is_read_as_number: whether the strings are converted to numbers.
       is_picture: whether the strings are decoded as the bytes of picture files.
     """
 
@@ -61,15 +59,7 @@ class StringInputUse:
 
 @dataclass(eq=False)
 class _Scope:
-    """The nodes of the main graph, or of a function's body for one call of the function.
-
-    Attributes:
-      nodes: node name → NodeDef.
-      consumers: name of a node or function argument → the nodes that have it as an input, each with
-        the position of the input.
-      arguments: name of a function argument → where its value comes from: the scope of the calling
-        node, and the name of the tensor in that scope.
-    """
+    """The nodes of the main graph, or of a function's body for one call of the function."""
 
     nodes: Mapping[str, Any]
     consumers: Mapping[str, list[tuple[Any, int]]]
@@ -83,7 +73,6 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
     strings.
 
     Args:
-      graph_def: a GraphDef message of TensorFlow.
       tensor_name: the name of the tensor of a placeholder, for example "examples:0".
     """
     functions = {function.signature.name: function for function in graph_def.library.function}
@@ -129,16 +118,6 @@ def _scope(
 
 
 def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """Return the functions that a node calls, each with the argument that receives an input.
-
-    Args:
-      node: a NodeDef.
-      position: the position of the input among the node's data inputs.
-      functions: function name → FunctionDef.
-
-    Returns:
-      Pairs of a FunctionDef and the name of its argument.
-    """
     index = position - 1 if node.op in _BRANCHES else position
     names = (*called_functions(node), node.op)
     called = [functions[name] for name in names if name in functions]
@@ -159,18 +138,7 @@ def _function_scope(function: Any, node: Any, scope: _Scope) -> _Scope:
 
 
 def _constant(reference: str, scope: _Scope) -> list[str]:
-    """Return the strings of the Const node that a tensor comes from.
-
-    The search goes back through Identity ops and function arguments. Ops that parse tf.Examples
-    take the keys of the features from such constants.
-
-    Args:
-      reference: the name of the tensor.
-      scope: the graph or function body that has the tensor.
-
-    Returns:
-      The strings; empty if the tensor does not come from a constant.
-    """
+    """Return the strings of the Const node that a tensor comes from."""
     name = node_name(reference)
     # Stop at a tensor that was visited before: an invalid graph may have a cycle.
     seen: set[tuple[_Scope, str]] = set()

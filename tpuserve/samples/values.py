@@ -21,12 +21,6 @@ def random_array(
 ) -> np.ndarray[Any, Any]:
     """Return an array of random values of any dtype except string.
 
-    Args:
-      dtype: a tf.DType.
-      shape: the shape of the array.
-      random: the random number generator.
-      alias: the alias of the input, for the text of an error.
-
     Raises:
       InvalidInput: the dtype is quantized, or NumPy arrays cannot have it, such as resource.
     """
@@ -50,8 +44,6 @@ def random_words(
     """Return an object array of random short texts as bytes; most are a single word.
 
     Args:
-      shape: the shape of the array.
-      random: the random number generator.
       are_numbers: whether the texts must be numbers. Then they are "0" and "1".
     """
     count = int(np.prod(shape, dtype=np.int64))
@@ -66,9 +58,7 @@ def random_picture(random: np.random.Generator) -> bytes:
     """
     side = PICTURE_SIZE
     rows = random.integers(0, 256, (side, side * 3), np.uint8)
-    # The format of PNG: each row of pixels begins with the number of a filter, 0 for none. The
-    # header has the width and height, the bit depth 8, the colour type 2 (RGB), and 0 for the
-    # compression, filter and interlace methods.
+    # The format of PNG: each row of pixels begins with the number of a filter, 0 for none.
     pixels = b"".join(b"\0" + row.tobytes() for row in rows)
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)),

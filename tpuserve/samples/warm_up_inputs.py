@@ -25,19 +25,12 @@ def read_warm_up_inputs(
     """Read the inputs of the requests in a SavedModel's warm-up file, by signature.
 
     Args:
-      directory: Directory of the SavedModel, with or without a warm-up file.
-      signatures: The selected signatures, by name. Records for other signatures are ignored.
       notes: List to which a sentence is appended for each record that is ignored because it is not
         a Predict, Classify or Regress request.
 
     Returns:
       Signature name → the inputs of each of its records; the inputs of a record are alias → array,
       with the shape and the dtype in the record.
-
-    Raises:
-      DamagedSavedModel: The warm-up file is truncated, is not a TFRecord file, or has a damaged
-        record.
-      InvalidInputNames: A record lacks inputs of its signature, or has other inputs.
     """
     path = directory / warm_up_file.PATH
     if not path.is_file():
@@ -81,15 +74,6 @@ def read_warm_up_inputs(
 
 
 def _to_array(proto: Any, subject: str) -> Array:
-    """Convert a TensorProto to an array.
-
-    Args:
-      proto: The TensorProto.
-      subject: The name of the input, for the text of an error.
-
-    Raises:
-      DamagedSavedModel: The TensorProto is damaged.
-    """
     try:
         array: Array = tf.make_ndarray(proto)
     except (ValueError, TypeError) as error:
@@ -100,14 +84,7 @@ def _to_array(proto: Any, subject: str) -> Array:
 
 
 def _serialize_examples(proto: Any) -> Array:
-    """Serialize the tf.Examples of an Input message of a Classify or Regress request.
-
-    If the message has a context (a tf.Example with the features that all examples share), the
-    context is merged into each tf.Example.
-
-    Returns:
-      An array of bytes, [number of examples].
-    """
+    """Serialize the tf.Examples of an Input message of a Classify or Regress request."""
     if proto.WhichOneof("kind") == "example_list_with_context":
         context = proto.example_list_with_context.context
         examples = []

@@ -8,10 +8,6 @@ OP = "BatchFunction"
 def allowed_batch_sizes(graph_def: Any) -> tuple[int, ...]:
     """Return the batch sizes to which the BatchFunction ops of a graph pad their batches.
 
-    Args:
-      graph_def: a GraphDef message of TensorFlow or of `tpuserve.proto`. Ops in its functions are
-        included.
-
     Returns:
       The allowed_batch_sizes of all ops together, in increasing order; empty if no BatchFunction op
       pads its batches.

@@ -20,16 +20,6 @@ def find_init_op(meta_graph: Any, directory: Path) -> str:
     """Return the name of the initialisation op, such as one that fills lookup tables.
 
     A loader runs this op once, after it has restored the variables.
-
-    Args:
-      meta_graph: a MetaGraphDef.
-      directory: the directory of the SavedModel, for the text of an error.
-
-    Returns:
-      The name of the op; "" if the metagraph has none.
-
-    Raises:
-      DamagedSavedModel: the collection for initialisation ops does not have exactly one op.
     """
     if INIT_SIGNATURE in meta_graph.signature_def:
         outputs = meta_graph.signature_def[INIT_SIGNATURE].outputs
@@ -48,15 +38,7 @@ def find_init_op(meta_graph: Any, directory: Path) -> str:
 
 
 def find_assets(meta_graph: Any, directory: Path) -> dict[str, str]:
-    """Return the asset files of a metagraph: name of the tensor to feed → path of the file.
-
-    Args:
-      meta_graph: a MetaGraphDef of TensorFlow.
-      directory: the directory of the SavedModel.
-
-    Raises:
-      DamagedSavedModel: an asset is outside of the directory assets/ of the SavedModel.
-    """
+    """Return the asset files of a metagraph: name of the tensor to feed → path of the file."""
     assets = {}
     for asset in _asset_file_defs(meta_graph):
         name = PurePosixPath(asset.filename)
@@ -74,16 +56,7 @@ def find_assets(meta_graph: Any, directory: Path) -> dict[str, str]:
 def insert_asset_paths(meta_graph: Any, directory: Path) -> None:
     """Write the paths of the asset files on this machine into the constants of a graph.
 
-    The Const nodes of assets have the paths of the machine that exported the model. A loader feeds
-    the right paths, but only when it runs the initialisation op. An op that reads an asset during a
-    request would read the file at the exported path, which may be any file of the server.
-
-    Args:
-      meta_graph: a MetaGraphDef of TensorFlow.
-      directory: the directory of the SavedModel.
-
-    Raises:
-      DamagedSavedModel: an asset is outside of the directory assets/ of the SavedModel.
+    The Const nodes of assets have the paths of the machine that exported the model.
     """
     assets = find_assets(meta_graph, directory)
     if not assets:

@@ -42,13 +42,10 @@ class TpuComputation:
     """A TPU computation of a metagraph: the function of one TPUPartitionedCall op.
 
     Attributes:
-      name: the name of the function.
       tpu_ops: op type → number of ops that run on the TPU.
       host_ops: op type → number of ops in the function that run on the host: ops of
         tpu.outside_compilation, ops in the functions that these ops call, and ops that are not in
         the part that `tpu.rewrite` compiles for the TPU.
-      batched_by: the name of the function of the BatchFunction op that calls this computation; ""
-        if no BatchFunction op calls it.
     """
 
     name: str
@@ -62,9 +59,6 @@ class BatchFunction:
     """A BatchFunction op, which merges concurrent requests into batches.
 
     Attributes:
-      name: the name of the node.
-      function: the name of the function that runs a batch.
-      num_batch_threads: the number of batches that run at the same time.
       max_batch_size: the largest number of examples in a batch.
       batch_timeout_micros: how long a batch waits for more requests, in microseconds.
       allowed_batch_sizes: the batch sizes to which batches are padded, in increasing order; empty
@@ -87,15 +81,8 @@ class Metagraph:
     """The description of a metagraph of a SavedModel.
 
     Attributes:
-      tags: the tag set.
-      signatures: signature name → signature.
       host_ops: op type → number of ops outside of TPU computations.
-      computations: the TPU computations, in graph order.
-      batch_functions: the BatchFunction ops, in graph order.
-      variables: the declared variables, sorted by name.
       stablehlo_modules: the StableHLO modules of the XlaCallModule ops, in graph order.
-      assets: the names of its files below assets/.
-      tensorflow_version: the TensorFlow version that wrote the metagraph.
     """
 
     tags: TagSet
@@ -122,12 +109,8 @@ class SavedModel:
     """The description of a SavedModel on disk.
 
     Attributes:
-      directory: the directory of the SavedModel.
-      metagraphs: the metagraphs in file order.
-      graph_bytes: the size of saved_model.pb in bytes.
       variables_bytes: the size of all files below variables/ in bytes.
       warm_up: the warm-up requests; empty if the warm-up file is damaged.
-      extra_files: the paths below assets.extra/, sorted.
       problems: one sentence for each problem that prevents loading or serving: missing or truncated
         variables, missing assets, and a damaged warm-up file.
     """
@@ -142,13 +125,7 @@ class SavedModel:
 
 
 def read_saved_model(directory: str | os.PathLike[str]) -> SavedModel:
-    """Describe the SavedModel in a directory.
-
-    Raises:
-      NotFound: the directory does not exist, or has no saved_model.pb.
-      DamagedSavedModel: saved_model.pb cannot be parsed or has no metagraph, or a directory
-        cannot be read.
-    """
+    """Describe the SavedModel in a directory."""
     directory = Path(directory)
     path = find_saved_model_file(directory)
     proto = proto_file.parse_saved_model_file(path)
@@ -173,11 +150,7 @@ def read_saved_model(directory: str | os.PathLike[str]) -> SavedModel:
 
 
 def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
-    """Describe the metagraphs of a SavedModel; read only its saved_model.pb and no other file.
-
-    Raises:
-      NotFound, DamagedSavedModel: in the same cases as `read_saved_model`.
-    """
+    """Describe the metagraphs of a SavedModel; read only its saved_model.pb and no other file."""
     proto = proto_file.parse_saved_model_file(find_saved_model_file(Path(directory)))
     return tuple(_describe(meta_graph) for meta_graph in proto.meta_graphs)
 

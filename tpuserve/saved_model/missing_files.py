@@ -38,11 +38,7 @@ def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef
 
     Returns:
       Sentences for the user. One sentence names the missing files of variables. If none is missing,
-      there is one sentence for each truncated file, or one if variables.index is damaged. A last
-      sentence names the missing assets. The list is empty if no problem was found.
-
-    Raises:
-      OSError: variables/ cannot be listed.
+      there is one sentence for each truncated file, or one if variables.index is damaged.
     """
     problems = []
     if any(metagraph.saver_def.restore_op_name for metagraph in metagraphs):
@@ -103,17 +99,7 @@ def _describe(directory: Path, missing: list[str]) -> list[str]:
 
 
 def _shard_sizes(index: bytes) -> dict[int, int]:
-    """Return the size in bytes that each variables.data-* file must at least have.
-
-    Args:
-      index: the content of variables.index.
-
-    Returns:
-      Number of the data file, such as 1 for variables.data-00001-of-00002 → size in bytes.
-
-    Raises:
-      ValueError: the content is damaged, or compressed.
-    """
+    """Return the size in bytes that each variables.data-* file must at least have."""
     sizes: dict[int, int] = {}
     try:
         for key, value in _read_table(index):
@@ -128,17 +114,12 @@ def _shard_sizes(index: bytes) -> dict[int, int]:
 
 
 def _read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a LevelDB table.
-
-    Raises:
-      ValueError: the table is damaged or compressed.
-    """
+    """Yield the keys and values of a LevelDB table."""
     footer = table[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
         raise ValueError("it does not end as such a file does")
     # A handle is the offset and size of a block. The footer has the handle of the meta index block,
-    # which is not needed here, and then that of the index block. The values of the index block are
-    # the handles of the data blocks.
+    # which is not needed here, and then that of the index block.
     _, position = _read_handle(footer, 0)
     handle, _ = _read_handle(footer, position)
     for _, value in _read_block(table, handle):
@@ -147,12 +128,7 @@ def _read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_block(table: bytes, handle: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a block of a LevelDB table.
-
-    Args:
-      table: the content of the file.
-      handle: the offset and the size of the block in bytes.
-    """
+    """Yield the keys and values of a block of a LevelDB table."""
     offset, size = handle
     block = table[offset : offset + size]
     if len(block) < size or size < _RESTART_BYTES:

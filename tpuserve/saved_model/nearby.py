@@ -22,11 +22,7 @@ def why_not_found(directory: Path, names: Sequence[str]) -> str:
     """Return the error message for a path that is not a directory with a SavedModel.
 
     Args:
-      directory: the path that the user has passed.
       names: the possible names of the graph's file, such as saved_model.pb. Messages use the first.
-
-    Raises:
-      OSError: a directory cannot be read.
     """
     binary = names[0]
     if directory.is_file():
@@ -104,7 +100,6 @@ def _parent(path: Path, names: Sequence[str]) -> Path | None:
 
 
 def _versions(directory: Path, names: Sequence[str]) -> list[Path]:
-    """Return the version directories of a model in a directory; the newest version is last."""
     directories = [path for path in _entries(directory) if _is_saved_model(path, names)]
     # Sort by number, so that the error message suggests the newest version directory.
     return sorted(

@@ -21,12 +21,7 @@ _ASSETS_COLLECTION = "saved_model_assets"
 
 
 def find_saved_model_file(directory: Path) -> Path:
-    """Return the path of the file saved_model.pb or saved_model.pbtxt in a directory.
-
-    Raises:
-      NotFound: the directory has neither file.
-      DamagedSavedModel: the directory cannot be read.
-    """
+    """Return the path of the file saved_model.pb or saved_model.pbtxt in a directory."""
     try:
         for name in NAMES:
             if (directory / name).is_file():
@@ -37,11 +32,7 @@ def find_saved_model_file(directory: Path) -> Path:
 
 
 def parse_saved_model_file(path: Path) -> pb.SavedModel:
-    """Parse a saved_model.pb or saved_model.pbtxt file, which must have at least one metagraph.
-
-    Raises:
-      DamagedSavedModel: the file cannot be read or parsed, or has no metagraph.
-    """
+    """Parse a saved_model.pb or saved_model.pbtxt file, which must have at least one metagraph."""
     proto = pb.SavedModel()
     try:
         if path.name == TEXT_NAME:
@@ -65,9 +56,6 @@ def asset_names(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
 
     The SavedModel builder of TensorFlow 1 lists the assets in the collection saved_model_assets,
     TensorFlow 2 in the field asset_file_def.
-
-    Raises:
-      DamagedSavedModel: the collection has values that are not AssetFileDef messages.
     """
     assets: Iterable[pb.AssetFileDef] = metagraph.asset_file_def
     try:

@@ -11,11 +11,7 @@ from tpuserve.tensorflow_internals import saved_model_loader
 
 
 def read_saved_model_message(directory: Path) -> Any:
-    """Return TensorFlow's SavedModel message of a directory.
-
-    Raises:
-      DamagedSavedModel: TensorFlow cannot read the SavedModel.
-    """
+    """Return TensorFlow's SavedModel message of a directory."""
     try:
         return saved_model_loader.parse_saved_model(str(directory))
     except (OSError, DecodeError, ValueError) as error:

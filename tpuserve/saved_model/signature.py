@@ -20,10 +20,7 @@ CLASSIFY_METHOD = "tensorflow/serving/classify"
 REGRESS_METHOD = "tensorflow/serving/regress"
 DEFAULT_SIGNATURE = "serving_default"
 INIT_SIGNATURE = "__saved_model_init_op"
-"""The signature with which TensorFlow 2 names the initialisation op. Clients cannot call it.
-
-Source: tensorflow/cc/saved_model/constants.h.
-"""
+"""The signature with which TensorFlow 2 names the initialisation op. Clients cannot call it."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +65,6 @@ class Signature:
     Attributes:
       inputs: the name by which clients refer to an input (its alias) → tensor.
       outputs: the name by which clients refer to an output (its alias) → tensor.
-      method_name: the TensorFlow Serving method of the signature, for example
-        "tensorflow/serving/predict".
       defaults: input alias → array, for inputs that a request may omit.
       write: how a run changes a state that outlives it, such as a variable; None if a run only
         reads, or if the graph is not known. Nothing but a user's request may run such a signature.
@@ -87,11 +82,7 @@ class Signature:
         return all(spec.is_dense for spec in (*self.inputs.values(), *self.outputs.values()))
 
     def describe_other_shapes(self, inputs: Mapping[str, Any]) -> str:
-        """Name the inputs with other shapes than the signature's, for an error; "" if none has.
-
-        Args:
-          inputs: input alias → array.
-        """
+        """Name the inputs with other shapes than the signature's, for an error; "" if none has."""
         return "; ".join(
             f"input {alias!r} has the shape {list(array.shape)}, and the signature expects "
             f"{self.inputs[alias]}"
@@ -100,11 +91,7 @@ class Signature:
         )
 
     def complete(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the inputs of a request, with default values for the omitted inputs.
-
-        Raises:
-          InvalidInputNames: an input without a default is missing, or an input is unknown.
-        """
+        """Return the inputs of a request, with default values for the omitted inputs."""
         self.check_inputs(inputs.keys())
         if len(inputs) == len(self.inputs):
             return inputs
@@ -115,9 +102,6 @@ class Signature:
         """Check that a request has the inputs of the signature, except inputs with defaults.
 
         The error texts are those of TensorFlow Serving.
-
-        Raises:
-          InvalidInputNames: an input is missing or unknown.
         """
         # Return early if the request has exactly the inputs of the signature, as most requests do.
         # The comparison is fast, because it copies nothing.
@@ -145,11 +129,7 @@ class Signature:
             )
 
     def check_outputs(self, aliases: Sequence[str]) -> None:
-        """Check that requested outputs are outputs of the signature.
-
-        Raises:
-          InvalidInput: an output is unknown, or requested twice.
-        """
+        """Check that requested outputs are outputs of the signature."""
         for position, name in enumerate(aliases):
             if name not in self.outputs:
                 raise InvalidInput(
@@ -163,12 +143,6 @@ class Signature:
         """Check that each input and each requested output is a dense tensor.
 
         Requests and responses cannot contain sparse and composite tensors.
-
-        Args:
-          outputs: aliases of the requested outputs.
-
-        Raises:
-          UnsupportedModel: an input or output is a sparse or composite tensor.
         """
         for kind, specs, aliases in (
             ("input", self.inputs, self.inputs),

@@ -17,11 +17,7 @@ _MODULES = ("model_signing", "OpenSSL")
 
 
 def check_installed() -> None:
-    """Check that the optional packages for signing models are installed.
-
-    Raises:
-      ExtraNotInstalled: a package is missing.
-    """
+    """Check that the optional packages for signing models are installed."""
     missing = [name for name in _MODULES if importlib.util.find_spec(name) is None]
     if missing:
         raise ExtraNotInstalled(
@@ -34,12 +30,7 @@ def check_key(path: Path, *, is_private: bool) -> None:
     """Check that a file holds a key for signing models: an elliptic curve key in PEM format.
 
     Args:
-      path: the file.
       is_private: True if it must be a private key, to sign; False for a public key, to verify.
-
-    Raises:
-      ExtraNotInstalled: the optional packages for signing models are not installed.
-      InvalidSetting: the file cannot be read, or does not hold a key of this kind.
     """
     check_installed()
     from cryptography.hazmat.primitives import serialization
@@ -68,19 +59,7 @@ def check_key(path: Path, *, is_private: bool) -> None:
 
 
 def sign(directory: Path, private_key: Path) -> Path:
-    """Sign all files below a directory, and write the signature to `SIGNATURE_FILE` in it.
-
-    Args:
-      directory: the directory of a SavedModel.
-      private_key: the file with the private key.
-
-    Returns:
-      The path of the file with the signature.
-
-    Raises:
-      ExtraNotInstalled: the optional packages for signing models are not installed.
-      InvalidSetting: the file of the key cannot be read, or does not hold a private key.
-    """
+    """Sign all files below a directory, and write the signature to `SIGNATURE_FILE` in it."""
     check_key(private_key, is_private=True)
     from model_signing import signing
 
@@ -99,13 +78,7 @@ def sign(directory: Path, private_key: Path) -> Path:
 def verify(directory: Path, public_key: Path) -> None:
     """Check that a model was signed with a key, and that its files have not changed since then.
 
-    Args:
-      directory: the directory of a SavedModel.
-      public_key: the file with the public key.
-
     Raises:
-      ExtraNotInstalled: the optional packages for signing models are not installed.
-      InvalidSetting: the file of the key cannot be read, or does not hold a public key.
       CodedError: there is no signature, it was made with another key, or a file was added,
         removed or changed.
     """

@@ -33,12 +33,10 @@ class StableHloModule:
     """The description of the StableHLO module of an XlaCallModule op.
 
     Attributes:
-      node: the name of the op's node in the graph.
       platforms: the platforms that the module was lowered for, such as "CPU"; empty if it runs on
         any platform.
       version: the version of StableHLO in the header of the module, such as "StableHLO_v1.8.4";
         "text" for a module in text form; "" if the header is damaged.
-      is_on_tpu: whether the node runs on the TPU; otherwise it runs on the host.
     """
 
     node: str
@@ -60,12 +58,7 @@ class StableHloModule:
 
 
 def describe_module(node: Any, *, is_on_tpu: bool = False) -> StableHloModule:
-    """Describe the StableHLO module of an XlaCallModule node.
-
-    Args:
-      node: a NodeDef of TensorFlow or of `tpuserve.proto`.
-      is_on_tpu: whether the node runs on the TPU.
-    """
+    """Describe the StableHLO module of an XlaCallModule node."""
     is_checked = _PLATFORM_CHECK not in node.attr["disabled_checks"].list.s
     names = node.attr["platforms"].list.s if is_checked else ()
     platforms = tuple(name.decode(errors="backslashreplace") for name in names)
@@ -78,13 +71,8 @@ def check_platforms(modules: Iterable[StableHloModule], device: str, where: str)
     Without this check, the error would occur in the first request, which compiles the module.
 
     Args:
-      modules: the modules of the metagraph.
       device: the device that runs the TPU computations: "TPU", or "CPU" if they were lowered to the
         CPU. Modules outside of TPU computations run on the host's CPU.
-      where: the metagraph and its directory, for the text of an error.
-
-    Raises:
-      UnsupportedModel: a module was lowered only for other platforms.
     """
     for module in modules:
         platform = device if module.is_on_tpu else "CPU"

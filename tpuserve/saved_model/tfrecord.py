@@ -22,20 +22,9 @@ FRAME_BYTES = _LENGTH.size + 2 * _CHECKSUM.size
 
 
 class DamagedRecord(Exception):
-    """The error for a record of a TFRecord file that is truncated or has a wrong checksum.
-
-    Attributes:
-      number: the position of the record in the file, from 0.
-      reason: a description of the damage, as a clause without a period.
-    """
+    """The error for a record of a TFRecord file that is truncated or has a wrong checksum."""
 
     def __init__(self, number: int, reason: str) -> None:
-        """Create the error.
-
-        Args:
-          number: the position of the record in the file, from 0.
-          reason: a description of the damage, as a clause without a period.
-        """
         super().__init__(f"record {number}: {reason}")
         self.number = number
         self.reason = reason
@@ -59,18 +48,12 @@ def frame_records(contents: Sequence[bytes]) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def _frame_header(size: int) -> bytes:
-    """Return the header of a record with `size` bytes of content: the length and its checksum."""
     length = _LENGTH.pack(size)
     return length + _checksum(length)
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yield the content of each record of a TFRecord file.
-
-    Raises:
-      DamagedRecord: a record is truncated, or its checksum is wrong.
-      OSError: the file cannot be read.
-    """
+    """Yield the content of each record of a TFRecord file."""
     with open(path, "rb") as file:
         remaining_bytes = os.fstat(file.fileno()).st_size
         number = 0
@@ -97,11 +80,5 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _mask(crc: Any) -> Any:
-    """Convert a CRC32C checksum to the masked form in which TFRecord files store it.
-
-    Unmasked checksums would be less reliable for data that contains checksums itself.
-
-    Args:
-      crc: an integer or an array of uint64.
-    """
+    """Convert a CRC32C checksum to the masked form in which TFRecord files store it."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF

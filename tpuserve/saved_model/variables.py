@@ -27,7 +27,6 @@ class DeclaredVariable:
     Attributes:
       name: the shared_name attribute of the node, under which TensorFlow 1 saves the variable in a
         checkpoint; the name of the node if this attribute is empty.
-      dtype: TensorFlow's name of the dtype.
       shape: the size of each dimension, None for an unknown size; None if the rank is unknown.
       bytes: the size of the value in bytes; None if it is unknown.
     """

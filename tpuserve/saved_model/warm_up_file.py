@@ -35,10 +35,7 @@ class WarmUpRecord:
         "session_run", "predict_streamed", or "unknown" for any other method.
       signature_name: the name of the signature; the names of several signatures are joined by
         commas; "" for a session run or an unknown method.
-      inputs: input alias, or for a session run the name of the fed tensor → dtype and shape. The
-        `name` of each TensorSpec is its key. For a request with tf.Examples, the only input is a
-        string tensor "inputs" with an element for each tf.Example. For a stream of requests, the
-        inputs are those of the first request.
+      inputs: input alias, or for a session run the name of the fed tensor → dtype and shape.
     """
 
     kind: str
@@ -62,11 +59,7 @@ def read_warm_up_file(directory: Path) -> tuple[WarmUpRecord, ...]:
 
 
 def read_warm_up_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yield the records of a warm-up file; each is a serialised PredictionLog.
-
-    Raises:
-      DamagedSavedModel: the file cannot be read, a record is truncated, or a checksum is wrong.
-    """
+    """Yield the records of a warm-up file; each is a serialised PredictionLog."""
     path = Path(path)
     try:
         yield from read_records(path)

@@ -18,8 +18,6 @@ class VariableSpec:
     """Describes a variable of a graph by its name, dtype and shape.
 
     Attributes:
-      name: The name, which is unique in the graph.
-      dtype: The tf.DType of the elements.
       shape: The size of each dimension, None for an unknown size. None instead of a tuple means
         that the rank is unknown.
     """
@@ -34,7 +32,6 @@ class AbstractTensor:
     """The properties of a tensor that are known without running the graph.
 
     Attributes:
-      dtype: The tf.DType of the elements.
       shape: The size of each dimension, None for an unknown size. None instead of a tuple means
         that the rank is unknown.
       variable: If the tensor is the resource handle of a variable, the variable; else None.
@@ -93,7 +90,6 @@ def merge(
     """Merge the results of two branches, or the inputs and results of a loop's body.
 
     The i-th tensor of the result describes both the i-th tensor of `first` and that of `second`.
-    Sizes that differ between the two become unknown.
     """
     return [
         tensor
@@ -109,11 +105,7 @@ def sizes_of(shape: Shape) -> tuple[int, ...]:
 
 
 def shape_from_proto(shape: Any) -> Shape:
-    """Convert a TensorShapeProto to a tuple of sizes, in which None stands for an unknown size.
-
-    Returns:
-      None instead of a tuple if the rank is unknown.
-    """
+    """Convert a TensorShapeProto to a tuple of sizes, in which None stands for an unknown size."""
     if shape.unknown_rank:
         return None
     return tuple(None if dimension.size < 0 else dimension.size for dimension in shape.dim)

@@ -1,8 +1,7 @@
 """Finds the XLA clusters that a signature runs, and the shapes of their arguments.
 
 An XLA cluster is a function that XLA compiles as a whole. The graph of the signature must not have
-TPU ops. Nothing runs and no variable is read: for one batch size, TensorFlow's shape inference
-propagates the shapes of the signature's inputs through the graph and the functions that it calls.
+TPU ops.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +29,7 @@ _BATCH = "BatchFunction"
 
 @dataclass(frozen=True)
 class XlaCluster:
-    """A function that XLA compiles as a whole, with the types and shapes of its arguments.
-
-    Attributes:
-      function: Name of the function.
-      arguments: The type and shape of each argument.
-    """
+    """A function that XLA compiles as a whole, with the types and shapes of its arguments."""
 
     function: str
     arguments: tuple[AbstractTensor, ...]
@@ -45,17 +39,14 @@ class ClusterFinder:
     """Propagates shapes through a graph, and collects the XLA clusters that it calls.
 
     Attributes:
-      clusters: The calls of functions that XLA compiles, in the order in which they run.
       paddings: A sentence for the user, such as "the model pads 3 rows to 4", for each
         BatchFunction op that pads the batch to an allowed size.
+
+    Args:
+      graph: A GraphDef without TPU ops, with its function library.
     """
 
     def __init__(self, graph: GraphDef) -> None:
-        """Import the functions of a graph, so that `trace` can propagate shapes through them.
-
-        Args:
-          graph: A GraphDef without TPU ops, with its function library.
-        """
         self._nodes = graph.node
         self._functions = FunctionLibrary(graph)
         self.clusters: list[XlaCluster] = []
@@ -85,15 +76,7 @@ class ClusterFinder:
         fetches: Sequence[str],
         control_outputs: Sequence[str],
     ) -> list[AbstractTensor]:
-        """Propagate shapes through the main graph or the body of a function.
-
-        Args:
-          nodes: The NodeDefs of the graph or body.
-          feeds: Name of an input tensor → its type and shape.
-          fetches: Names of the tensors whose types and shapes are returned.
-          control_outputs: Names of nodes that run for their side effects. The XLA clusters that
-            they depend on are collected too.
-        """
+        """Propagate shapes through the main graph or the body of a function."""
         scope = _GraphScope(nodes, self._functions, feeds)
         roots = [*(node_name(tensor) for tensor in fetches), *control_outputs]
         for node in scope.ordered_calls(roots):
@@ -102,15 +85,7 @@ class ClusterFinder:
         return scope.lookup(fetches)
 
     def _trace_call(self, node: NodeDef, inputs: Sequence[AbstractTensor]) -> list[AbstractTensor]:
-        """Propagate shapes through the functions that a node calls.
-
-        Args:
-          node: The NodeDef of a function call, a loop, a conditional or a BatchFunction.
-          inputs: The types and shapes of its inputs.
-
-        Returns:
-          The types and shapes of its outputs.
-        """
+        """Propagate shapes through the functions that a node calls."""
         if node.op in FUNCTION_CALLS:
             is_cluster = attribute_value(node, MUST_COMPILE).b
             return self._trace_function(node.attr["f"].func.name, inputs, is_cluster=is_cluster)
@@ -155,20 +130,9 @@ class ClusterFinder:
     def _trace_function(
         self, name: str, inputs: Sequence[AbstractTensor], *, is_cluster: bool = False
     ) -> list[AbstractTensor]:
-        """Propagate shapes through the body of a function.
-
-        Args:
-          name: Name of the function.
-          inputs: The types and shapes of its arguments.
-          is_cluster: Whether XLA compiles the function, so that the call is added to `clusters`.
-
-        Returns:
-          The types and shapes of its results.
-        """
         body = self._functions.body(name)
         # If a dimension is unknown at the call, take it from the shapes that are recorded in the
-        # FunctionDef. For example, TensorFlow infers no shape for the result of a table lookup, but
-        # the shape can be recorded there.
+        # FunctionDef.
         refined = [tensor.refine(shape) for tensor, shape in zip(inputs, body.shapes, strict=True)]
         if is_cluster:
             self.clusters.append(XlaCluster(name, tuple(refined)))
@@ -191,11 +155,7 @@ class _GraphScope:
         self._boundary = {node_name(tensor) for tensor in self._known}
 
     def ordered_calls(self, roots: Sequence[str]) -> Iterator[NodeDef]:
-        """Yield the nodes that call functions, each after those that it depends on.
-
-        Args:
-          roots: Names of nodes. Only these nodes and nodes that they depend on are yielded.
-        """
+        """Yield the nodes that call functions, each after those that it depends on."""
         for name in _topological_order(self._nodes, roots, self._boundary):
             if self._nodes[name].op in (*FUNCTION_CALLS, *_BRANCHES, *_LOOPS, _BATCH):
                 yield self._nodes[name]
@@ -215,15 +175,7 @@ class _GraphScope:
         return [known[name] for name in names]
 
     def _infer(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """Infer the types and shapes of tensors from those of tensors that are known.
-
-        The nodes on which the tensors depend are imported into a new tf.Graph, in which
-        placeholders replace the tensors with known shapes. TensorFlow infers the shapes during the
-        import.
-
-        Args:
-          tensors: Names of the tensors.
-        """
+        """Infer the types and shapes of tensors from those of tensors that are known."""
         graph_def = self._functions.new_graph_def()
         inputs_used: dict[str, AbstractTensor] = {}
         order = _topological_order(
@@ -262,21 +214,7 @@ class _GraphScope:
     def _find_forwarded(
         self, placeholders: Mapping[str, Any], tensor: Any
     ) -> AbstractTensor | None:
-        """Find the known tensor from which Identity ops, and no other ops, lead to a tensor.
-
-        The AbstractTensor of a known tensor has more properties than TensorFlow infers, such as the
-        variable to which a handle refers. The known tensors are the inputs of the graph or
-        function body, and the outputs of function calls in it that were traced before.
-
-        Args:
-          placeholders: Name of a known tensor → the placeholder that replaces it in the tf.Graph
-            of `tensor`.
-          tensor: The tensor in a tf.Graph that was created to infer shapes.
-
-        Returns:
-          The properties of the known tensor. None if `tensor` is neither a placeholder in
-          `placeholders` nor the output of Identity ops after one.
-        """
+        """Find the known tensor from which Identity ops, and no other ops, lead to a tensor."""
         while tensor.op.type == "Identity":
             tensor = tensor.op.inputs[0]
         for name, placeholder in placeholders.items():
@@ -288,13 +226,6 @@ class _GraphScope:
 def _topological_order(
     nodes: Mapping[str, NodeDef], roots: Sequence[str], boundary: "set[str]"
 ) -> list[str]:
-    """Return the names of some nodes and of all nodes that they depend on, each after its inputs.
-
-    Args:
-      nodes: Name → NodeDef.
-      roots: Names of the nodes to start from.
-      boundary: Names of nodes whose inputs are not followed.
-    """
     order: dict[str, None] = {}
     visited: set[str] = set()
     pending = [(name, False) for name in reversed(roots)]

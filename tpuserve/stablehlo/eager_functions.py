@@ -17,12 +17,7 @@ def register_functions(graph: GraphDef) -> Iterator[None]:
     """Register the functions of a graph with TensorFlow's eager runtime during a with block.
 
     If a tf.function imports the graph, the functions that the graph calls, such as bodies of loops,
-    do not become part of the tf.function. The eager runtime must have these functions when it
-    compiles the tf.function. It can have functions of several graphs at once, so the names must be
-    unique in the process. The functions of the graph are therefore renamed, in place.
-
-    Args:
-      graph: The GraphDef that the with block imports.
+    do not become part of the tf.function.
     """
     number = next(_numbers)
     names = [function.signature.name for function in graph.library.function]

@@ -23,10 +23,6 @@ class FunctionBody:
     Attributes:
       nodes: The NodeDefs. Their inputs are names as in a GraphDef ("node:0") and not as in a
         FunctionDef ("node:output:0").
-      inputs: For each argument, the name of its tensor, which a placeholder produces.
-      shapes: For each argument, the shape that was known when the function was traced.
-      outputs: For each result, the name of its tensor.
-      control_outputs: Names of the nodes that run for their side effects, sorted.
     """
 
     nodes: Sequence[NodeDef]
@@ -37,21 +33,15 @@ class FunctionBody:
 
 
 class FunctionLibrary:
-    """The functions of a GraphDef without TPU ops.
-
-    Attributes:
-      library: The FunctionDefLibrary of the GraphDef.
-    """
+    """The functions of a GraphDef without TPU ops."""
 
     def __init__(self, graph: GraphDef) -> None:
-        """Import the functions of a graph, so that `body` can convert them."""
         self.library = graph.library
         self._by_name: Mapping[str, FunctionDef] = {
             function.signature.name: function for function in graph.library.function
         }
         # Import all functions into a tf.Graph. When TensorFlow converts a function to a graph, it
-        # searches the default graph for the functions that this function calls. So `body` makes
-        # this tf.Graph the default.
+        # searches the default graph for the functions that this function calls.
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.import_graph_def(self.new_graph_def(), name="")
@@ -101,9 +91,7 @@ class FunctionLibrary:
     def serialize_normalized(self, name: str) -> bytes:
         """Serialise a function and all functions that it calls, with normalised function names.
 
-        Function names contain numbers that differ between exports of the same model. They are
-        replaced by names that are the same in each export, so that the serialised bytes can
-        identify the function.
+        Function names contain numbers that differ between exports of the same model.
         """
         new_names = {
             function_name: f"function_{number}"
@@ -124,9 +112,5 @@ class FunctionLibrary:
 
 
 def _called_functions_sorted(node: NodeDef) -> Iterator[str]:
-    """Yield the names of the functions that a node calls, always in the same order.
-
-    The order is that of the names of the attributes, because protobuf maps have no fixed order.
-    """
     for attribute in sorted(node.attr):
         yield from called_functions(NodeDef(attr={attribute: node.attr[attribute]}))

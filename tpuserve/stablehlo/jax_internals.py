@@ -1,8 +1,7 @@
 """Wraps the parts of jax and jaxlib that are not public but are needed to compile StableHLO.
 
 pyproject.toml limits the versions of jax, and `check_parts` checks that the installed version has
-all of these parts. `parse_stablehlo` calls `check_parts`, because most other functions here take
-the module that it returns. jax is imported only when a function is called.
+all of these parts.
 """
 
 import functools
@@ -76,9 +75,6 @@ def check_parts() -> None:
     """Check that the installed jax has all parts that tpuserve uses.
 
     The check takes less than a millisecond after the import of jax, and runs once in a process.
-
-    Raises:
-      ExtraNotInstalled: parts are missing; the message lists them all.
     """
     missing = find_missing_parts()
     if missing:
@@ -109,15 +105,10 @@ def parse_stablehlo(module: bytes) -> Any:
     """Parse a StableHLO module that TensorFlow has written; return it as an MLIR module.
 
     TensorFlow also writes a few ops of the MHLO dialect. They are removed or replaced by custom
-    calls. Each module gets its own MLIR context, because modules in the same context cannot be
-    compiled at the same time.
-
-    Args:
-      module: the module in StableHLO's portable form, or as text.
+    calls.
 
     Raises:
       UnsupportedOnTpu: the installed jaxlib cannot read the text.
-      ExtraNotInstalled: the installed jax lacks parts that tpuserve uses.
     """
     check_parts()
     from jax.interpreters import mlir
@@ -144,7 +135,6 @@ def rename_module(module: Any, name: str) -> None:
     """Set the name of an MLIR module.
 
     TensorFlow's XLA bridge numbers the modules of a process, and the number is a part of the name.
-    With a fixed name, the module of a function is the same in each process.
     """
     from jaxlib.mlir import ir
 
@@ -156,11 +146,7 @@ def find_aliases(module: Any) -> dict[int, int]:
     """Return which results of `main` are new values of variables.
 
     TensorFlow's XLA bridge lets each of these results share the memory of an argument, which is the
-    old value of the variable. It writes the indices of result and argument into an attribute of the
-    module.
-
-    Returns:
-      Index of a result → index of an argument.
+    old value of the variable.
     """
     attributes = module.operation.attributes
     if _ALIASES not in attributes:
@@ -173,12 +159,7 @@ def find_aliases(module: Any) -> dict[int, int]:
 
 
 def _replace_mhlo(module: Any) -> None:
-    """Replace mhlo ops, which TensorFlow writes but StableHLO does not have, in an MLIR module.
-
-    TensorFlow's XLA bridge adds an mhlo.copy for each variable that a loop or a branch reads. The
-    op is replaced by its operand. An mhlo.erf is replaced by a custom call, which XLA compiles to
-    the same function.
-    """
+    """Replace mhlo ops, which TensorFlow writes but StableHLO does not have, in an MLIR module."""
     from jaxlib.mlir import ir
 
     for operation in find_operations(

@@ -10,15 +10,9 @@ _NOT_SERIALISED = "failed to serialize module"
 def generate_stablehlo(generate: Callable[..., bytes | str]) -> bytes:
     """Return a tf.function as a StableHLO module, to be read by `jax_internals.parse_stablehlo`.
 
-    Args:
-      generate: the result of `experimental_get_compiler_ir` of the tf.function.
-
     Returns:
       The module in StableHLO's portable form. TensorFlow cannot write this form if the module has
       an op of another MLIR dialect, such as mhlo.erf. In this case, the module is returned as text.
-
-    Raises:
-      ValueError, TypeError, tf.errors.OpError: the tf.function has an op that XLA cannot compile.
     """
     try:
         module = generate(stage="stablehlo_serialized")

@@ -1,9 +1,6 @@
 """Converts the collective ops in a StableHLO module of TensorFlow to the form that jax needs.
 
 jax runs a program on several devices as one replica with a partition for each device (SPMD).
-TensorFlow's XLA bridge, in contrast, writes programs for several replicas of one partition each. It
-also cannot translate some collectives. Custom calls (markers) stand for these collectives in the
-module, until `convert_collectives` replaces the markers.
 """
 
 import itertools
@@ -24,32 +21,19 @@ _CUSTOM_CALL = "stablehlo.custom_call"
 def all_to_all_config(
     split_dimension: int, concat_dimension: int, split_count: int, groups: Sequence[Sequence[int]]
 ) -> str:
-    """Return the backend_config of a custom call that stands for an all-to-all.
-
-    Args:
-      split_dimension: the dimension along which the tensor of each replica is split.
-      concat_dimension: the dimension along which the received slices are concatenated.
-      split_count: the number of slices.
-      groups: the indices of the replicas in each group.
-    """
+    """Return the backend_config of a custom call that stands for an all-to-all."""
     return f"{split_dimension};{concat_dimension};{split_count};{_dense(groups)}"
 
 
 def permute_config(pairs: Sequence[Sequence[int]]) -> str:
-    """Return the backend_config of a custom call that stands for a collective permute.
-
-    Args:
-      pairs: pairs of replica indices: (source, target) of each transfer.
-    """
+    """Return the backend_config of a custom call that stands for a collective permute."""
     return _dense(pairs)
 
 
 def convert_collectives(module: Any) -> None:
     """Convert the collectives of an MLIR module from replicas to partitions, in place.
 
-    A reduction gets a channel handle, so that it runs across partitions. A custom call with the
-    backend_config of `all_to_all_config` or `permute_config` is replaced by the collective that it
-    stands for. A replica_id op is replaced by a partition_id op.
+    A reduction gets a channel handle, so that it runs across partitions.
     """
     from jaxlib.mlir import ir
 
@@ -97,10 +81,7 @@ def _replace_marker(operation: Any, channel: Any) -> None:
 
 
 def _replace(operation: Any, name: str, operands: Sequence[Any], attributes: Any) -> None:
-    """Replace an MLIR operation that has one result by a new operation called `name`.
-
-    The result of the new operation has the same type.
-    """
+    """Replace an MLIR operation that has one result by a new operation called `name`."""
     from jaxlib.mlir import ir
 
     with ir.InsertionPoint(operation):

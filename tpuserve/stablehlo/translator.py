@@ -35,6 +35,13 @@ class StableHloTranslator:
 
     The variables that a cluster uses become arguments of its module, and not constants. The bridge
     needs only their shapes, so they are created without memory for values, once for all clusters.
+
+    Args:
+      graph: A GraphDef without TPU ops, with its function library.
+      line_of: Takes a node as "node@function"; returns the line of user code that created the
+        node, as "file:number", or None if it is unknown.
+      platform: The platform for which XlaCallModule ops are translated: "CPU" or "TPU". The
+        translation of all other ops is the same for both.
     """
 
     def __init__(
@@ -44,15 +51,6 @@ class StableHloTranslator:
         *,
         platform: str = "CPU",
     ) -> None:
-        """Prepare the translation of a graph's XLA clusters.
-
-        Args:
-          graph: A GraphDef without TPU ops, with its function library.
-          line_of: Takes a node as "node@function"; returns the line of user code that created the
-            node, as "file:number", or None if it is unknown.
-          platform: The platform for which XlaCallModule ops are translated: "CPU" or "TPU". The
-            translation of all other ops is the same for both.
-        """
         self._line_of = line_of
         self._refusals = _find_refusals(graph, platform)
         self._functions = FunctionLibrary(_retarget_modules(graph, platform))
@@ -60,9 +58,6 @@ class StableHloTranslator:
 
     def translate(self, cluster: XlaCluster) -> bytes:
         """Translate a cluster to a StableHLO module.
-
-        Args:
-          cluster: A cluster whose arguments have fully known shapes.
 
         Returns:
           The module in StableHLO's portable form, or as text if TensorFlow cannot write this form.
@@ -116,17 +111,6 @@ class StableHloTranslator:
     def _import_body(
         self, graph_def: Any, body: FunctionBody, cluster: XlaCluster, tensors: Iterator[Any]
     ) -> list[Any]:
-        """Import the body of a cluster's function into the default graph.
-
-        Args:
-          graph_def: A GraphDef with all functions, and the nodes of the body except placeholders.
-          body: The body, for the names of its inputs and outputs.
-          cluster: The cluster, which defines which arguments are variables.
-          tensors: Tensors of the default graph for the arguments that are not variables, in order.
-
-        Returns:
-          The outputs of the cluster, as tensors of the default graph.
-        """
         graph = tf.compat.v1.get_default_graph()
         input_map = {
             name: next(tensors)
@@ -145,10 +129,6 @@ class StableHloTranslator:
             return [tf.identity(output) for output in imported[:count]]
 
     def _create_variable(self, spec: VariableSpec) -> None:
-        """Create the tf.Variable of a spec if the variable does not exist yet.
-
-        The variable's value is a tensor of zeros for which Linux reserves no memory.
-        """
         if spec not in self._variables:
             assert spec.shape is not None
             shape = tuple(size or 0 for size in spec.shape)
@@ -157,16 +137,7 @@ class StableHloTranslator:
 
 
 def _find_refusals(graph: Any, platform: str) -> dict[str, str]:
-    """Find the functions that contain an XlaCallModule which does not run on a platform.
-
-    Args:
-      graph: a GraphDef with its function library.
-      platform: "CPU" or "TPU".
-
-    Returns:
-      Function name → why the module does not run on the platform and what the user can do, as the
-      text of an error message.
-    """
+    """Find the functions that contain an XlaCallModule which does not run on a platform."""
     refusals = {}
     for function, node in _call_modules(graph):
         module = describe_module(node)
@@ -176,19 +147,7 @@ def _find_refusals(graph: Any, platform: str) -> dict[str, str]:
 
 
 def _retarget_modules(graph: Any, platform: str) -> Any:
-    """Let TensorFlow's XLA bridge translate the XlaCallModule ops of a graph for a platform.
-
-    The module in such an op can contain code for several platforms. The index of a platform in the
-    attribute `platforms` selects the code, and the bridge on a CPU always uses the index of "CPU".
-    Therefore this function exchanges "CPU" and the other platform in the attribute.
-
-    Args:
-      graph: a GraphDef with its function library; it is not changed.
-      platform: "CPU" or "TPU".
-
-    Returns:
-      The graph itself if nothing must be changed; else a changed copy.
-    """
+    """Let TensorFlow's XLA bridge translate the XlaCallModule ops of a graph for a platform."""
     target = platform.encode()
     if target == _TRANSLATED_ON or not any(_call_modules(graph)):
         return graph

@@ -8,9 +8,7 @@ from typing import TypeAlias
 LineOf: TypeAlias = Callable[[str], str | None]
 """Takes a node as "node@function"; returns the line of user code that created the node."""
 
-# The beginning of XLA's error message about unsupported ops. An example of the whole message is
-# "Detected unsupported operations when trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No
-# registered 'AsString' OpKernel for XLA_CPU_JIT devices compatible with node {{node spelled}}...".
+# The beginning of XLA's error message about unsupported ops.
 UNSUPPORTED = "Detected unsupported operations when trying to compile graph"
 # Matches each op in XLA's error message about unsupported ops, such as "AsString (No registered ...
 # node {{node spelled}}". If the node is in a called function, "{{function_node NAME}}" precedes it.
@@ -39,8 +37,6 @@ class UnsupportedOp:
     """An op that XLA cannot compile.
 
     Attributes:
-      op: the op type.
-      node: the name of the node in the graph.
       input_number: the index of the input that must be a compile-time constant and is not; None if
         XLA does not support the op at all.
     """
@@ -59,16 +55,7 @@ def unknown_line(node: str) -> str | None:
 
 
 def describe_error(error: Exception, function: str, line_of: LineOf) -> str:
-    """Describe an error of TensorFlow's XLA bridge in one line, for an error message.
-
-    Args:
-      error: the error.
-      function: the name of the function that was translated.
-      line_of: returns the line of user code that created a node.
-
-    Returns:
-      The ops that the error names, with the reasons; the first line of the error if it names none.
-    """
+    """Describe an error of TensorFlow's XLA bridge in one line, for an error message."""
     text = getattr(error, "message", None) or str(error)
     ops = [*find_unsupported_ops(text), *find_nonconstant_inputs(text)]
     if ops:
@@ -89,7 +76,7 @@ def find_unsupported_ops(message: str) -> tuple[UnsupportedOp, ...]:
     """Return the ops that XLA does not support according to an error message, each once.
 
     The message can lack some unsupported ops of the graph, because XLA stops at the first one in a
-    computation. For a message about another error, return an empty tuple.
+    computation.
     """
     if UNSUPPORTED not in message:
         return ()
@@ -112,10 +99,6 @@ def find_nonconstant_inputs(message: str) -> tuple[UnsupportedOp, ...]:
 
 
 def find_failure(message: str) -> dict[str, str]:
-    """Return the node that an error of TensorFlow's XLA bridge names first → its first sentence.
-
-    Args:
-      message: the error message. If it names no node, the result is empty.
-    """
+    """Return the node that an error of TensorFlow's XLA bridge names first → its first sentence."""
     match = _FAILURE.match(message)
     return {match["node"]: _SENTENCE_END.split(match["why"].strip())[0]} if match else {}

@@ -24,12 +24,6 @@ def has_xla_kernel(node: Any) -> bool:
 
 
 def _satisfies(node: Any, constraint: Any) -> bool:
-    """Return whether the dtype attribute of a node fulfils a constraint of a kernel.
-
-    Args:
-      node: the NodeDef.
-      constraint: an AttrConstraint of a KernelDef: the name of an attribute and its allowed dtypes.
-    """
     allowed = constraint.allowed_values.list.type
     if constraint.name not in node.attr or not allowed:
         return True
@@ -42,8 +36,7 @@ def _satisfies(node: Any, constraint: Any) -> bool:
 def _xla_kernels() -> Mapping[str, list[Any]]:
     """Return op type → the KernelDefs of the XLA kernels for that op."""
     # TensorFlow registers XLA's kernels when it first compiles a function with XLA. Compile a small
-    # function before reading the registry. Use eager mode, because inside of a graph, the call
-    # would only add an op.
+    # function before reading the registry.
     with eager_context.eager_mode():
         tf.function(lambda: tf.zeros([]), jit_compile=True)()
     by_op = defaultdict(list)

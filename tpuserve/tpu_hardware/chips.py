@@ -27,10 +27,7 @@ class TpuHardware:
 
     Attributes:
       generation: the TPU generation, such as "v5e"; empty if the PCI bus has no TPU.
-      num_chips: the number of TPU chips on the PCI bus.
       device_files: the device files of TPU chips, such as /dev/vfio/0.
-      huge_pages: whether transparent huge pages of the kernel are set to "always". They make some
-        TPUs start faster.
     """
 
     generation: str

@@ -16,7 +16,6 @@ class Process:
     """A running process of this machine, such as one that uses the TPU.
 
     Attributes:
-      pid: the ID of the process.
       command: the command line, shortened to 80 characters.
     """
 
@@ -32,7 +31,6 @@ class OpenFiles:
     """The processes that have certain files open, such as the device files of a TPU.
 
     Attributes:
-      processes: the processes, in the order of their IDs.
       num_hidden: the number of other users' processes whose open files this process is not allowed
         to read. Some of them possibly have the files open too.
     """
@@ -69,11 +67,6 @@ def find_processes(files: Iterable[Path]) -> OpenFiles:
 
 
 def _list_open_files(directory: Path) -> set[str]:
-    """Return the paths of the files that a process has open.
-
-    Args:
-      directory: the directory of the process in /proc.
-    """
     files = set()
     for descriptor in os.listdir(directory / "fd"):
         try:

@@ -28,8 +28,6 @@ def check_model(
     """Check what the ops of a SavedModel can do, and how much memory its constants need.
 
     Args:
-      meta_graphs: TensorFlow's MetaGraphDef messages.
-      directory: the directory of the SavedModel.
       forbid_unsafe_ops: whether to refuse ops that can do more than compute, such as open files.
       max_constant_bytes: the memory, in bytes, that constants and tensors of a size in the file may
         need in addition to the size of the constants in the file; 0 for no limit.
@@ -38,7 +36,6 @@ def check_model(
       UnsafeModel: an op can do more than compute, or opens a file that is not the model's own.
       ModelTooLarge: constants become too large, or the graph has too many nodes after functions
         are inlined.
-      DamagedSavedModel: an asset or an initialisation op is not valid.
     """
     programs = [Program(meta_graph) for meta_graph in meta_graphs]
     if forbid_unsafe_ops:
@@ -131,7 +128,6 @@ _ATTRIBUTES: Mapping[str, tuple[str, str, Callable[[Any], bool]]] = {
 
 
 def _unsafe_attribute(node: Any) -> str:
-    """Return the name of an attribute that is not safe; "" if there is none."""
     name, field, is_safe = _ATTRIBUTES.get(node.op, ("", "", bool))
     if name not in node.attr:
         return ""

@@ -31,12 +31,7 @@ class Permission(Enum):
 
 @dataclass(frozen=True)
 class OpFamily:
-    """A group of TensorFlow's ops of the same kind, such as ops on arrays.
-
-    Attributes:
-      permission: whether an untrusted model may contain the ops, and run them.
-      name: the kind of the ops, for error messages and reviewers.
-    """
+    """A group of TensorFlow's ops of the same kind, such as ops on arrays."""
 
     permission: Permission
     name: str
@@ -64,11 +59,7 @@ def op_families() -> Mapping[str, OpFamily]:
 
 
 def parse_families(text: str) -> dict[OpFamily, list[str]]:
-    """Parse the content of `op_families.txt`.
-
-    Returns:
-      Family → op types, in the order of the file.
-    """
+    """Parse the content of `op_families.txt`."""
     families: dict[OpFamily, list[str]] = {}
     ops: list[str] = []
     for line in text.splitlines():

@@ -21,7 +21,6 @@ class PathTracer:
     """
 
     def __init__(self, program: Program, runs: Sequence[Run]) -> None:
-        """Find the nodes that can write a string to a variable."""
         self._program = program
         self._writes = [
             (run, site, self._variables(run, site))

@@ -19,10 +19,7 @@ FIRST_ARGUMENT: Mapping[str, int] = {
     **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall", "TPUPartitionedCall"), 0),
     **dict.fromkeys(("Case", "If", "StatelessCase", "StatelessIf"), 1),
 }
-"""Op type → the position of the input that its functions get as their first argument.
-
-BatchFunction is missing: ops with the same `shared_name` get the inputs of one another.
-"""
+"""Op type → the position of the input that its functions get as their first argument."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,7 @@ class Run:
     """One kind of session run that a server makes with a metagraph, such as a request.
 
     Attributes:
-      purpose: what the run does, for error messages.
-      sites: the nodes that it can execute; of a called function, all.
       callers: function name → the nodes that can call the function.
-      paths: the names of the tensors that are paths of the model's own files.
-      fed: the names of the tensors whose values clients choose.
     """
 
     purpose: str
@@ -64,14 +57,10 @@ class Program:
     """A metagraph with its functions.
 
     Attributes:
-      meta_graph: a MetaGraphDef.
-      functions: function name → FunctionDef.
       nodes: function name, "" for the main graph → node name → NodeDef.
-      arguments: function name → name of an argument → its position.
     """
 
     def __init__(self, meta_graph: Any) -> None:
-        """Index the nodes of a MetaGraphDef."""
         graph = meta_graph.graph_def
         self.meta_graph = meta_graph
         self.functions = {function.signature.name: function for function in graph.library.function}
@@ -95,11 +84,7 @@ class Program:
             yield from (Site(name, node) for node in function.node_def)
 
     def runs(self, directory: Path) -> list[Run]:
-        """Return the restore of the variables, the initialisation, and the requests.
-
-        Raises:
-          DamagedSavedModel: an asset or an initialisation op is not valid.
-        """
+        """Return the restore of the variables, the initialisation, and the requests."""
         graph, saver, nodes = self.meta_graph, self.meta_graph.saver_def, self.nodes[""]
         assets = frozenset(map(tensor_name, initialisation.find_assets(graph, directory)))
         constants = frozenset(
@@ -180,7 +165,6 @@ class Program:
         return Run(purpose, sites, callers, paths, fed)
 
     def _called(self, node: Any, *, nested: bool) -> set[str]:
-        """Return the functions that a node can call; `nested`: also those in their attributes."""
         names = {node.op, *_function_names(node.attr, nested)} & self.functions.keys()
         return names | self._alternatives if names & self._alternatives else names
 

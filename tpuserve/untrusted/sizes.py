@@ -1,7 +1,7 @@
 """Refuses untrusted models that declare much larger tensors than their files hold.
 
 It adds up the tensors in the file by their shapes, and the tensors that ops such as Fill make of
-numbers in the file. What ops compute of other tensors has no limit here.
+numbers in the file.
 """
 
 import math
@@ -61,10 +61,8 @@ def check_sizes(program: Program, max_constant_bytes: int, directory: Path) -> N
     """Check that the tensors that a metagraph declares do not need too much memory.
 
     Args:
-      program: the metagraph.
       max_constant_bytes: the number of bytes that these tensors may need, in addition to the bytes
         of the constants that the SavedModel stores.
-      directory: the directory of the SavedModel, for the text of an error.
 
     Raises:
       ModelTooLarge: the tensors need more; or functions call themselves or are nested too deep, or
@@ -106,14 +104,7 @@ class _Declared(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """What is known of a tensor.
-
-    Attributes:
-      is_constant: whether no client chooses its value.
-      numbers: its elements, or bounds of them; empty if unknown.
-      size: the number of its elements if an op made it of numbers in the file, otherwise 1.
-      rank: 1 for a vector that an op made, 2 for one in a matrix; 0 for all other tensors.
-    """
+    """What is known of a tensor."""
 
     is_constant: bool = False
     numbers: tuple[float, ...] = ()
@@ -163,11 +154,7 @@ class _Sizes:
         return copies
 
     def declared(self, site: Site) -> Iterator[_Declared]:
-        """Yield the tensors in the attributes of a node, and the one that it makes of numbers.
-
-        Raises:
-          _Unbounded: the node decodes a constant.
-        """
+        """Yield the tensors in the attributes of a node, and the one that it makes of numbers."""
         for proto in _tensor_protos(site.node.attr):
             yield _Declared(site, _proto_bytes(proto), True, proto.ByteSize())
         inputs = [self._find(site.function, name) for name in data_inputs(site.node)]
@@ -304,7 +291,6 @@ def _proto_numbers(proto: Any) -> tuple[float, ...]:
 
 
 def _proto_bytes(proto: Any) -> int:
-    """Return the bytes of memory for a TensorProto, with the tensors in its variants."""
     shape = shape_from_proto(proto.tensor_shape) or ()
     count = math.prod(1 if size is None else size for size in shape)
     inner = (tensor for variant in proto.variant_val for tensor in variant.tensors)

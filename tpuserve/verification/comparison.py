@@ -15,15 +15,7 @@ def compare_outputs(
 ) -> Comparison:
     """Compare the values of an output in the two metagraphs of a SavedModel.
 
-    Floats are equal if |baseline - candidate| <= atol + rtol * |baseline|. NaN equals NaN, and an
-    infinity equals the same infinity. Values of all other types have to be identical.
-
-    Args:
-      name: Alias of the output in the signature.
-      baseline: Value from the {serve} metagraph, of any shape and dtype.
-      candidate: Value from the {serve, tpu} metagraph.
-      atol: Absolute tolerance.
-      rtol: Relative tolerance.
+    Floats are equal if |baseline - candidate| <= atol + rtol * |baseline|.
 
     Returns:
       The largest differences and the number of values that are not equal. If the dtypes or shapes
@@ -57,13 +49,7 @@ def compare_outputs(
 def _compare_floats(
     baseline: Array, candidate: Array, atol: float, rtol: float
 ) -> Mapping[str, Any]:
-    """Compare float or complex arrays of the same shape.
-
-    The arguments are those of `compare_outputs`.
-
-    Returns:
-      Keyword arguments for `tpuserve.verification.verification_report.Comparison`.
-    """
+    """Compare float or complex arrays of the same shape."""
     wide = np.complex128 if baseline.dtype.kind == "c" else np.float64
     baseline, candidate = baseline.astype(wide), candidate.astype(wide)
     is_finite = np.isfinite(baseline) & np.isfinite(candidate)
@@ -87,17 +73,7 @@ def _compare_floats(
 
 
 def _describe_non_finite(baseline: Array, candidate: Array, is_ignored: Array) -> str | None:
-    """Describe how many values are NaN or infinite in only one of two arrays.
-
-    Args:
-      baseline: The output of the {serve} metagraph.
-      candidate: The output of the {serve, tpu} metagraph.
-      is_ignored: A boolean array of the same shape: True for each position that is not counted,
-        because the two values are equal or both are finite.
-
-    Returns:
-      The description; None if there are no such values.
-    """
+    """Describe how many values are NaN or infinite in only one of two arrays."""
     texts = []
     for kind, test in (("NaN", np.isnan), ("infinite", np.isinf)):
         if count := int(np.sum(test(baseline) & ~is_ignored)):
@@ -108,15 +84,7 @@ def _describe_non_finite(baseline: Array, candidate: Array, is_ignored: Array) -
 
 
 def _compare_classes(baseline: Array, candidate: Array) -> Mapping[str, int]:
-    """Count how often two arrays [..., num_classes] predict different classes.
-
-    The predicted class is the argmax over the last axis.
-
-    Returns:
-      The keyword arguments num_mismatched and compared for
-      `tpuserve.verification.verification_report.Comparison`; empty if the arrays cannot be class
-      scores.
-    """
+    """Count how often two arrays [..., num_classes] predict different classes."""
     if baseline.ndim < 2 or baseline.shape[-1] < 2 or baseline.dtype.kind == "c":
         return {}
     is_mismatch = np.argmax(baseline, axis=-1) != np.argmax(candidate, axis=-1)
@@ -124,11 +92,7 @@ def _compare_classes(baseline: Array, candidate: Array) -> Mapping[str, int]:
 
 
 def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
-    """Compare arrays of integers, bools or strings, which have to be identical.
-
-    Returns:
-      Keyword arguments for `tpuserve.verification.verification_report.Comparison`.
-    """
+    """Compare arrays of integers, bools or strings, which have to be identical."""
     is_mismatch = baseline != candidate
     num_mismatched = int(np.sum(is_mismatch))
     fields: dict[str, Any] = {

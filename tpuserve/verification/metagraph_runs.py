@@ -20,12 +20,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class TimedOutputs:
-    """The outputs of a signature for one set of inputs, with the time of the runs.
-
-    Attributes:
-      outputs: Output alias → array.
-      timing: The wall times of the first run and of later runs.
-    """
+    """The outputs of a signature for one set of inputs, with the time of the runs."""
 
     outputs: Arrays
     timing: Timing
@@ -46,14 +41,7 @@ def run_cases(
     each comparison starts from the saved state.
 
     Args:
-      load: Loads the metagraph; returns an error if the metagraph cannot be loaded.
-      cases: Pairs of a signature name and a set of inputs.
       runs: How often the signature runs again after the first run, to measure the median time.
-      report_start: Called before each set of inputs with a description of it.
-
-    Returns:
-      For each set of inputs the outputs of the first run, or the error if the run or the loading
-      of the metagraph has failed.
     """
     outcomes: list[Outcome] = []
     model = load()
@@ -102,17 +90,10 @@ def compare_runs(
     """Compare the outputs of both metagraphs for one set of inputs.
 
     Args:
-      case: The inputs.
-      baseline: Outputs or error of the {serve} metagraph.
       candidate: Outputs or error of the {serve, tpu} metagraph; None if it did not run because
         the {serve} metagraph has failed.
-      atol: Absolute tolerance.
-      rtol: Relative tolerance.
       refusals: The ops that XLA refused to compile. If the error of a run names such ops, they are
         added.
-
-    Returns:
-      The comparison. If a metagraph has failed, `Run.failure` has the error.
     """
     if isinstance(baseline, TpuserveError) or candidate is None:
         advice = " Give inputs that it accepts." if case.source == "generated" else ""

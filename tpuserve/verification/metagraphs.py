@@ -41,12 +41,7 @@ _SYSTEMS: Mapping[TagSet, TpuSystem] = {
 
 @dataclass(frozen=True)
 class MetaGraphSide:
-    """One of the two metagraphs that a verification compares.
-
-    Attributes:
-      description: The description of the metagraph, with its signatures and ops.
-      meta_graph_def: The same metagraph as TensorFlow's MetaGraphDef.
-    """
+    """One of the two metagraphs that a verification compares."""
 
     description: Metagraph
     meta_graph_def: Any
@@ -54,14 +49,7 @@ class MetaGraphSide:
 
 @dataclass(frozen=True)
 class MetaGraphPair:
-    """The two metagraphs of a SavedModel that a verification compares; they are not loaded.
-
-    Attributes:
-      directory: Directory of the SavedModel.
-      baseline: The {serve} metagraph.
-      candidate: The {serve, tpu} metagraph.
-      warm_up: The records of the SavedModel's warm-up file, which belongs to both metagraphs.
-    """
+    """The two metagraphs of a SavedModel that a verification compares; they are not loaded."""
 
     directory: Path
     baseline: MetaGraphSide
@@ -95,12 +83,6 @@ class MetaGraphPair:
         """Return signatures by name, sorted by name.
 
         If both metagraphs have a signature of the same name, that of {serve} is returned.
-
-        Args:
-          names: Names of the signatures; empty for all.
-
-        Raises:
-          SignatureNotFound: Neither metagraph has a signature of one of the names.
         """
         in_candidate = self.candidate.description.signatures
         available = dict(sorted({**in_candidate, **self.baseline.description.signatures}.items()))
@@ -116,13 +98,7 @@ class MetaGraphPair:
 
 
 def read_metagraph_pair(directory: Path) -> MetaGraphPair:
-    """Read both metagraphs of a SavedModel without loading them.
-
-    Raises:
-      NotFound: The directory holds no SavedModel.
-      DamagedSavedModel: The SavedModel cannot be parsed.
-      MetagraphNotFound: One of the two metagraphs is missing.
-    """
+    """Read both metagraphs of a SavedModel without loading them."""
     saved_model = metagraph.read_saved_model(directory)
     described = {description.tags: description for description in saved_model.metagraphs}
     for tags in _SYSTEMS:
@@ -139,12 +115,7 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
 
 
 def _advise(directory: Path, available: Collection[TagSet]) -> str:
-    """Return how to create the missing metagraph of a SavedModel, for an error message.
-
-    Args:
-      directory: Directory of the SavedModel.
-      available: The tag sets of its metagraphs.
-    """
+    """Return how to create the missing metagraph of a SavedModel, for an error message."""
     exporting = "export with export_to_cpu=True and export_to_tpu=True."
     if tag_sets.SERVE_TPU in available:
         return exporting
@@ -152,11 +123,7 @@ def _advise(directory: Path, available: Collection[TagSet]) -> str:
 
 
 def load_baseline(directory: Path) -> LoadedModel:
-    """Load the {serve} metagraph on the CPU.
-
-    Raises:
-      DamagedSavedModel: The metagraph cannot be loaded.
-    """
+    """Load the {serve} metagraph on the CPU."""
     return _load_metagraph(directory, tag_sets.SERVE)
 
 
@@ -166,9 +133,6 @@ def load_candidate(directory: Path) -> LoadedModel | TpuserveError:
     Returns:
       The loaded model. If the metagraph cannot be lowered to the CPU, or has a StableHLO module
       that does not run on the CPU, the error is returned and not raised.
-
-    Raises:
-      DamagedSavedModel: The metagraph cannot be loaded.
     """
     try:
         return _load_metagraph(directory, tag_sets.SERVE_TPU)
@@ -220,7 +184,6 @@ def describe_difference(name: str, pair: MetaGraphPair) -> str | None:
 
 
 def _are_compatible(first: Shape, second: Shape) -> bool:
-    """Return whether a tensor can have both shapes, which may have unknown dimensions."""
     if first is None or second is None:
         return True
     return len(first) == len(second) and all(

@@ -74,10 +74,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def _outputs_table(report: Report) -> Table:
-    """Build the table of differences between the metagraphs.
-
-    It has a line for each signature, batch size and output.
-    """
+    """Build the table of differences between the metagraphs."""
     table = _new_table("signature", "batch", "output")
     for title in ("absolute", "relative", "differ"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -122,12 +119,7 @@ def _format_batch_size(run: Run) -> str:
 
 
 def _output_rows(run: Run) -> list[tuple[list[Any], bool]]:
-    """Return the lines of the table of differences for one run, a line for each output.
-
-    Returns:
-      For each output, the cells with its name and differences, and whether the output passed. If
-      the run has failed, a single line with empty cells.
-    """
+    """Return the lines of the table of differences for one run, a line for each output."""
     if not run.outputs:
         return [([""] * 4, run.passed)]
     return [
@@ -210,10 +202,7 @@ def _format_mismatches(output: Comparison) -> str:
 
 
 def _format_timing(timing: Timing | None) -> tuple[str, str]:
-    """Return two table cells: the time of the first run, and the median time of later runs.
-
-    A cell is "-" if there is no such run.
-    """
+    """Return two table cells: the time of the first run, and the median time of later runs."""
     if timing is None:
         return "-", "-"
     median = "-" if timing.median is None else _format_seconds(timing.median)

@@ -18,20 +18,16 @@ class Comparison:
     """Comparison of an output of the {serve} metagraph with the same output of {serve, tpu}.
 
     Attributes:
-      name: Alias of the output in the signature.
       dtype: Dtype of the output of {serve}, the baseline, such as "float32".
-      shape: Shape of the output of {serve}.
       largest_absolute: Largest |baseline - candidate| of the values that are finite in both; None
         if the values are not numbers, or if the dtypes or shapes differ.
       largest_relative: Largest |baseline - candidate| / |baseline| where the baseline is not 0.
-      num_out_of_tolerance: Number of values that are not equal within the tolerances.
       num_mismatched: For floats with classes in their last axis, the number of examples for which
         the argmax differs. For integers, bools and strings, the number of values that are not
         equal. None for other outputs.
       compared: Number of examples or values among which `num_mismatched` was counted.
       failure: Description of a difference in dtype or shape, or of a NaN or infinity that only one
         of the metagraphs has. None if there is no such difference.
-      nan: Number of values that are NaN in both metagraphs.
       infinite: Number of values that are infinite in both metagraphs.
     """
 
@@ -58,7 +54,6 @@ class Timing:
     """Wall time of one metagraph at one batch size, in seconds.
 
     Attributes:
-      first: Time of the first run, which includes compilation by XLA and allocation of buffers.
       median: Median time of the runs after the first; None if there were none.
     """
 
@@ -72,7 +67,6 @@ class Run:
 
     Attributes:
       batch_size: Number of examples in the inputs; None if they have no batch dimension.
-      source: Where the inputs come from: "file", "warm-up record" or "generated".
       outputs: One comparison for each output, sorted by alias; empty if a metagraph did not run.
       baseline: Wall times of the {serve} metagraph; None if it did not run.
       candidate: Wall times of the {serve, tpu} metagraph; None if it did not run.
@@ -97,8 +91,6 @@ class VerifiedSignature:
     """Result of verifying one signature.
 
     Attributes:
-      name: Name of the signature.
-      runs: The comparison of both metagraphs for each set of inputs.
       failure: Why the signature could not be compared at all, such as different inputs in the two
         metagraphs; None if it was compared.
     """
@@ -122,7 +114,6 @@ class Hazard:
         "dynamic_shape", "constants", "recompilation", "no_computation" or "not_finite".
       severity: "error" if the model cannot work on a TPU; "warning" if it may fail on a TPU, have
         different results than on a CPU, or wait long for compilations; "note" for information.
-      message: Description of the problem and how to solve it.
       op: Type of the node that causes the hazard; empty if no single node does.
       node: Name of this node; empty if no single node causes the hazard.
       function: Name of the function that has the node; empty for the main graph.
@@ -143,13 +134,8 @@ class Report:
     """Result of verifying a SavedModel: whether its {serve} and {serve, tpu} metagraphs agree.
 
     Attributes:
-      directory: Directory of the SavedModel.
-      atol: Absolute tolerance of the comparison.
       rtol: Relative tolerance: a float passes if
         |baseline - candidate| <= atol + rtol * |baseline|.
-      seed: Random seed of generated inputs.
-      signatures: Results in the order of the signatures' names.
-      hazards: Hazards of the {serve, tpu} metagraph: errors first, then warnings, then notes.
       notes: One sentence for each conversion of an input, for each ignored warm-up record, and for
         a {serve} metagraph that has TPU computations too.
     """

@@ -36,36 +36,20 @@ def verify(
     """Compare the {serve, tpu} metagraph of a SavedModel with its {serve} metagraph.
 
     Both metagraphs run in this process on the same inputs. The TPU metagraph is lowered to the CPU
-    and compiled by XLA. If a signature fails, its error is in the report, and the verification
-    continues with the next signature.
+    and compiled by XLA.
 
     Example:
       report = tpuserve.verification.verify("/models/half/1")
       assert report.passed, report.signatures
 
     Args:
-      directory: Directory with a saved_model.pb that holds both metagraphs.
-      inputs: An .npz file whose arrays are named "INPUT" or "SIGNATURE/INPUT". If the file has no
-        arrays for a signature, the signature runs on the SavedModel's warm-up records, or else on
-        generated inputs.
-      signatures: Names of the signatures to run; None for all.
+      inputs: An .npz file whose arrays are named "INPUT" or "SIGNATURE/INPUT".
       batch_sizes: Batch sizes for signatures with an open first dimension. None for the sizes of
         the inputs in the file or in the warm-up records. If there are no such inputs, None means
         the allowed_batch_sizes of the model's BatchFunction ops, or else 1 and 8.
-      atol: Absolute tolerance.
-      rtol: Relative tolerance: a float passes if
-        |baseline - candidate| <= atol + rtol * |baseline|.
-      seed: Random seed for generated inputs.
       runs: How often each metagraph runs again after its first run, to measure the median time.
       progress: Called with the number of finished runs, the number of all runs, and a description
         of the step that starts now.
-
-    Raises:
-      NotFound, DamagedSavedModel, MetagraphNotFound: The directory holds no SavedModel,
-        or the SavedModel is damaged or lacks a metagraph.
-      SignatureNotFound: Neither metagraph has a signature of one of the names.
-      InvalidInput: The file of inputs does not fit the signatures.
-      InvalidSetting, InvalidType: An argument is out of range or has the wrong type.
     """
     validation.check_number("atol", atol, least=0, below=math.inf)
     validation.check_number("rtol", rtol, least=0, below=math.inf)
@@ -112,14 +96,7 @@ def _find_hazards(
     refusals: XlaRefusals,
     verified: Sequence[VerifiedSignature],
 ) -> tuple[Hazard, ...]:
-    """Find the hazards of the selected signatures: what may fail or be slow on a real TPU.
-
-    Args:
-      pair: Both metagraphs of the SavedModel.
-      selected: The signatures, by name.
-      refusals: The ops that XLA refused to compile while the signatures ran.
-      verified: The results of comparing the signatures.
-    """
+    """Find the hazards of the selected signatures: what may fail or be slow on a real TPU."""
     available = pair.candidate.description.signatures
     signatures = {name: available[name] for name in selected if name in available}
     return metagraph_hazards.find_hazards(
@@ -147,11 +124,7 @@ def _run_cases(
     refusals: XlaRefusals,
     progress: Progress | None,
 ) -> dict[str, tuple[Run, ...]]:
-    """Run both metagraphs on each set of inputs, and compare their outputs.
-
-    Returns:
-      Signature name → the comparison for each set of inputs.
-    """
+    """Run both metagraphs on each set of inputs, and compare their outputs."""
     all_cases = [
         (name, case)
         for name, cases in input_cases.by_signature.items()
@@ -200,21 +173,11 @@ class _Steps:
         self._progress = progress
 
     def report(self, done: int, step: str) -> None:
-        """Set the number of finished runs, and report the start of a step.
-
-        Args:
-          done: The number of finished runs.
-          step: A description of the step, such as "loading {serve}".
-        """
         self._done = done
         self._progress(done, self._total, step)
 
     def start(self, step: str) -> None:
-        """Report the start of a run. The next report counts this run as finished.
-
-        Args:
-          step: A description of the run, such as "serving_default, batch size 8".
-        """
+        """Report the start of a run. The next report counts this run as finished."""
         self._progress(self._done, self._total, step)
         self._done += 1
 
@@ -232,15 +195,7 @@ def _check_signatures(signatures: Any) -> None:
 
 
 def _to_path(argument: str, value: Any) -> Path:
-    """Convert a path that a user has passed as str, bytes or path-like object to a Path.
-
-    Args:
-      argument: The name of the argument, for the text of an error.
-      value: The path.
-
-    Raises:
-      InvalidType: The value is not a path.
-    """
+    """Convert a path that a user has passed as str, bytes or path-like object to a Path."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise InvalidType(f"{argument} is {value!r}. Give a path.")
     return Path(os.fsdecode(value))

@@ -21,9 +21,6 @@ class XlaRefusals:
     def record(self, error: BaseException) -> str | None:
         """Add the ops that XLA refused to compile according to the error of a run.
 
-        Args:
-          error: The error of the run.
-
         Returns:
           A sentence that names the ops; None if the error has another reason.
         """

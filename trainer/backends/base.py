@@ -25,11 +25,8 @@ class TrainGraph:
     """The graph of a training run.
 
     Attributes:
-      loop: the op that runs the training steps, and the tensors to read after the op has run.
       spec: model_fn's EstimatorSpec. On a TPU, a replacement with the same hooks, and with the
-        scaffold of scaffold_fn. A session can fetch the tensors of the replacement, because they
-        are outside the TPU computation.
-      hooks: SessionRunHooks that the session needs, for example to feed the input.
+        scaffold of scaffold_fn.
     """
 
     loop: TrainLoop
@@ -45,9 +42,7 @@ class EvalGraph:
       metrics: the ops of the metrics. The evaluation runs the op `metrics.update` until a hook or
         the end of the input stops the session.
       spec: model_fn's EstimatorSpec. On a TPU, a replacement with the same hooks, and with the
-        scaffold of scaffold_fn. A session can fetch the tensors of the replacement, because they
-        are outside the TPU computation.
-      hooks: SessionRunHooks that the session needs, for example to feed the input.
+        scaffold of scaffold_fn.
       input_hooks: SessionRunHooks that initialize the input. They must be called before the user's
         hooks, which may read a batch when the session is created.
       batches_done: function that returns the number of batches evaluated so far; on a TPU, a
@@ -75,9 +70,7 @@ class PredictGraph:
       read_batches: function that takes a session and yields each batch of predictions until the
         input ends.
       spec: model_fn's EstimatorSpec. On a TPU, a replacement with the same hooks, and with the
-        scaffold of scaffold_fn. A session can fetch the tensors of the replacement, because they
-        are outside the TPU computation.
-      hooks: SessionRunHooks that the session needs, for example to feed the input.
+        scaffold of scaffold_fn.
       input_hooks: SessionRunHooks that initialize the input. They must be called before the user's
         hooks, which may read a batch when the session is created.
     """
@@ -93,8 +86,7 @@ class ExecutionBackend(Protocol):
 
     Package `trainer.modes` uses a backend in this order: it enters the context `new_graph`, calls
     one build method, such as `build_train_graph`, and then runs a session from `create_session`
-    inside the context `run_scope`. On a TPU, hooks of the graph drive infeed and outfeed, and the
-    end of `run_scope` shuts the TPU system down.
+    inside the context `run_scope`.
     """
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
@@ -112,12 +104,8 @@ class ExecutionBackend(Protocol):
         """Build the graph that trains a model, in the default graph.
 
         Args:
-          program: the user's model_fn and its settings.
-          input_fn: the user's function that returns a Dataset, or tensors.
-          global_step: the variable that counts steps.
           checkpoint: the checkpoint that the variables will be restored from; None for initial
             values.
-          plan: decides how many training steps each `session.run` makes.
           compile_step: whether XLA compiles the step on the CPU; ignored on a TPU. See
             `RunConfig.compile_step`.
         """
@@ -132,8 +120,6 @@ class ExecutionBackend(Protocol):
         """Build the graph that evaluates a model, in the default graph.
 
         Args:
-          program: the user's model_fn and its settings.
-          input_fn: the user's function that returns a Dataset, or tensors.
           checkpoint: the checkpoint that the variables will be restored from; None for initial
             values.
           steps: number of batches to evaluate; None for all batches of the input.
@@ -149,12 +135,8 @@ class ExecutionBackend(Protocol):
         """Build the graph that predicts with a model, in the default graph.
 
         Args:
-          program: the user's model_fn and its settings.
-          input_fn: the user's function that returns a Dataset, or tensors.
           checkpoint: the checkpoint that the variables will be restored from; None for initial
             values.
-          select: takes model_fn's predictions and returns those that the user of `predict` asked
-            for.
         """
 
     def create_session(
@@ -163,11 +145,7 @@ class ExecutionBackend(Protocol):
         """Create the session that runs the graph.
 
         Args:
-          config: the settings of the run.
           scaffold: a tf.compat.v1.train.Scaffold with the saver and the initialisation ops.
-          hooks: SessionRunHooks, called in this order.
-          options: the keyword arguments of
-            `trainer.backends.monitored_session.create_monitored_session`.
 
         Returns:
           A tf.compat.v1.train.MonitoredSession, or an object with the same methods.
@@ -176,6 +154,5 @@ class ExecutionBackend(Protocol):
     def run_scope(self) -> AbstractContextManager[Any]:
         """Return the context in which the session runs.
 
-        The devices are ready inside the context and shut down after it. If several threads of the
-        run fail, the end of the context raises the error that caused the others.
+        The devices are ready inside the context and shut down after it.
         """

@@ -30,12 +30,7 @@ logger = logging.getLogger("tensorflow.trainer")
 
 @dataclass(frozen=True)
 class _ModelGraph:
-    """The ops that model_fn and input_fn have built in the default graph.
-
-    Attributes:
-      inputs: the features and labels that model_fn received.
-      spec: model_fn's spec; a TPUEstimatorSpec is converted to an EstimatorSpec.
-    """
+    """The ops that model_fn and input_fn have built in the default graph."""
 
     inputs: input_pipeline.Inputs
     spec: EstimatorSpec
@@ -44,18 +39,6 @@ class _ModelGraph:
 def _build_model(
     program: ModelProgram, input_fn: Callable[..., Any], mode: str, checkpoint: str | None
 ) -> _ModelGraph:
-    """Build the ops of input_fn and of model_fn for one mode.
-
-    Args:
-      program: the user's model_fn and its settings.
-      input_fn: the user's function that returns a Dataset, or tensors.
-      mode: one of `ModeKeys`.
-      checkpoint: the checkpoint that the variables will be restored from; None for initial values,
-        or the values of the program's warm start.
-
-    Raises:
-      CheckpointMismatch: a variable has another shape in the checkpoint.
-    """
     inputs = input_pipeline.build_inputs(program.call_input_fn(input_fn, mode))
     spec = program.call_model_fn(inputs.features, inputs.labels, mode).as_estimator_spec()
     warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
@@ -66,15 +49,12 @@ class LocalBackend:
     """Runs one mode on a CPU or GPU of this machine, or of the machine at a session target.
 
     See `trainer.backends.base.ExecutionBackend`.
+
+    Args:
+      device_fn: takes an operation and returns its device; None to let TensorFlow choose.
     """
 
     def __init__(self, master: str = "", device_fn: Callable[[Any], Any] | None = None) -> None:
-        """Create a backend; nothing runs yet.
-
-        Args:
-          master: session target; empty for this process.
-          device_fn: takes an operation and returns its device; None to let TensorFlow choose.
-        """
         self.master = master
         self._device_fn = device_fn
         self._interrupt_hook = KeyboardInterruptHook()
@@ -118,15 +98,6 @@ class LocalBackend:
         return TrainGraph(loop, model.spec, (*model.inputs.hooks, self._interrupt_hook))
 
     def _check_compile_step(self, compile_step: bool | str) -> bool | str:
-        """Return compile_step; replace "auto" by False unless the step runs on this process's CPU.
-
-        XLA compiles a training step only for this CPU. If the step runs elsewhere, True raises an
-        error. "auto" is False, too, if model_fn or the config has set a seed.
-
-        Raises:
-          UncompilableStep: compile_step is True, and the step runs elsewhere because of the
-            session's master, a device_fn or a GPU.
-        """
         reason = ""
         if self.master:
             reason = f"the session runs at {self.master}"
@@ -211,10 +182,6 @@ class LocalBackend:
 def create_local_backend(program: ModelProgram, mode: str) -> LocalBackend:
     """Create the backend for one mode of a program on a CPU or GPU, and log the device.
 
-    Args:
-      program: the user's model_fn and its settings.
-      mode: one of `ModeKeys`.
-
     Raises:
       InvalidSetting: this process is to train as a worker, but the cluster has no parameter server
         to hold the variables, and RunConfig has no device_fn.
@@ -231,17 +198,7 @@ def create_local_backend(program: ModelProgram, mode: str) -> LocalBackend:
 
 
 def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None:
-    """Create the backend of a process that is a task of the cluster in TF_CONFIG.
-
-    Returns:
-      The backend. None for an evaluation or a prediction, if the config gives this run a session
-      target other than the TensorFlow server of this task. The caller then creates a backend for
-      that target.
-
-    Raises:
-      InvalidSetting: this process is to train as a worker, but the cluster has no parameter server
-        to hold the variables, and RunConfig has no device_fn.
-    """
+    """Create the backend of a process that is a task of the cluster in TF_CONFIG."""
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn
         if device_fn is None and config.num_ps_replicas:

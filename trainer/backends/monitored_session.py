@@ -29,10 +29,7 @@ def is_in_cluster(config: RunConfig) -> bool:
 
 
 class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Creates the session of a worker that trains in a cluster with a chief.
-
-    It waits until the chief has initialised the variables, which the worker shares.
-    """
+    """Creates the session of a worker that trains in a cluster with a chief."""
 
     def __init__(self, scaffold: Any, master: str, proto: Any, timeout_secs: float) -> None:
         self._scaffold, self._master, self._proto = scaffold, master, proto
@@ -56,10 +53,7 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
 
 
 class _WrappingSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Creates a session by another SessionCreator, and lets a function wrap the session.
-
-    The function comes from a TPU runtime. The wrapped session can also run TPU computations.
-    """
+    """Creates a session by another SessionCreator, and lets a function wrap the session."""
 
     def __init__(self, creator: Any, wrap_session: Callable[[Any], Any]) -> None:
         self._creator, self._wrap_session = creator, wrap_session
@@ -87,17 +81,9 @@ def create_monitored_session(
     variables.
 
     Args:
-      config: the settings of the run.
-      master: session target.
-      proto: the ConfigProto of the session.
       scaffold: a tf.compat.v1.train.Scaffold with the saver and the initialisation ops.
-      hooks: SessionRunHooks, called in this order.
-      checkpoint_dir: directory whose newest checkpoint is restored; None to use checkpoint_path.
-      checkpoint_path: the checkpoint to restore; None to use checkpoint_dir, or to restore nothing.
-      is_chief: whether this process initialises the variables.
       recovers_lost_session: whether a new session replaces a lost session, and continues from the
-        newest checkpoint. False lets the run fail, because an evaluation or prediction cannot
-        continue in the middle of its input.
+        newest checkpoint.
       wrap_session: takes each new tf.compat.v1.Session, after its variables are initialised, and
         returns the object that hooks and the caller use in its place.
 

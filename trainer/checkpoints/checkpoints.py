@@ -22,14 +22,10 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
     """Make sure that a Scaffold has a Saver.
 
     A Scaffold without a Saver gets the first Saver in the graph's collection SAVERS or, if the
-    collection is empty, a new Saver. A tf.train.Checkpoint becomes a Saver of its objects.
+    collection is empty, a new Saver.
 
     Args:
-      scaffold: the Scaffold of the model's EstimatorSpec.
       config: the settings of the run, which determine how many checkpoints a new Saver keeps.
-
-    Returns:
-      The Scaffold.
     """
     if isinstance(scaffold.saver, (tf.train.Checkpoint, tf.compat.v1.train.Checkpoint)):
         objects = ObjectGraphView(scaffold.saver).frozen_saveable_objects()
@@ -56,31 +52,16 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
 
 
 class _RunSaver(tf.compat.v1.train.Saver):
-    """A Saver that can restore a checkpoint in which the variables of hooks are missing.
-
-    Hooks create such variables in begin(). The first checkpoint of a converted Keras model is
-    written before any hook exists. When that checkpoint is restored, the variables of hooks get
-    their initial values.
-    """
+    """A Saver that can restore a checkpoint in which the variables of hooks are missing."""
 
     def __init__(self, **options: Any) -> None:
-        """Create the saver, and record the names of the model's variables.
-
-        All variables that exist at this time are the model's, because hooks create theirs later.
-
-        Args:
-          options: the arguments of tf.compat.v1.train.Saver.
-        """
         self._names_of_model = {variable.op.name for variable in tf.compat.v1.global_variables()}
         self._variables_of_hooks: list[Any] = []
         self._saver_of_model: Any = None
         super().__init__(**options)
 
     def build(self) -> None:
-        """Build the ops that save and restore all variables.
-
-        If hooks have created variables, also build ops that restore only the model's variables.
-        """
+        """Build the ops that save and restore all variables."""
         super().build()
         variables = tf.compat.v1.global_variables()
         self._variables_of_hooks = [
@@ -114,11 +95,7 @@ def read_global_step(checkpoint: str) -> int:
 
 
 def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:
-    """Return checkpoint_path or, if it is empty, the path of the newest checkpoint of model_dir.
-
-    Raises:
-      CheckpointNotFound: checkpoint_path does not exist, or model_dir holds no checkpoint.
-    """
+    """Return checkpoint_path or, if it is empty, the path of the newest checkpoint of model_dir."""
     path = find_checkpoint_or_none(model_dir, checkpoint_path)
     if path is None:
         raise CheckpointNotFound(
@@ -131,19 +108,11 @@ def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:
 def find_checkpoint_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | None:
     """Return checkpoint_path or, if it is empty, the path of the newest checkpoint of model_dir.
 
-    The newest checkpoint is the last one that the file `checkpoint` in model_dir lists. TensorFlow
-    updates that file after it has written a checkpoint, so an incomplete checkpoint is ignored.
+    The newest checkpoint is the last one that the file `checkpoint` in model_dir lists.
 
     Args:
-      model_dir: the directory of the checkpoints.
       checkpoint_path: the path of a checkpoint, without the ending ".index". None and "" are
         empty.
-
-    Returns:
-      The path; None if checkpoint_path is empty and model_dir has no checkpoint.
-
-    Raises:
-      CheckpointNotFound: checkpoint_path does not exist.
     """
     if checkpoint_path:
         if not any(map(tf.io.gfile.exists, (f"{checkpoint_path}.index", checkpoint_path))):
@@ -157,15 +126,7 @@ def find_checkpoint_or_none(model_dir: str, checkpoint_path: str | None = None) 
 
 
 def missing_variables(saver: Any, checkpoint: str) -> list[str]:
-    """Return the names of the variables that a saver needs and a checkpoint does not contain.
-
-    Args:
-      saver: a Saver whose ops have been built.
-      checkpoint: the path of the checkpoint.
-
-    Returns:
-      The variables' names in checkpoints, sorted; empty if the saver can restore the checkpoint.
-    """
+    """Return the names of the variables that a saver needs and a checkpoint does not contain."""
     saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     return sorted(saved_variable_names(saver) - set(saved))
 
@@ -182,23 +143,13 @@ def saved_variable_names(saver: Any) -> set[str]:
 
 
 def _saved_names(name: str | None, saveable: Any) -> list[str]:
-    """Return the names under which a Saver stores the tensors of an object in checkpoints.
-
-    Args:
-      name: the name that the Saver gives to a variable; None for the variable's own name.
-      saveable: a variable; or a SaveableObject, which can have several tensors, such as the keys
-        and the values of a table.
-    """
+    """Return the names under which a Saver stores the tensors of an object in checkpoints."""
     if hasattr(saveable, "specs"):
         return [spec.name for spec in saveable.specs]
     return [name or _saved_name(saveable)]
 
 
 def _saved_name(saveable: Any) -> str:
-    """Return a variable's name in checkpoints.
-
-    For a partition of a partitioned variable, this is the name of the whole variable.
-    """
     if isinstance(saveable, tf.Variable):
         slice_info = get_private_attribute(saveable, "_save_slice_info")
         if slice_info is not None:
@@ -211,10 +162,6 @@ def check_variable_shapes(checkpoint: str) -> None:
 
     This check is needed because TensorFlow raises no error when it restores a value of another
     shape into a resource variable.
-
-    Raises:
-      CheckpointMismatch: a shape differs; the message names the variable, both shapes and the
-        checkpoint.
     """
     saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     for variable in tf.compat.v1.global_variables():

@@ -16,8 +16,7 @@ def skip_checkpoint_init() -> Iterator[None]:
     """Return a context in which init_from_checkpoint checks its arguments, but sets no variable.
 
     An exported model restores its own checkpoint, so it needs no initial values from another
-    checkpoint. The ops that read such values would contain the path of the other checkpoint as a
-    string constant, and a TPU cannot hold strings.
+    checkpoint.
     """
     _install()
     before = _is_skipped.set(True)
@@ -29,11 +28,6 @@ def skip_checkpoint_init() -> Iterator[None]:
 
 @functools.cache
 def _install() -> None:
-    """Patch tf.train.init_from_checkpoint and its aliases so that they obey `skip_checkpoint_init`.
-
-    All aliases call one private function of TensorFlow, so only that function is patched, once per
-    process.
-    """
     set_initializer = checkpoint_utils._set_checkpoint_initializer
 
     @functools.wraps(set_initializer)

@@ -34,7 +34,6 @@ class WarmStartSettings(_Settings):
         variables; or None to select only the variables of var_name_to_vocab_info.
       var_name_to_vocab_info: variable name → `VocabInfo`, for embeddings whose vocabulary has
         changed.
-      var_name_to_prev_var_name: variable name → its name in the checkpoint, if the names differ.
 
     Raises:
       InvalidSetting: ckpt_to_initialize_from is empty.
@@ -68,15 +67,7 @@ def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
     Args:
       warm_start_from: WarmStartSettings; None; or the path of a checkpoint, of a directory of
-        checkpoints or of a SavedModel. A path selects all trainable variables and embedding
-        tables.
-
-    Returns:
-      The settings, or None if warm_start_from is None.
-
-    Raises:
-      InvalidSetting: the path is empty.
-      InvalidType: warm_start_from is neither settings nor a path.
+        checkpoints or of a SavedModel.
     """
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
@@ -95,17 +86,12 @@ def check_checkpoint_or_warm_start(
 ) -> None:
     """Prepare the variables' first values: check the model's checkpoint, or set up a warm start.
 
-    If the model has a checkpoint, check that its shapes match. If there is none, let the variables
-    start from the values that the settings select.
+    If the model has a checkpoint, check that its shapes match.
 
     Args:
       checkpoint: the path of the model's own checkpoint; None if it has none yet.
       settings: which variables of the default graph start from another model's values; None for no
         warm start. Ignored if there is a checkpoint.
-
-    Raises:
-      CheckpointMismatch: in the model's own checkpoint a variable has another shape.
-      CheckpointNotFound: the checkpoint of the warm start does not exist.
     """
     if checkpoint is not None:
         checkpoints.check_variable_shapes(checkpoint)
@@ -114,11 +100,7 @@ def check_checkpoint_or_warm_start(
 
 
 def find_source_checkpoint(settings: WarmStartSettings) -> str:
-    """Return the path of the checkpoint that a warm start reads.
-
-    Raises:
-      CheckpointNotFound: the checkpoint does not exist.
-    """
+    """Return the path of the checkpoint that a warm start reads."""
     path: str | None = settings.ckpt_to_initialize_from
     # A SavedModel has its checkpoint in variables/variables.
     for name in ("variables", "variables/variables"):
@@ -140,9 +122,6 @@ def apply_warm_start(settings: WarmStartSettings) -> None:
     """Give variables of the default graph initial values from a checkpoint.
 
     The settings select the variables and the checkpoint.
-
-    Raises:
-      CheckpointNotFound: the checkpoint does not exist.
     """
     settings = settings._replace(ckpt_to_initialize_from=find_source_checkpoint(settings))
     if isinstance(settings.vars_to_warm_start, str):
@@ -152,11 +131,7 @@ def apply_warm_start(settings: WarmStartSettings) -> None:
 
 
 def _find_trained_variables(pattern: str) -> list[Any]:
-    """Find the trained variables of the default graph whose names match a regular expression.
-
-    These are the trainable variables, and the embedding tables. Local variables are left out,
-    because checkpoints do not contain them.
-    """
+    """Find the trained variables of the default graph whose names match a regular expression."""
     graph = tf.compat.v1.get_default_graph()
     names = tf.compat.v1.GraphKeys
     local = {id(variable) for variable in graph.get_collection(names.LOCAL_VARIABLES)}

@@ -19,10 +19,7 @@ from trainer.compat.source import user_program as programs
 
 
 def _importer_globals() -> dict[str, Any]:
-    """Return the global variables of the module whose import statement imports this package.
-
-    The variables show whether that module belongs to a user's program.
-    """
+    """Return the global variables of the module whose import statement imports this package."""
     frame: FrameType | None = sys._getframe(2)
     while frame and frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back

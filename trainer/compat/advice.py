@@ -21,7 +21,6 @@ class Advice:
     """A text that tells the user of a program what to do about an error.
 
     Attributes:
-      text: the sentences to print.
       replaces_traceback: whether to print the text instead of the error's tracebacks, because the
         tracebacks show only TensorFlow's code and do not help the user.
     """

@@ -19,11 +19,6 @@ Examples:
 def _validate_topology(
     context: click.Context, option: click.Parameter, value: str | None
 ) -> str | None:
-    """Check the value of --emulate-tpu and return it unchanged.
-
-    Raises:
-      click.BadParameter: the value is neither a number of cores nor "HOSTSxCORES".
-    """
     if value is not None:
         try:
             devices.find_tpu_system({devices.EMULATION_VARIABLE: value})
@@ -147,18 +142,6 @@ def _check_hosts(
     hosts: str | None,
     host_index: int | None,
 ) -> None:
-    """Check the combination of --emulate-tpu, --processes, --cores, --hosts and --host-index.
-
-    Args:
-      emulate_tpu: the value of --emulate-tpu; None if the user did not give the option.
-      processes: likewise, the value of --processes.
-      cores: likewise, the value of --cores.
-      hosts: likewise, the value of --hosts.
-      host_index: likewise, the value of --host-index.
-
-    Raises:
-      click.UsageError: an option requires another that is missing, or contradicts another.
-    """
     if (hosts is None) != (host_index is None):
         raise click.UsageError(
             "--hosts and --host-index were not given together. Give both: the addresses of all "

@@ -33,13 +33,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def run_processes(environments: Sequence[Mapping[str, str]], arguments: Sequence[str]) -> int:
     """Start the command `tpuserve run` in several processes, and wait for all of them.
 
-    The standard output of process 0 becomes the standard output of this process. All other output
-    goes to standard error; each line begins with the number of its process. Signals that this
-    process receives are sent to all processes.
-
-    Args:
-      environments: for each process, the environment variables to add to those of this process.
-      arguments: the arguments of `tpuserve run`, without --processes.
+    The standard output of process 0 becomes the standard output of this process.
 
     Returns:
       The exit status for this process: 0, or the status of the first process that failed.
@@ -70,15 +64,7 @@ def run_processes(environments: Sequence[Mapping[str, str]], arguments: Sequence
 
 
 def make_environments(processes: int, cores: int) -> list[dict[str, str]]:
-    """Return environment variables for processes that train together on JAX's CPU devices.
-
-    Args:
-      processes: the number of processes.
-      cores: the number of CPU devices of each process.
-
-    Returns:
-      For each process, a dict of environment variable → value.
-    """
+    """Return environment variables for processes that train together on JAX's CPU devices."""
     hosts = ",".join([f"{_LOOPBACK}:{_find_free_port()}", *[_LOOPBACK] * (processes - 1)])
     others = [
         flag
@@ -98,13 +84,7 @@ def make_environments(processes: int, cores: int) -> list[dict[str, str]]:
 
 
 def _wait(processes: Sequence["subprocess.Popen[bytes]"]) -> int:
-    """Wait until all processes have ended, and return the exit status for this process.
-
-    If a process fails, the other processes get 30 seconds to end, and are then terminated.
-
-    Returns:
-      0, or the status of the first process that failed.
-    """
+    """Wait until all processes have ended, and return the exit status for this process."""
     status = 0
     deadline: float | None = None
     is_killing = False
@@ -131,11 +111,7 @@ def _send(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> None:
 
 @contextmanager
 def _forwarding_signals(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
-    """Forward the signals of this process to other processes, inside a with block.
-
-    Args:
-      processes: the other processes; the list may grow inside the block.
-    """
+    """Forward the signals of this process to other processes, inside a with block."""
 
     def forward(number: int, frame: Any) -> None:
         _send(processes, number)
@@ -149,12 +125,7 @@ def _forwarding_signals(processes: Sequence["subprocess.Popen[bytes]"]) -> Itera
 
 
 def _copy_lines(stream: IO[bytes], index: int) -> None:
-    """Copy a process's output to standard error, with the process's number before each line.
-
-    Args:
-      stream: the standard output or standard error of the process.
-      index: the number of the process.
-    """
+    """Copy a process's output to standard error, with the process's number before each line."""
     for line in stream:
         text = line if line.endswith(b"\n") else line + b"\n"
         sys.stderr.buffer.write(f"[{index}] ".encode() + text)

@@ -33,17 +33,7 @@ _TPU_ALIASES = "tpu.python.tpu."
 
 @dataclass
 class _Installation:
-    """The decisions of `install` about the user's program, and the modules for the program.
-
-    Attributes:
-      uses_tf1: whether the program gets the names and the behaviour of TensorFlow 1.
-      is_for_tpu: whether the program is written for TPUEstimator, so that a TPUClusterResolver
-        without the name of a TPU means this machine.
-      proxy: the module that the program gets for `import tensorflow` if uses_tf1 is true. None
-        until TensorFlow is imported, and if the program gets TensorFlow itself.
-      package_proxy: the module that a package which is written for TensorFlow 1 gets for `import
-        tensorflow` if `proxy` is None. None until such a package is imported.
-    """
+    """The decisions of `install` about the user's program, and the modules for the program."""
 
     uses_tf1: bool
     is_for_tpu: bool
@@ -51,11 +41,7 @@ class _Installation:
     package_proxy: TensorFlow1Proxy | None = None
 
     def prepare_tensorflow(self) -> None:
-        """Patch the imported TensorFlow for the program.
-
-        Adds tf.estimator, tf.contrib and other symbols, and switches to the behaviour of TensorFlow
-        1 if uses_tf1 is true.
-        """
+        """Patch the imported TensorFlow for the program."""
         importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
         importlib.import_module("trainer.compat.log_lines").drop_repeated_lines()
         # Patch TensorFlow's functions that build TPU graphs before the module tf.contrib.tpu is
@@ -67,10 +53,6 @@ class _Installation:
             self.proxy = install_names.enable_tf1()
 
     def find_package_proxy(self) -> TensorFlow1Proxy:
-        """Return the module that an installed package for TensorFlow 1 gets for TensorFlow.
-
-        If the program is for TensorFlow 1 too, the program gets the same module.
-        """
         if self.proxy is not None:
             return self.proxy
         if self.package_proxy is None:
@@ -98,12 +80,9 @@ def install(
     process has no effect.
 
     Args:
-      program: the program whose modules get the symbols.
       tf1: whether the program gets the names and the behaviour of TensorFlow 1. None decides by the
         program's source: TensorFlow 1 if it uses a name that TensorFlow 2 lacks.
-      tf1_option: text for the line on standard error. If `tf1` is true, the text is the option or
-        variable that the user has set, such as "--tf1". If `tf1` is None, the text says how to
-        prevent TensorFlow 1, such as "--no-tf1 turns that off".
+      tf1_option: text for the line on standard error.
       tf1_packages: names of installed packages that get TensorFlow 1's symbols in any case.
       filters_log: whether to drop what TensorFlow's C++ code logs about missing GPUs and CPU
         features when it is imported.
@@ -117,8 +96,7 @@ def install(
     uses_tf1 = _decide_tf1(program, tf1, tf1_option)
     if os.environ.get(EMULATION_VARIABLE, "").strip() not in ("", "0"):
         # If a TPU is emulated, set the environment variable TPU_NAME unless it is set. Programs
-        # read this variable, because it is always set on Cloud TPU machines. The value does not
-        # matter, because every TPU name resolves to the emulated TPU.
+        # read this variable, because it is always set on Cloud TPU machines.
         os.environ.setdefault(_TPU_NAME_VARIABLE, "local")
     is_tensorflow_imported = "tensorflow" in sys.modules
     if uses_tf1 and is_tensorflow_imported:
@@ -151,14 +129,6 @@ def install(
 
 @contextlib.contextmanager
 def _importing_tensorflow(filters_log: bool) -> Iterator[None]:
-    """Disable the garbage collector, and optionally filter the log, while TensorFlow is imported.
-
-    The import is faster without the garbage collector.
-
-    Args:
-      filters_log: whether to drop what TensorFlow's C++ code logs about missing GPUs and CPU
-        features.
-    """
     log = tf_logging.filtered_log() if filters_log else contextlib.nullcontext()
     with log, gc_control.gc_disabled():
         yield
@@ -168,13 +138,7 @@ def read_tf1_variable() -> dict[str, Any]:
     """Read the environment variable TPUSERVE_TF1, which turns TensorFlow 1's behaviour on or off.
 
     With the value 1 the program gets the names and the behaviour of TensorFlow 1, and with 0 those
-    of TensorFlow 2. If the variable is empty or not set, the program's source decides.
-
-    Returns:
-      The arguments `tf1` and `tf1_option` for `install`, a dict by name.
-
-    Raises:
-      InvalidSetting: the variable has another value.
+    of TensorFlow 2.
     """
     value = os.environ.get(TF1_VARIABLE, "").strip()
     if value not in ("", "0", "1"):
@@ -189,16 +153,7 @@ def read_tf1_variable() -> dict[str, Any]:
 
 
 def _decide_tf1(program: UserProgram, tf1: bool | None, tf1_option: str) -> bool:
-    """Return whether the program gets TensorFlow 1's names and behaviour.
-
-    If the result is true, print a line on standard error that gives the reason.
-
-    Args:
-      program: the user's program.
-      tf1: the user's choice. None searches the program's source for names that TensorFlow 2 lacks.
-      tf1_option: text for the line on standard error: the option or variable that the user has set;
-        if `tf1` is None, how to prevent TensorFlow 1.
-    """
+    """Return whether the program gets TensorFlow 1's names and behaviour."""
     evidence = tf1_detection.find_tf1_evidence(program) if tf1 is None else None
     uses_tf1 = evidence is not None if tf1 is None else tf1
     if uses_tf1:
@@ -216,13 +171,7 @@ def _decide_tf1(program: UserProgram, tf1: bool | None, tf1_option: str) -> bool
 
 
 def _check_program_has_no_tensorflow(program: UserProgram) -> None:
-    """Check that no module of the program has imported TensorFlow yet.
-
-    A module that has imported it would keep the names of TensorFlow 2.
-
-    Raises:
-      InvalidSetting: a module of the program has imported TensorFlow; the message names its file.
-    """
+    """Check that no module of the program has imported TensorFlow yet."""
     tensorflow = sys.modules["tensorflow"]
     for module in list(sys.modules.values()):
         variables = getattr(module, "__dict__", {})

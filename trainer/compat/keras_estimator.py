@@ -31,22 +31,14 @@ def model_to_estimator(
     `trainer.model_to_tpu_estimator`, which converts a Keras model for a TPU, documents the details.
 
     Args:
-      keras_model: the compiled model; set either this argument or keras_model_path.
-      keras_model_path: the path of a saved, compiled model.
       custom_objects: name → class or function that is needed to load the saved model.
       model_dir: the directory for checkpoints and summaries. The default is config.model_dir;
         if that is not set, a new temporary directory.
       config: a RunConfig; by default one with the default settings.
-      checkpoint_format: "saver" or "checkpoint". In tf.estimator it selects the format of the
-        checkpoints; here it has no effect.
-      use_v2_estimator: has no effect. In tf.estimator it selects one of two Estimator classes.
       metric_names_map: name of a metric in the model → its name in the results of evaluate(). The
         dict must contain all metrics. None keeps the names.
       export_outputs: name of an output → class of an export output, such as
         tf.estimator.export.PredictOutput. An export has a signature for each of these outputs.
-
-    Raises:
-      InvalidSetting: checkpoint_format is unknown, or another argument is invalid.
     """
     if checkpoint_format not in _FORMATS:
         raise InvalidSetting(

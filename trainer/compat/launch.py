@@ -40,18 +40,10 @@ def run_program(
 ) -> NoReturn:
     """Run a program and exit with the program's status.
 
-    sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`, with one
-    exception: an error about ops that a TPU cannot run is printed without its traceback, because
-    users would overlook the message below a long traceback.
-
     Args:
-      program: the program to run.
-      arguments: the command-line arguments of the program, without the program's name.
       tf1: whether the program gets the names and the behaviour of TensorFlow 1; None decides by the
         program's source.
-      tf1_packages: names of installed packages that get the names of TensorFlow 1. A package
-        need not be listed if its source uses names that only TensorFlow 1 has, except if `tf1` is
-        False.
+      tf1_packages: names of installed packages that get the names of TensorFlow 1.
       shows_tracebacks: whether to print a traceback even for an error about ops that a TPU cannot
         run.
     """
@@ -98,12 +90,7 @@ def _make_main_module(program: UserProgram) -> ModuleType:
 
 
 def _exit_with_error(error: BaseException, *, shows_tracebacks: bool) -> NoReturn:
-    """Print an uncaught error of the program as Python does, then any advice on it, and exit.
-
-    Args:
-      error: the error.
-      shows_tracebacks: whether to print the tracebacks of an error about ops that a TPU cannot run.
-    """
+    """Print an uncaught error of the program as Python does, then any advice on it, and exit."""
     global _is_interrupted
     error_advice = advice.get_error_advice(error)
     is_explained = error_advice is not None and error_advice.replaces_traceback
@@ -118,11 +105,7 @@ def _exit_with_error(error: BaseException, *, shows_tracebacks: bool) -> NoRetur
 
 
 def _exit_as_interrupted() -> None:
-    """Kill this process with SIGINT if Ctrl-C ended the program.
-
-    Python itself ends in this way after Ctrl-C. A shell script that runs the program then sees that
-    a signal ended it, and stops too.
-    """
+    """Kill this process with SIGINT if Ctrl-C ended the program."""
     if _is_interrupted:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -131,13 +114,7 @@ def _exit_as_interrupted() -> None:
 
 
 def _strip_our_frames(error: BaseException | None, stripped: set[int]) -> None:
-    """Remove tpuserve's stack frames from the tracebacks of an error, its cause and its context.
-
-    Args:
-      error: the error; None for no error.
-      stripped: the ids of the errors that have been processed, which are skipped, because errors
-        can refer to each other in a cycle; updated.
-    """
+    """Remove tpuserve's stack frames from the tracebacks of an error, its cause and its context."""
     if error is None or id(error) in stripped:
         return
     stripped.add(id(error))

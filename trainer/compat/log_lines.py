@@ -10,20 +10,13 @@ _TENSORFLOW = "tensorflow"
 def drop_repeated_lines() -> None:
     """Make absl's log handler drop messages that TensorFlow's handler writes to the same stream.
 
-    tf.app.run adds absl's handler to the root logger. Messages of TensorFlow's logger are passed to
-    the root logger's handlers too, after TensorFlow's own handler has written them.
+    tf.app.run adds absl's handler to the root logger.
     """
     absl_logging.get_absl_handler().python_handler.addFilter(_is_written_once)
 
 
 def _is_written_once(record: logging.LogRecord) -> bool:
-    """Return whether absl's handler is to write a message.
-
-    The result is false if TensorFlow's handler writes the message to the same stream.
-
-    Args:
-      record: the message.
-    """
+    """Return whether absl's handler is to write a message."""
     if record.name.partition(".")[0] != _TENSORFLOW:
         return True
     stream = absl_logging.get_absl_handler().python_handler.stream

@@ -23,19 +23,7 @@ _ArgSpec = collections.namedtuple("_ArgSpec", "args varargs keywords defaults")
 
 
 def _get_arg_spec(function: Callable[..., Any]) -> _ArgSpec:
-    """Return the arguments of a function, as Python's removed inspect.getargspec did.
-
-    Args:
-      function: a function or a method.
-
-    Returns:
-      A named tuple of the names of the arguments; the name after `*`, or None; the name after `**`,
-      or None; and the default values of the last arguments, or None.
-
-    Raises:
-      ValueError: the function has keyword-only arguments.
-      TypeError: the argument is not a function.
-    """
+    """Return the arguments of a function, as Python's removed inspect.getargspec did."""
     spec = inspect.getfullargspec(function)
     if spec.kwonlyargs:
         raise ValueError(
@@ -141,11 +129,7 @@ def supply_names() -> None:
 
 
 def supply_numpy_names(numpy: ModuleType) -> None:
-    """Restore names that NumPy has removed.
-
-    Args:
-      numpy: the imported module numpy.
-    """
+    """Restore names that NumPy has removed."""
     for name, replacement in _NUMPY.items():
         if name not in vars(numpy):
             value = getattr(numpy, replacement) if isinstance(replacement, str) else replacement
@@ -153,7 +137,6 @@ def supply_numpy_names(numpy: ModuleType) -> None:
 
 
 def _add(module: ModuleType, name: str, value: Any) -> None:
-    """Add a name to a module, and record that the module lacked the name."""
     setattr(module, name, value)
     _added.add(f"{module.__name__}.{name}")
 
@@ -194,11 +177,7 @@ def find_advice(name: str) -> str | None:
 
 
 def _exists(name: str) -> bool:
-    """Return whether the installed Python or NumPy itself has a name.
-
-    Args:
-      name: the full name, such as "numpy.product".
-    """
+    """Return whether the installed Python or NumPy itself has a name."""
     module_name, _, attribute = name.rpartition(".")
     try:
         module = importlib.import_module(module_name)

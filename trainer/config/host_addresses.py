@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from tpuserve.errors import InvalidSetting
 
 HOSTS_VARIABLE, HOST_INDEX_VARIABLE = "TPUSERVE_HOSTS", "TPUSERVE_HOST_INDEX"
-"""The environment variables that `tpuserve run` sets.
+"""The environment variables that `tpuserve run` sets."""
 
-They contain the addresses of all hosts, with commas between them, and the number of this host."""
-
-# The environment variables that Google Kubernetes Engine sets on the machines of a TPU. The first
-# contains the addresses of all hosts, with commas between them; the second contains the number of
-# this host.
+# The environment variables that Google Kubernetes Engine sets on the machines of a TPU.
 _WORKERS_VARIABLE, _WORKER_INDEX_VARIABLE = "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"
 
 DEFAULT_PORT = 8490
@@ -24,12 +20,7 @@ DEFAULT_PORT = 8490
 
 @dataclass(frozen=True)
 class HostAddresses:
-    """The hosts that run a program together; each runs one process of the program.
-
-    Attributes:
-      index: the number of this host, from 0.
-      addresses: the address of each host, "NAME" or "NAME:PORT".
-    """
+    """The hosts that run a program together; each runs one process of the program."""
 
     index: int
     addresses: tuple[str, ...]
@@ -51,12 +42,6 @@ def read_host_addresses(environ: Mapping[str, str]) -> HostAddresses | None:
     The variables are TPUSERVE_HOSTS and TPUSERVE_HOST_INDEX or, if TPUSERVE_HOSTS has fewer than
     two addresses, TPU_WORKER_HOSTNAMES and TPU_WORKER_ID.
 
-    Args:
-      environ: the environment variables.
-
-    Returns:
-      The addresses and the number; None if the variables are not set or name a single host.
-
     Raises:
       InvalidSetting: the number of this host is missing or out of range, an address is empty, or
         the port of host 0 is not a number.
@@ -76,18 +61,7 @@ def read_host_addresses(environ: Mapping[str, str]) -> HostAddresses | None:
 def _check_addresses(
     addresses_variable: str, addresses: tuple[str, ...], index_variable: str, index: str
 ) -> None:
-    """Check the addresses of all hosts and the number of this host.
-
-    Args:
-      addresses_variable: the name of the environment variable with the addresses.
-      addresses: the address of each host.
-      index_variable: the name of the environment variable with the number of this host.
-      index: the value of index_variable.
-
-    Raises:
-      InvalidSetting: an address is empty, no host has the number, or the port of host 0 is not a
-        number.
-    """
+    """Check the addresses of all hosts and the number of this host."""
     if not all(addresses):
         raise InvalidSetting(
             f"{addresses_variable} is {','.join(addresses)!r}, which has an empty address. Give "
@@ -103,15 +77,7 @@ def _check_addresses(
 
 
 def check_port(source: str, address: str) -> None:
-    """Check that the port in the address of host 0, if there is one, is a number.
-
-    Args:
-      source: the name of the environment variable that contains the address, for the error.
-      address: "NAME" or "NAME:PORT".
-
-    Raises:
-      InvalidSetting: the port is not a number from 1 to 65535.
-    """
+    """Check that the port in the address of host 0, if there is one, is a number."""
     name, _, port = address.rpartition(":")
     if name and not (port.isdecimal() and 1 <= int(port) <= 65_535):
         raise InvalidSetting(

@@ -29,8 +29,7 @@ def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
         return copy.deepcopy(params)
     if _is_hparams(params) or isinstance(params, MutableMapping):
         # Copy without a conversion to dict, because model_fn and input_fn can rely on the type of
-        # params. For example, params can be a defaultdict, or a dict whose items can also be read
-        # as attributes.
+        # params.
         return copy.deepcopy(params)
     if not isinstance(params, Mapping):
         raise InvalidType(f"params is {params!r}. Give a dict of hyperparameters, or None.")
@@ -41,7 +40,6 @@ def with_hyperparameters(params: Any, items: Mapping[str, Any]) -> Any:
     """Return a deep copy of hyperparameters to which items are added.
 
     Args:
-      params: a mutable mapping or an HParams.
       items: name → value of each hyperparameter to add. These values replace existing ones of the
         same name.
     """
@@ -62,5 +60,4 @@ def get_hyperparameter(params: Any, name: str) -> Any:
 
 
 def _is_hparams(params: Any) -> bool:
-    """Return whether an object has the methods add_hparam and set_hparam, as an HParams has."""
     return hasattr(params, "add_hparam") and hasattr(params, "set_hparam")

@@ -20,23 +20,14 @@ class NamedTupleMixin:
     """Gives a frozen dataclass the methods of a named tuple.
 
     Some programs for tf.estimator use these methods, for example on a TPUConfig.
-
-    Attributes:
-      _fields: the names of the positional fields.
     """
 
     _fields = _FieldNames()
 
     def _asdict(self) -> dict[str, Any]:
-        """Return the values of the positional fields as a dict: field name → value."""
         return {name: getattr(self, name) for name in self._fields}
 
     def _replace(self: _Self, **changes: Any) -> _Self:
-        """Return a copy with some fields changed.
-
-        Raises:
-          InvalidSetting: a name is not a field.
-        """
         names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
         unknown = sorted(set(changes) - set(names))
         if unknown:

@@ -28,11 +28,7 @@ _PROTOCOLS = (None, "grpc", "grpc+verbs")
 
 
 class _Unset:
-    """The type of the default of save_checkpoints_steps and save_checkpoints_secs.
-
-    The default must differ from None: None for both arguments disables checkpoints, while the
-    default of both saves a checkpoint every 600 seconds.
-    """
+    """The type of the default of save_checkpoints_steps and save_checkpoints_secs."""
 
     def __repr__(self) -> str:
         return "unset"
@@ -56,9 +52,7 @@ class RunConfig:
         as model_dir, which is the first argument of tf.estimator.RunConfig.
       evaluation_master: the session target of evaluation; '' is this process. None takes
         eval_session_master of TF_CONFIG. If that is missing, None takes the target of training,
-        except in two cases, in which it takes ''. The first case is an evaluator. The second case
-        is a task of TF_CONFIG's cluster, if none of tpu_config, master and cluster is passed. The
-        constructor replaces None by the chosen target.
+        except in two cases, in which it takes ''.
       master: the session target of training; '' is this process. None takes the target of
         `cluster` or of TF_CONFIG. The constructor replaces None by the chosen target.
       cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master. The
@@ -74,9 +68,9 @@ class RunConfig:
         save_checkpoints_steps and save_checkpoints_secs; None for both disables checkpoints.
       save_checkpoints_secs: the time between two checkpoints, in seconds; 600 if neither interval
         is set.
-      session_config: a tf.compat.v1.ConfigProto; None for soft placement and TensorFlow's
-        defaults. In a task of TF_CONFIG's cluster, if none of tpu_config, master and cluster is
-        passed, None is replaced by a ConfigProto with device filters.
+      session_config: a tf.compat.v1.ConfigProto; None for soft placement and TensorFlow's defaults.
+        In a task of TF_CONFIG's cluster, if none of tpu_config, master and cluster is passed, None
+        is replaced by a ConfigProto with device filters.
       keep_checkpoint_max: the number of recent checkpoints to keep; 0 or None keeps all.
       keep_checkpoint_every_n_hours: one checkpoint of each interval of this length, in hours, is
         kept permanently. With None, every checkpoint is kept, as in tf.estimator.
@@ -92,14 +86,10 @@ class RunConfig:
         in seconds; None for 60.
       session_creation_timeout_secs: the maximum time that a worker waits for its session, in
         seconds.
-      checkpoint_save_graph_def: whether the GraphDef is written with each checkpoint.
       profile_steps: the first and the last global step to profile for TensorBoard, both
         included; None to disable the profiler.
       compile_step: whether XLA compiles the training step if training runs on the CPU of this
-        process, without a TPU: True, False or "auto". With "auto", a run that is long enough
-        measures the time of its steps with and without XLA, and continues in the faster way; a run
-        with a seed does not, so that it repeats its numbers. The last step of each session.run
-        never uses XLA, so that hooks can fetch all tensors of that step.
+        process, without a TPU: True, False or "auto".
       task: the task of this process in the cluster of TF_CONFIG.
       has_tpu_config: whether a TPUConfig was passed.
 
@@ -270,10 +260,7 @@ class RunConfig:
             self._set(name, value)
 
     def _resolve_first_argument(self) -> None:
-        """Use the constructor's first argument as tpu_config or, if it is a path, as model_dir.
-
-        The path is accepted because model_dir is the first argument of tf.estimator.RunConfig.
-        """
+        """Use the constructor's first argument as tpu_config or, if it is a path, as model_dir."""
         first: Any = self.tpu_config
         self._set("has_tpu_config", isinstance(first, TPUConfig))
         if isinstance(first, str | os.PathLike):
@@ -289,9 +276,7 @@ class RunConfig:
         for name in ("evaluation_master", "master"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                # Refuse a value that is not a string. It was probably passed by position and meant
-                # as tf_random_seed or save_summary_steps, which follow model_dir in
-                # tf.estimator.RunConfig.
+                # Refuse a value that is not a string.
                 raise InvalidType(
                     f"RunConfig {name} is {value!r}. Give an address, or None. If the first "
                     f"argument is a model_dir, pass the other arguments by name."
@@ -376,23 +361,13 @@ class RunConfig:
         self._resolve("evaluation_master", evaluation)
 
     def _resolve_as_plain_task(self) -> None:
-        """Set evaluation_master and session_config as tf.estimator.RunConfig does.
-
-        Called for a task of TF_CONFIG's cluster, if none of tpu_config, master and cluster is
-        passed. Evaluation then runs in a session of this process alone. If it ran in a session of
-        the cluster, evaluation would overwrite the variables that the workers train. The
-        session_config gets device filters.
-        """
+        """Set evaluation_master and session_config as tf.estimator.RunConfig does."""
         if self.evaluation_master is None:
             self._resolve("evaluation_master", self.task.evaluation_master)
         if self.session_config is None and session_defaults.has_device_filters(self.task):
             self._resolve("session_config", session_defaults.make_session_config(self.task))
 
     def _is_resolved_by_tf_config(self) -> bool:
-        """Return whether the cluster resolver describes the same cluster and task as TF_CONFIG.
-
-        Such a resolver can be dropped, because RunConfig reads TF_CONFIG itself.
-        """
         classes = {base.__name__ for base in type(self.cluster).__mro__}
         cluster = clusters.read_tf_config(os.environ).get("cluster")
         if "TFConfigClusterResolver" not in classes or not cluster:
@@ -533,12 +508,6 @@ class RunConfig:
 
 
 def _make_field_setter(name: str) -> Callable[[RunConfig, Any], None]:
-    """Return a setter for a subclass's property that overrides a field of RunConfig.
-
-    The setter stores the value of the constructor's argument, so that the property can read it
-    with `super()`.
-    """
-
     def set_field(config: RunConfig, value: Any) -> None:
         vars(config)[name] = value
 
@@ -546,13 +515,7 @@ def _make_field_setter(name: str) -> Callable[[RunConfig, Any], None]:
 
 
 class _FieldValue:
-    """A descriptor that returns the value of one field of a RunConfig.
-
-    A subclass can override the field by a property. The property reads the field's value with
-    `super()`, which uses this descriptor.
-
-    `RunConfig.NAME`, without an instance, is the field's default, as in every dataclass.
-    """
+    """A descriptor that returns the value of one field of a RunConfig."""
 
     def __init__(self, name: str, default: Any) -> None:
         self._name, self._default = name, default
@@ -568,14 +531,6 @@ _REPLACEABLE = tuple(
 
 
 def _set_new_attribute(config: RunConfig, name: str, value: Any) -> None:
-    """Set a new attribute of a RunConfig, but refuse to change a field.
-
-    This function replaces RunConfig.__setattr__. New attributes are allowed because user programs
-    store values on a config in order to read them in model_fn.
-
-    Raises:
-      FrozenInstanceError: the name is a field or a member of RunConfig.
-    """
     if hasattr(type(config), name) or name in type(config).__dataclass_fields__:
         raise dataclasses.FrozenInstanceError(
             f"RunConfig {name} cannot be set after construction. Make a changed copy, with "

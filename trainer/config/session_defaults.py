@@ -9,13 +9,7 @@ from trainer.config.tf_config import ClusterTask
 def make_session_config(task: ClusterTask | None) -> Any:
     """Return a ConfigProto with soft placement, and with device filters for a task of a cluster.
 
-    Soft placement lets ops without a GPU kernel run on the CPU. The graph is optimised once and not
-    twice, because the second pass costs more at the start than it saves later. Device filters hide
-    all other workers from the chief and from each worker, so that no process waits for a worker
-    that is late or lost.
-
-    Args:
-      task: the task of this process in a cluster; None for a process without a cluster.
+    Soft placement lets ops without a GPU kernel run on the CPU.
     """
     # Import TensorFlow here and not at the top of the module: the import takes seconds, and a
     # RunConfig without a cluster does not need TensorFlow.

@@ -11,9 +11,7 @@ from trainer.config.host_addresses import HostAddresses
 
 VARIABLE = "TF_CONFIG"
 
-# DEFAULT_TPU_JOB is the job name of the TPU workers if the cluster spec names no jobs. COORDINATOR
-# is the job name of the process that only coordinates TPU workers: `infer_tpu_job_name` skips it
-# when it looks for the job of the TPU workers.
+# DEFAULT_TPU_JOB is the job name of the TPU workers if the cluster spec names no jobs.
 DEFAULT_TPU_JOB, COORDINATOR = "tpu_worker", "coordinator"
 
 CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evaluator"
@@ -25,16 +23,10 @@ class ClusterTask:
 
     Attributes:
       task_type: 'chief', 'master', 'worker', 'ps', 'evaluator' or another job of the cluster.
-      task_id: the index of the task within its type.
-      is_chief: whether this process saves checkpoints and summaries.
-      master: the session target of training; '' is this process.
-      evaluation_master: the session target of evaluation; '' is this process.
       num_worker_replicas: the number of tasks that train, including the chief; 0 for an evaluator.
-      num_ps_replicas: the number of parameter servers.
       global_id_in_cluster: the index of this task among all tasks: 0 for the chief, parameter
         servers last. None for an evaluator, which is outside of the cluster.
       jobs: job name → task index → address; empty without a cluster.
-      service: the value of "service" in TF_CONFIG, unchanged.
       model_dir: the model directory in TF_CONFIG, or None.
       hosts: the addresses of the hosts that run one program on a TPU together; None for a single
         host.
@@ -57,14 +49,7 @@ class ClusterTask:
 def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
     """Parse the JSON in the environment variable TF_CONFIG.
 
-    Args:
-      environ: the environment variables.
-
-    Returns:
-      The JSON object; empty if the variable is not set.
-
     Raises:
-      InvalidSetting: the value is not JSON.
       InvalidType: the value, its cluster, its task or its service is not a JSON object.
     """
     text = environ.get(VARIABLE) or "{}"
@@ -88,17 +73,10 @@ def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
     """Determine the task of this process in the cluster that TF_CONFIG describes.
 
     If TF_CONFIG has no cluster, other environment variables such as TPUSERVE_HOSTS can contain the
-    addresses of the hosts that run one program on a TPU together. These hosts are workers, and
-    worker 0 is the chief.
-
-    Args:
-      environ: the environment variables.
+    addresses of the hosts that run one program on a TPU together.
 
     Raises:
-      InvalidSetting: TF_CONFIG or another variable has a wrong value. For example, the cluster
-        does not have exactly one chief or master, contains an evaluator, or does not contain the
-        task of this process.
-      InvalidType: a part of TF_CONFIG has a wrong JSON type.
+      InvalidSetting: TF_CONFIG or another variable has a wrong value.
     """
     config = read_tf_config(environ)
     jobs = _parse_jobs(config)
@@ -117,20 +95,7 @@ def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
 
 
 def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str]) -> str | None:
-    """Return the job name of the TPU workers; infer it from the cluster if the user set none.
-
-    Args:
-      master: the session target; '' and 'local' are this process.
-      tpu_job_name: the job name that the user set, or None.
-      jobs: the job names of the session's cluster.
-
-    Returns:
-      The job name; None if the TPU workers are this process.
-
-    Raises:
-      InvalidSetting: several jobs of the cluster could be the TPU workers, or a job is named
-        "tpu_worker", a name that is reserved for clusters whose jobs have no names.
-    """
+    """Return the job name of the TPU workers; infer it from the cluster if the user set none."""
     if master in ("", "local"):
         return None
     if tpu_job_name is not None:
@@ -152,15 +117,7 @@ def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str
 
 
 def _make_single_task(config: dict[str, Any], common: dict[str, Any]) -> ClusterTask:
-    """Build the ClusterTask of a process without a cluster.
-
-    Args:
-      config: the JSON object in TF_CONFIG.
-      common: the task's attributes `service` and `model_dir`: name → value.
-
-    Raises:
-      InvalidSetting: TF_CONFIG names another task than worker 0.
-    """
+    """Build the ClusterTask of a process without a cluster."""
     task = config.get("task") or {}
     task_type, task_id = task.get("type", WORKER), task.get("index", 0)
     if task_type != WORKER:
@@ -181,12 +138,7 @@ def _make_single_task(config: dict[str, Any], common: dict[str, Any]) -> Cluster
 
 
 def _make_host_task(hosts: HostAddresses, common: dict[str, Any]) -> ClusterTask:
-    """Build the ClusterTask of this process on one of the hosts that run a program together.
-
-    Args:
-      hosts: the addresses of all hosts, and the number of this host.
-      common: the task's attributes `service` and `model_dir`: name → value.
-    """
+    """Build the ClusterTask of this process on one of the hosts that run a program together."""
     return ClusterTask(
         task_id=hosts.index,
         is_chief=hosts.index == 0,
@@ -200,18 +152,7 @@ def _make_host_task(hosts: HostAddresses, common: dict[str, Any]) -> ClusterTask
 def _make_cluster_task(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], common: dict[str, Any]
 ) -> ClusterTask:
-    """Build the ClusterTask of a process whose TF_CONFIG has a cluster.
-
-    The process is a task of the cluster, or an evaluator, which is outside of the cluster.
-
-    Args:
-      config: the JSON object in TF_CONFIG.
-      jobs: the jobs of the cluster: job name → task index → address.
-      common: the task's attributes `service` and `model_dir`: name → value.
-
-    Raises:
-      InvalidSetting: the cluster or the task is invalid.
-    """
+    """Build the ClusterTask of a process whose TF_CONFIG has a cluster."""
     chief = _find_chief_type(jobs)
     task_type, task_id = _parse_task(config, jobs)
     if task_type == EVALUATOR:
@@ -249,18 +190,6 @@ def _make_cluster_task(
 def _hosts_of_cluster(
     jobs: dict[str, dict[int, str]], chief: str, task_type: str, task_id: int
 ) -> HostAddresses | None:
-    """Return the addresses of the chief and the workers, as the hosts of one program on a TPU.
-
-    Args:
-      jobs: the jobs of the cluster: job name → task index → address.
-      chief: the job name of the chief, which is host 0.
-      task_type: the job name of this process.
-      task_id: the index of this process within its job.
-
-    Returns:
-      The addresses. None for a single host, and for a cluster with other jobs, such as parameter
-      servers.
-    """
     workers = sorted(jobs.get(WORKER, {}).items())
     if not workers or set(jobs) - {chief, WORKER}:
         return None
@@ -272,12 +201,7 @@ def _hosts_of_cluster(
 
 
 def _parse_jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
-    """Return the jobs of the cluster in TF_CONFIG: job name → task index → address.
-
-    Raises:
-      InvalidSetting: a task index is not a whole number.
-      InvalidType: a job is neither a list nor an object of addresses.
-    """
+    """Return the jobs of the cluster in TF_CONFIG: job name → task index → address."""
     jobs: dict[str, dict[int, str]] = {}
     for job, tasks in (config.get("cluster") or {}).items():
         numbered: Any = tasks
@@ -298,11 +222,7 @@ def _parse_jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
 
 
 def _find_chief_type(jobs: dict[str, dict[int, str]]) -> str:
-    """Return the job name that the cluster uses for the chief: "chief" or "master".
-
-    Raises:
-      InvalidSetting: there is not exactly one chief, or the cluster contains an evaluator.
-    """
+    """Return the job name that the cluster uses for the chief: "chief" or "master"."""
     if MASTER in jobs and CHIEF in jobs:
         raise InvalidSetting(
             f'The "cluster" in {VARIABLE} has both a "{MASTER}" and a "{CHIEF}" node. Keep one.'
@@ -327,11 +247,7 @@ def _find_chief_type(jobs: dict[str, dict[int, str]]) -> str:
 
 
 def _parse_task(config: dict[str, Any], jobs: dict[str, dict[int, str]]) -> tuple[str, int]:
-    """Return the type and the index of the task of this process.
-
-    Raises:
-      InvalidSetting: the type or the index is missing, or is not in the cluster.
-    """
+    """Return the type and the index of the task of this process."""
     task = config.get("task") or {}
     for key in ("type", "index"):
         if task.get(key) in (None, ""):
@@ -361,10 +277,6 @@ def _parse_task(config: dict[str, Any], jobs: dict[str, dict[int, str]]) -> tupl
 
 
 def _to_int(number: Any) -> int | None:
-    """Convert a JSON value to an int; return None for a value that is not a whole number.
-
-    Some launchers write numbers as strings.
-    """
     if isinstance(number, bool | float):
         return None
     try:
@@ -376,15 +288,6 @@ def _to_int(number: Any) -> int | None:
 def _session_target(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], task_type: str, task_id: int
 ) -> str:
-    """Return a task's session target, "PROTOCOL://ADDRESS"; '' if the cluster has one task.
-
-    Args:
-      config: the JSON object in TF_CONFIG. Its item "rpc_layer" is the protocol; the default is
-        "grpc".
-      jobs: the jobs of the cluster: job name → task index → address.
-      task_type: the job name of the task.
-      task_id: the index of the task within its job.
-    """
     if len(jobs) == 1 and len(jobs[task_type]) == 1:
         return ""
     return f"{config.get('rpc_layer') or 'grpc'}://{jobs[task_type][task_id]}"
@@ -393,14 +296,7 @@ def _session_target(
 def _global_task_id(
     jobs: dict[str, dict[int, str]], chief: str, task_type: str, task_id: int
 ) -> int:
-    """Return the index of a task among all tasks: the chief first, parameter servers last.
-
-    Args:
-      jobs: the jobs of the cluster: job name → task index → address.
-      chief: the job name of the chief.
-      task_type: the job name of the task.
-      task_id: the index of the task within its job.
-    """
+    """Return the index of a task among all tasks: the chief first, parameter servers last."""
     others = sorted(job for job in jobs if job not in (chief, PS))
     order = [chief, *others, PS]
     before = order[: order.index(task_type)]

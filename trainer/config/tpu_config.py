@@ -21,7 +21,6 @@ class InputPipelineConfig(IntEnum):
     """Decides how often input_fn is called and how its batches reach the replicas.
 
     Attributes:
-      PER_SHARD_V1: input_fn is called for each replica and returns tensors.
       PER_HOST_V1: input_fn is called for each host; each batch is split among the replicas of
         the host.
       PER_HOST_V2: input_fn is called for each host; each replica takes its own batch.
@@ -41,14 +40,9 @@ class TPUConfig(NamedTupleMixin):
     """The settings of the training loop and of its input.
 
     Attributes:
-      iterations_per_loop: the number of steps of one loop, which is one `session.run`. It applies
-        to training on every device, not only on a TPU; a loop of predict() has one step. Hooks,
-        checkpoints and summaries run between loops, so their intervals are at least one loop. A
-        string such as '30s', '5m' or '1h' is the duration of a loop: the number of steps is then
-        adapted to it.
+      iterations_per_loop: the number of steps of one loop, which is one `session.run`.
       num_shards: the number of replicas to train on, which must be the number that the TPU offers;
         None takes all. As an exception, 1 trains on a single core if num_cores_per_replica is None.
-        Ignored on the CPU.
       num_cores_per_replica: the number of cores of one copy of the model: a power of two up to
         128; None for 1.
       per_host_input_for_training: an `InputPipelineConfig`. True is stored as PER_HOST_V1, False
@@ -64,9 +58,7 @@ class TPUConfig(NamedTupleMixin):
       experimental_host_call_every_n_steps: the number of steps between two runs of the host_call.
       experimental_allow_per_host_v2_parallel_get_next: whether the replicas are allowed to take
         batches in any order under PER_HOST_V2.
-      experimental_feed_hook: a function that returns the hook that feeds the TPU. The hook replaces
-        `InfeedOutfeedHook` (trainer.backends.tpu.transfer) and must have the methods of that class.
-        The function takes the arguments of that class.
+      experimental_feed_hook: a function that returns the hook that feeds the TPU.
       compile_emulated: whether XLA compiles the step on an emulated TPU, and so refuses the ops
         that a TPU refuses. False runs the step uncompiled, which starts faster.
 

@@ -126,10 +126,6 @@ def to_tpu_estimator(
 def _batch_sizes(
     train_batch_size: int | None, eval_batch_size: int | None, predict_batch_size: int | None
 ) -> dict[str, Any]:
-    """Return TPUEstimator's batch size arguments as a dict of name → size.
-
-    An evaluation or prediction size of None becomes train_batch_size.
-    """
     return {
         "train_batch_size": train_batch_size,
         "eval_batch_size": eval_batch_size or train_batch_size,
@@ -144,19 +140,7 @@ def _convert_keras_estimator(
     config: RunConfig | None,
     **options: Any,
 ) -> TPUEstimator:
-    """Return a TPUEstimator with the Keras model, model_dir and hyperparameters of an estimator.
-
-    Args:
-      estimator: the estimator that model_to_estimator has made from a Keras model. It runs on the
-        CPU.
-      tpu_config: the settings of the training loop on the TPU; None takes config.tpu_config.
-      config: the RunConfig; None takes the estimator's RunConfig.
-      options: further arguments of TPUEstimator, such as the batch sizes.
-
-    Raises:
-      InvalidType: the estimator is not of a Keras model, or runs on a TPU already.
-      InvalidSetting: train_batch_size is None, or the model cannot run on a TPU.
-    """
+    """Return a TPUEstimator with the Keras model, model_dir and hyperparameters of an estimator."""
     # Import the converter here and not at the top, because it imports Keras, which takes seconds.
     from trainer.keras.estimator import KerasTPUEstimator
 
@@ -172,11 +156,6 @@ def _convert_keras_estimator(
 
 
 def _pop_batch_size(params: Any) -> int | None:
-    """Remove "batch_size" from hyperparameters and return its value; None if it is missing.
-
-    TPUEstimator adds this key to the hyperparameters itself, and refuses hyperparameters that have
-    the key.
-    """
     if BATCH_SIZE not in params:
         return None
     size = int(hyperparameters.get_hyperparameter(params, BATCH_SIZE))
@@ -188,22 +167,11 @@ def _pop_batch_size(params: Any) -> int | None:
 
 
 def _with_tpu_config(config: RunConfig, model_dir: str, tpu_config: TPUConfig | None) -> RunConfig:
-    """Return a copy of a RunConfig with another model_dir and another TPUConfig.
-
-    If tpu_config is None, the copy keeps the TPUConfig of `config`.
-    """
     changes = {} if tpu_config is None else {"tpu_config": tpu_config}
     return config.replace(model_dir=model_dir, **changes)
 
 
 def _convert_model_fn(model_fn: Callable[..., Any], codec: FeatureCodec) -> Callable[..., Any]:
-    """Return a model_fn for TPUEstimator that builds the same model as a model_fn of an Estimator.
-
-    Args:
-      model_fn: the model_fn of the Estimator.
-      codec: the object that encodes features and labels for the infeed; the returned function
-        decodes them before it calls model_fn.
-    """
     names = unbound_argument_names(model_fn)
 
     def converted_model_fn(features: Any, labels: Any, mode: str, params: Any, config: Any) -> Any:
@@ -236,13 +204,7 @@ def _convert_model_fn(model_fn: Callable[..., Any], codec: FeatureCodec) -> Call
 
 
 def _to_tpu_spec(spec: Any, eval_metrics: Any) -> Any:
-    """Convert an EstimatorSpec to a TPUEstimatorSpec; return a TPUEstimatorSpec unchanged.
-
-    Args:
-      spec: the EstimatorSpec or TPUEstimatorSpec that model_fn has returned.
-      eval_metrics: the value of eval_metrics for the new spec: a pair of a metric function and
-        tensors; None for no metrics.
-    """
+    """Convert an EstimatorSpec to a TPUEstimatorSpec; return a TPUEstimatorSpec unchanged."""
     if not isinstance(spec, EstimatorSpec):
         return spec
     return TPUEstimatorSpec(

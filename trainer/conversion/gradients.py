@@ -29,12 +29,7 @@ _SAME_ON_ALL_REPLICAS = (OpKind.CONSTANT, OpKind.VARIABLE_HANDLE)
 def average_gradients() -> Iterator[None]:
     """Make optimizers apply the mean of the replicas' gradients, inside a with block.
 
-    The block patches the optimizer classes of tf.compat.v1.train and tf_keras. Gradients are
-    averaged as soon as the method compute_gradients returns them, so that later operations, such as
-    clipping by the global norm, use the gradients of the global batch. Gradients from other
-    sources, such as tf.gradients, are averaged when they are applied. A CrossShardOptimizer
-    combines the gradients of the replicas itself, so neither its gradients nor those of the
-    optimizer that it wraps are averaged.
+    The block patches the optimizer classes of tf.compat.v1.train and tf_keras.
 
     The patch affects the whole process, so use the block only around the call of one model_fn.
     """
@@ -66,23 +61,14 @@ def _keras_optimizers() -> list[type]:
 
 
 class _OptimizerPatch:
-    """Wraps methods of optimizers so that they average gradients over the replicas.
-
-    A wrapped method may call another wrapped method. For example, CrossShardOptimizer's
-    apply_gradients calls apply_gradients of the inner optimizer. Only the outermost call averages,
-    so that no gradient is averaged twice.
-    """
+    """Wraps methods of optimizers so that they average gradients over the replicas."""
 
     def __init__(self) -> None:
         self._depth = 0
 
     @contextmanager
     def _enter(self) -> Iterator[bool]:
-        """Record that a wrapped method runs, for the duration of a with block.
-
-        Yields:
-          True if no other wrapped method is running, so that this call is the outermost call.
-        """
+        """Record that a wrapped method runs, for the duration of a with block."""
         self._depth += 1
         try:
             yield self._depth == 1
@@ -90,10 +76,7 @@ class _OptimizerPatch:
             self._depth -= 1
 
     def wrap_reducing(self, method: _Method) -> _Method:
-        """Wrap a method of an optimizer that sums gradients over the replicas itself.
-
-        The returned function does not average, and neither do wrapped methods that it calls.
-        """
+        """Wrap a method of an optimizer that sums gradients over the replicas itself."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             with self._enter():
@@ -102,8 +85,6 @@ class _OptimizerPatch:
         return call
 
     def wrap_compute(self, method: _Method) -> _Method:
-        """Wrap compute_gradients so that the gradients in its result are averaged."""
-
         def call(*arguments: Any, **named: Any) -> Any:
             with self._enter() as is_outermost:
                 pairs = method(*arguments, **named)
@@ -127,14 +108,7 @@ class _OptimizerPatch:
 
 
 def _average_differing(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Average the gradients that may differ between the replicas.
-
-    Args:
-      pairs: (gradient, variable) pairs.
-
-    Returns:
-      The (gradient, variable) pairs, with averaged gradients.
-    """
+    """Average the gradients that may differ between the replicas."""
     may_differ = [gradient is not None and _may_differ(gradient) for gradient, _ in pairs]
     if any(may_differ):
         logger.info(
@@ -149,14 +123,6 @@ def _average_differing(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 
 def _average(gradient: Any) -> Any:
-    """Average a gradient over the replicas; None stays None.
-
-    Args:
-      gradient: a Tensor or IndexedSlices, or None.
-
-    Returns:
-      A Tensor of the gradient's shape. With a single replica, the unchanged gradient.
-    """
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     if gradient is None or replicas == 1:
         return gradient
@@ -166,12 +132,7 @@ def _average(gradient: Any) -> Any:
 
 
 def _may_differ(gradient: Any) -> bool:
-    """Return whether a gradient may have different values on different replicas.
-
-    The values are the same if the gradient is computed only from sums over the replicas, constants
-    and variables. A gradient of a loss that contains such a sum, for example in synchronised batch
-    normalisation, still differs, because the loss also depends on the replica's own batch.
-    """
+    """Return whether a gradient may have different values on different replicas."""
     is_sparse = isinstance(gradient, tf.IndexedSlices)
     tensors = [gradient.values, gradient.indices] if is_sparse else [gradient]
     pending = [tensor.op for tensor in tensors]

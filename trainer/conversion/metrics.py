@@ -23,12 +23,7 @@ _TRANSFER_DTYPES = {tf.int64: tf.int32, tf.float64: tf.float32, tf.float16: tf.f
 
 @dataclass(frozen=True)
 class MetricCall:
-    """A recorded call of a function of tf.compat.v1.metrics.
-
-    Attributes:
-      function: the function that was called.
-      arguments: the positional and the keyword arguments of the call, which contain tensors.
-    """
+    """A recorded call of a function of tf.compat.v1.metrics."""
 
     function: Callable[..., Any]
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
@@ -38,15 +33,7 @@ class MetricCall:
         return [part for part in tf.nest.flatten(self.arguments) if tf.is_tensor(part)]
 
     def replay(self, tensors: list[Any]) -> Any:
-        """Call the metric function with the recorded arguments, but with other tensors in them.
-
-        Args:
-          tensors: the tensors to use, in the order of the tensors that the method tensors()
-            returns.
-
-        Returns:
-          The result of the metric function, (value tensor, update op).
-        """
+        """Call the metric function with the recorded arguments, but with other tensors in them."""
         remaining = iter(tensors)
         flat = [
             next(remaining) if tf.is_tensor(part) else part
@@ -78,17 +65,7 @@ class MetricRecorder:
         return pair
 
     def find_calls(self, metric_ops: Mapping[str, Any]) -> dict[str, MetricCall]:
-        """Find the recorded calls that returned the values of a model's eval_metric_ops.
-
-        Args:
-          metric_ops: eval_metric_ops, a dict of metric name → (value, update op).
-
-        Returns:
-          A dict of metric name → recorded call.
-
-        Raises:
-          InvalidSetting: a metric does not come directly from a recorded call.
-        """
+        """Find the recorded calls that returned the values of a model's eval_metric_ops."""
         calls = {name: self._find_call(metric) for name, metric in metric_ops.items()}
         unknown = [name for name, call in calls.items() if call is None]
         if unknown:
@@ -109,11 +86,7 @@ class MetricRecorder:
 def record_metrics() -> Iterator[MetricRecorder]:
     """Make the functions of tf.compat.v1.metrics record their calls, inside a with block.
 
-    The functions then create no ops of metrics. They are replaced in the whole process, so use the
-    block only around the call of one model_fn.
-
-    Yields:
-      The object that records the calls.
+    The functions then create no ops of metrics.
     """
     module, recorder = tf.compat.v1.metrics, MetricRecorder()
     functions = {
@@ -131,8 +104,6 @@ def record_metrics() -> Iterator[MetricRecorder]:
 def _make_recording_function(
     function: Callable[..., Any], recorder: MetricRecorder
 ) -> Callable[..., Any]:
-    """Return a replacement of a metric function that only records its calls."""
-
     @functools.wraps(function)
     def record(*positional: Any, **named: Any) -> tuple[Any, Any]:
         return recorder.add(MetricCall(function, (positional, named)))
@@ -142,12 +113,7 @@ def _make_recording_function(
 
 @dataclass
 class HostMetrics:
-    """Computes recorded metrics on the host, as eval_metrics of a TPUEstimatorSpec.
-
-    Attributes:
-      calls: metric name → recorded call.
-      num_rows: the batch size of a replica, in examples.
-    """
+    """Computes recorded metrics on the host, as eval_metrics of a TPUEstimatorSpec."""
 
     calls: Mapping[str, MetricCall]
     num_rows: int
@@ -171,24 +137,12 @@ class HostMetrics:
         return self._metric_fn, tensors
 
     def _to_transferable(self, name: str, call: MetricCall, tensor: Any) -> Any:
-        """Convert a metric's argument to a tensor [num_rows, ...] that the outfeed supports.
-
-        A scalar argument of tf.compat.v1.metrics.mean is repeated num_rows times.
-
-        Args:
-          name: name of the metric, for the error text.
-          call: the recorded call of the metric function.
-          tensor: the argument of the call.
-
-        Raises:
-          InvalidSetting: the tensor is not such a scalar, and its first dimension is not the batch.
-        """
+        """Convert a metric's argument to a tensor [num_rows, ...] that the outfeed supports."""
         tensor = tf.convert_to_tensor(tensor)
         self._dtypes.append(tensor.dtype)
         if tensor.shape.rank == 0 and call.function.__name__ == "mean":
             # Repeat a scalar, such as the loss, once for each example: the first dimension of the
-            # tensors of eval_metrics must be the batch. This is possible only for the metric
-            # `mean`, because the mean of equal copies is the scalar itself.
+            # tensors of eval_metrics must be the batch.
             tensor = tf.fill([self.num_rows], tensor)
         if not tensor.shape.rank or tensor.shape.as_list()[0] != self.num_rows:
             raise InvalidSetting(
@@ -200,11 +154,6 @@ class HostMetrics:
         return tf.cast(tensor, _TRANSFER_DTYPES.get(tensor.dtype, tensor.dtype))
 
     def _metric_fn(self, *tensors: Any) -> dict[str, Any]:
-        """Compute the metrics on the host, from the tensors that the TPU has sent.
-
-        Returns:
-          A dict of metric name → (value tensor, update op).
-        """
         remaining = iter(
             [tf.cast(tensor, dtype) for tensor, dtype in zip(tensors, self._dtypes, strict=True)]
         )

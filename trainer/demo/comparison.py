@@ -13,8 +13,7 @@ from trainer.demo.digits import Digits
 from trainer.demo.serving import Predictions
 
 # The largest accepted difference between the float32 probabilities of the CPU metagraph and of the
-# TPU metagraph. Small differences are expected, because XLA, which compiles the TPU metagraph, may
-# sum in another order than TensorFlow's kernels.
+# TPU metagraph.
 PROBABILITY_TOLERANCE = 1e-5
 _DIGITS_PER_ROW = 5
 
@@ -28,10 +27,6 @@ def largest_difference(predictions: Mapping[str, Predictions]) -> float:
 
     Returns:
       The largest absolute difference between two probabilities of the same digit and class.
-
-    Raises:
-      TpuserveError: predicted classes differ, or probabilities differ by more than
-        PROBABILITY_TOLERANCE.
     """
     baseline_name, *candidate_names = predictions
     baseline = predictions[baseline_name]
@@ -53,10 +48,7 @@ def make_table(digits: Digits, predictions: Mapping[str, Predictions], console: 
     """Make a table of digits, labels and predictions, five digits per row.
 
     Args:
-      digits: the digits that were sent to the servers.
       predictions: name of the device and protocol, such as "CPU REST" → predictions.
-      console: the console to print on; if its encoding is not Unicode, digits are drawn in ASCII
-        characters.
     """
     table = Table(
         box=box.SQUARE,

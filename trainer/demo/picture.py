@@ -22,8 +22,6 @@ def draw_digit(image: np.ndarray[Any, Any], *, ascii_only: bool = False) -> str:
     Args:
       image: uint8 [784], 28 rows of 28 pixels. The outer 4 pixels of each side, which are empty
         in MNIST, are not drawn.
-      ascii_only: whether to draw with ASCII characters instead of braille characters, which some
-        terminals lack.
     """
     pixels = np.reshape(image, (28, 28))[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN] > _INK_THRESHOLD
     blocks = pixels.reshape(5, 4, 10, 2).transpose(0, 2, 1, 3)

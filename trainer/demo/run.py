@@ -40,12 +40,6 @@ def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
         the model.
       directory: the working directory, whose files are always kept; None creates a temporary
         directory.
-      steps: the number of training steps.
-
-    Raises:
-      TpuserveError: the accuracy is too low, or the server of the CPU metagraph and the server of
-        the TPU metagraph give different predictions.
-      InvalidSetting: the directory is not empty or cannot be created.
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise InvalidSetting(
@@ -78,16 +72,7 @@ class _Demo:
         self._summary: list[tuple[str, str, float]] = []
 
     def run(self, keep: bool) -> None:
-        """Train, evaluate, export, serve and query the model, and print a summary.
-
-        Args:
-          keep: whether the exported model is kept after the demo. If true, print how to serve and
-            query the model. If false, print that the option --keep keeps it.
-
-        Raises:
-          TpuserveError: the accuracy is too low, or the server of the CPU metagraph and the server
-            of the TPU metagraph give different predictions.
-        """
+        """Train, evaluate, export, serve and query the model, and print a summary."""
         training_file, test_file = self._work / "train.tfrecord", self._work / "test.tfrecord"
         test_digits = self._prepare_data(training_file, test_file)
         with self._step("2/5 train") as report:
@@ -117,7 +102,6 @@ class _Demo:
             )
 
     def _prepare_data(self, training_file: Path, test_file: Path) -> Digits:
-        """Write the training and the test digits to TFRecord files; return the test digits."""
         with self._step("1/5 data") as report:
             # Import httpx already in the first step, although only the last step uses it, so that
             # a missing package is reported before training.
@@ -131,11 +115,7 @@ class _Demo:
         return test_digits
 
     def _serve(self, base_path: Path, served_digits: Digits) -> None:
-        """Serve the CPU and the TPU metagraph, and compare their predictions for the digits.
-
-        Raises:
-          TpuserveError: the predictions differ between the metagraphs, or between REST and gRPC.
-        """
+        """Serve the CPU and the TPU metagraph, and compare their predictions for the digits."""
         with self._step("5/5 serve") as report:
             predictions = _query_servers(base_path, _to_features(served_digits.images))
             table = comparison.make_table(served_digits, predictions, self._console)
@@ -146,11 +126,6 @@ class _Demo:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[Callable[[str], None]]:
-        """Print and store the result and the duration of a step, which is the body of a with block.
-
-        Yields:
-          A function that the step calls once with its result, a text to print.
-        """
         self._console.print(Text(name, style="bold"))
         start = time.monotonic()
         results: list[str] = []
@@ -192,15 +167,7 @@ class _Demo:
 
 
 def _query_servers(base_path: Path, images: np.ndarray[Any, Any]) -> dict[str, Predictions]:
-    """Serve the CPU and the TPU metagraph in turn, and query each over REST and gRPC.
-
-    Args:
-      base_path: the directory of the model's versions.
-      images: float32 [n, 784], the model's input for n digits.
-
-    Returns:
-      A dict of device and protocol, such as "CPU REST" → predictions.
-    """
+    """Serve the CPU and the TPU metagraph in turn, and query each over REST and gRPC."""
     predictions: dict[str, Predictions] = {}
     for device, tag_set in (("CPU", tags.SERVE), ("TPU", tags.SERVE_TPU)):
         with serving.running_server(MODEL_NAME, base_path, tag_set) as server:
@@ -217,11 +184,6 @@ def _silence_tensorflow() -> None:
 
 
 def _describe_export(version: str) -> str:
-    """Return a text about the metagraphs and the size of an export.
-
-    Args:
-      version: the directory of the export.
-    """
     saved_model = metagraph.read_saved_model(version)
     tag_sets = " and ".join(tags.format_tags(graph.tags) for graph in saved_model.metagraphs)
     size = (saved_model.graph_bytes + saved_model.variables_bytes) / 1e6

@@ -33,7 +33,6 @@ class Predictions:
     """The predictions of a server for n digits.
 
     Attributes:
-      classes: int [n], the predicted digits.
       probabilities: float [n, 10], the probability of each class.
     """
 
@@ -43,13 +42,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class DemoServer:
-    """A running model server with one model, which can be queried.
-
-    Attributes:
-      model_name: the name of the model.
-      rest_port: the port for REST on the loopback address.
-      grpc_port: the port for gRPC on the loopback address.
-    """
+    """A running model server with one model, which can be queried."""
 
     model_name: str
     rest_port: int
@@ -101,19 +94,7 @@ def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterato
     """Run a model server for one metagraph of a model, inside a with block.
 
     The server listens on free ports of the loopback address. It runs a TPU metagraph on the CPU,
-    which emulates a TPU. The server logs to standard error, and is stopped by SIGTERM at the end of
-    the block.
-
-    Args:
-      model_name: the name of the model.
-      base_path: the directory of the model's versions.
-      tag_set: the tags of the metagraph to serve.
-
-    Yields:
-      The server, once the model is loaded.
-
-    Raises:
-      Unavailable: the server does not start, or does not stop cleanly.
+    which emulates a TPU.
     """
     rest_port, grpc_port = _free_ports(2)
     server = DemoServer(model_name, rest_port, grpc_port)
@@ -143,16 +124,11 @@ def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterato
 
 
 def _await_start(process: "subprocess.Popen[bytes]", server: DemoServer) -> None:
-    """Wait until the started server reports that its model is available.
-
-    Raises:
-      Unavailable: the process ends, or the model is not available within the time limit.
-    """
+    """Wait until the started server reports that its model is available."""
     url = f"http://{HOST}:{server.rest_port}/v1/models/{server.model_name}"
     httpx, deadline = import_httpx(), time.monotonic() + START_TIMEOUT_SECONDS
     # Ignore the proxy settings of the environment (trust_env=False), so that no proxy receives
-    # local requests. Use one client for all requests, because creating a client is slow: it loads
-    # the CA certificates.
+    # local requests.
     with httpx.Client(timeout=5, trust_env=False) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -170,11 +146,6 @@ def _await_start(process: "subprocess.Popen[bytes]", server: DemoServer) -> None
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """Stop a server by SIGTERM.
-
-    Raises:
-      Unavailable: the process does not end in time, or ends with another status than 0.
-    """
     process.send_signal(signal.SIGTERM)
     try:
         status = process.wait(STOP_TIMEOUT_SECONDS)
@@ -187,11 +158,7 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Find free ports on the loopback address.
-
-    Raises:
-      Unavailable: there are not enough free ports.
-    """
+    """Find free ports on the loopback address."""
     # Keep the sockets open until the search ends, so that meanwhile no other process can bind a
     # port that was found.
     with ExitStack() as sockets:
@@ -207,11 +174,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def import_httpx() -> Any:
-    """Import and return the module httpx, by which the demo sends REST requests.
-
-    Raises:
-      ExtraNotInstalled: httpx is not installed.
-    """
+    """Import and return the module httpx, by which the demo sends REST requests."""
     try:
         import httpx
     except ImportError as error:

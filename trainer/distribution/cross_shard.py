@@ -126,11 +126,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
 
 
 def _parse_groups(groups: Sequence[Sequence[int]] | None) -> list[list[int]] | None:
-    """Return groups of replica numbers as lists; None for one group of all replicas.
-
-    Raises:
-      InvalidSetting: the groups have different sizes, or are not sequences.
-    """
+    """Return groups of replica numbers as lists; None for one group of all replicas."""
     if groups is None:
         return None
     try:
@@ -167,9 +163,6 @@ def cross_replica_sum(
 
     Args:
       x: this replica's tensor, of any shape.
-      group_assignment: groups of replica numbers; a replica gets the sum over its group. None makes
-        one group of all replicas.
-      name: name of the op.
     """
     if _num_replicas() == 1:
         return tf.identity(x, name=name)

@@ -25,8 +25,6 @@ class TpuSlice:
     This class describes a real TPU; its subclasses describe emulated TPUs and PJRT devices.
 
     Attributes:
-      hosts: number of machines that the cores are attached to.
-      cores: number of TPU cores of all hosts together.
       job: job name of the TPU workers; None if this process is the only worker.
       local_host: number of the host that this process feeds; None if the process feeds all hosts.
     """
@@ -50,7 +48,6 @@ class TpuSlice:
 
         Args:
           core: number of the core, counted over all hosts that take part in the run.
-          cores_per_host: number of cores of each host that take part.
         """
         return core % cores_per_host
 
@@ -59,9 +56,6 @@ class TpuSlice:
 
         Args:
           device_assignment: the tf.tpu.experimental.DeviceAssignment of the run, or None.
-
-        Returns:
-          device_assignment; None in subclasses whose infeed ops find cores by their numbers.
         """
         return device_assignment
 
@@ -99,12 +93,8 @@ class EmulatedTpuSlice(TpuSlice):
 class PjrtSlice(TpuSlice):
     """The hosts and devices that jax's PJRT clients offer; each device counts as one core.
 
-    If there are several hosts, each runs a process of its own. Each process receives the results
-    of all cores of all hosts. Therefore the device ordinal of a core is its number among the cores
-    of all hosts.
-
-    Attributes:
-      platform: the platform of the devices, "tpu" or "cpu".
+    If there are several hosts, each runs a process of its own. Each process receives the results of
+    all cores of all hosts.
     """
 
     platform: str = "tpu"
@@ -122,14 +112,7 @@ class PjrtSlice(TpuSlice):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The input pipeline that one call of input_fn builds.
-
-    Attributes:
-      index: number of the call of input_fn, from 0.
-      host: number of the host that the pipeline runs on.
-      device: the device that the pipeline's ops are placed on.
-      replicas: numbers of the replicas that the pipeline feeds, in order.
-    """
+    """The input pipeline that one call of input_fn builds."""
 
     index: int
     host: int
@@ -146,9 +129,6 @@ class BatchTopology:
     Call `check()` first: the other methods assume a topology that `check()` accepts.
 
     Attributes:
-      system: the hosts and cores of the TPU system.
-      tpu_config: the user's settings.
-      mode: 'train', 'eval' or 'infer'.
       global_batch_size: number of examples that all replicas together process in one step;
         `check()` refuses None.
     """
@@ -201,11 +181,7 @@ class BatchTopology:
 
     @property
     def replicas_per_host(self) -> int:
-        """Number of copies of the model on each host.
-
-        Raises:
-          InvalidSetting: a replica uses the cores of several hosts.
-        """
+        """Number of copies of the model on each host."""
         if self.cores_per_replica > self.cores_per_host:
             raise InvalidSetting(
                 f"TPUConfig num_cores_per_replica is {self.cores_per_replica} and a host has "
@@ -275,12 +251,7 @@ class BatchTopology:
         return replica * self.cores_per_replica // self.cores_per_host
 
     def ordinal_of(self, replica: int, logical_core: int = 0) -> int:
-        """Return the device ordinal by which infeed and outfeed ops name a replica's core.
-
-        Args:
-          replica: number of the replica.
-          logical_core: number of the core within the replica.
-        """
+        """Return the device ordinal by which infeed and outfeed ops name a replica's core."""
         core = replica * self.cores_per_replica + logical_core
         return self.system.core_ordinal(core, self.cores_per_host)
 
@@ -368,14 +339,7 @@ class BatchTopology:
             )
 
     def _check_processes(self) -> None:
-        """Check the settings of a run in which each host has a process of its own.
-
-        Each process then feeds only the cores of its host.
-
-        Raises:
-          InvalidSetting: the mode is prediction, num_shards is 1, or the input mode does not let
-            each host feed its own cores.
-        """
+        """Check the settings of a run in which each host has a process of its own."""
         if self.system.local_host is None:
             return
         if self.mode == _PREDICT:

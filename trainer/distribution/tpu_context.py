@@ -30,7 +30,6 @@ class TPUContext:
 
         Args:
           topology: the distribution of the mode's batches over hosts, replicas and cores.
-          pipeline: the input pipeline that the call builds.
         """
         return cls(topology, pipeline=pipeline)
 
@@ -78,9 +77,6 @@ class TPUContext:
         Returns:
           (device of the call's ops, number of the call from 0, number of calls, number of replicas
           that the call feeds).
-
-        Raises:
-          WrongContext: called from model_fn.
         """
         pipeline = self._input_pipeline("current_input_fn_deployment")
         calls = len(self._topology.pipelines)
@@ -111,9 +107,7 @@ class TPUContext:
         self._check_in_range("replica", replica_id, self.num_replicas)
         assignment = self._topology.system.infeed_device_assignment(self._device_assignment)
         if assignment is not None:
-            # Look the host up in the DeviceAssignment. Under model parallelism, a replica's cores
-            # are neighbours in the mesh of chips, so the host cannot be computed from the number
-            # of the replica.
+            # Look the host up in the DeviceAssignment.
             coordinates = assignment.coordinates(replica_id, 0)
             host = int(assignment.topology.task_ordinal_at_coordinates(coordinates))
             ordinal = int(assignment.tpu_ordinal(replica=replica_id))

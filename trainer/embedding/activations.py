@@ -18,18 +18,10 @@ class GradientCapture:
     """Records the gradients of some tensors when model_fn's optimizer computes gradients.
 
     An optimizer computes gradients with respect to the trainable variables, and the embedding
-    tables are not trainable variables. So each tensor is made to depend on one extra trainable
-    variable, the anchor, whose value has no effect. Backpropagation to the anchor passes through
-    the tensors, and so computes their gradients. The anchor itself gets no gradient, so that no
-    optimizer changes it or creates slots for it.
+    tables are not trainable variables.
     """
 
     def __init__(self) -> None:
-        """Create the anchor variable in the default graph.
-
-        If the default graph is that of a function, such as a loop's body, the variable is created
-        in the outermost graph instead.
-        """
         with tf.init_scope():
             self._anchor = tf.compat.v1.Variable(
                 [0.0],
@@ -44,9 +36,6 @@ class GradientCapture:
         """Return a copy of each tensor; the gradients of the copies are recorded.
 
         The model must use the copies in place of the tensors.
-
-        Args:
-          tensors: name → tensor. `gradients` returns the gradients under the same names.
         """
         anchor = self._anchor.read_value()
         return {name: self._watch(name, tensor, anchor) for name, tensor in tensors.items()}
@@ -77,9 +66,6 @@ class GradientCapture:
         """Return the recorded gradients of tensors, by name; zeros for a tensor without gradient.
 
         A tensor has no gradient if the loss does not depend on it.
-
-        Args:
-          tensors: the result of `watch`.
         """
         unused = [name for name in tensors if name not in self._gradients]
         if unused:

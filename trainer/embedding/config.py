@@ -96,7 +96,6 @@ class FeatureConfig(NamedTupleMixin):
     """The settings of one feature whose values are ids of rows of an embedding table.
 
     Attributes:
-      table_id: name of the table.
       max_sequence_length: for a sequence feature, the number of ids per example that are looked up;
         further ids are ignored, and rows are not combined. 0 for a feature whose rows are combined.
       weight_key: name of the feature with the weights of the ids; None for equal weights.
@@ -133,8 +132,6 @@ class EmbeddingConfigSpec(NamedTupleMixin):
         updated them, as on a TPU that runs the lookup and the update at the same time.
       experimental_gradient_multiplier_fn: takes the global step, and returns a factor for the
         gradients of all tables.
-      feature_to_config_dict: name of a feature → FeatureConfig.
-      table_to_config_dict: name of a table → TableConfig.
       partition_strategy: "div" gives each of n replicas consecutive rows, "mod" every n-th row.
       profile_data_directory: accepted for compatibility; has no effect.
       tensor_core_feature_columns: the columns whose lookup is a part of the model, which a TPU's
@@ -232,15 +229,7 @@ class EmbeddingConfigSpec(NamedTupleMixin):
 
 @dataclass(frozen=True)
 class Table:
-    """An embedding table that an EmbeddingConfigSpec describes.
-
-    Attributes:
-      name: name of the table. The table's variable has the same name, unless a feature column
-        describes the table.
-      config: the settings of the table.
-      parameters: the optimizer of the table.
-      features: names of the features that are looked up in the table, sorted.
-    """
+    """An embedding table that an EmbeddingConfigSpec describes."""
 
     name: str
     config: TableConfig
@@ -250,14 +239,7 @@ class Table:
 
 @dataclass(frozen=True)
 class EmbeddingConfig:
-    """The tables and features of an EmbeddingConfigSpec.
-
-    Attributes:
-      spec: the EmbeddingConfigSpec.
-      tables: the tables, in the order of the spec.
-      features: name of a feature → its settings.
-      columns: name of a feature → its feature column; empty if the spec has no feature_columns.
-    """
+    """The tables and features of an EmbeddingConfigSpec."""
 
     spec: EmbeddingConfigSpec
     tables: tuple[Table, ...]
@@ -270,11 +252,7 @@ class EmbeddingConfig:
         return next(table for table in self.tables if table.name == name)
 
     def select(self, names: Container[str]) -> "EmbeddingConfig":
-        """Return a config with only some of the features, and with the tables that they use.
-
-        Args:
-          names: names of the features.
-        """
+        """Return a config with only some of the features, and with the tables that they use."""
         features = {name: value for name, value in self.features.items() if name in names}
         tables = (
             replace(table, features=tuple(name for name in table.features if name in features))
@@ -292,12 +270,10 @@ def build_config(spec: EmbeddingConfigSpec, *, only_table_columns: bool = False)
     """Return the tables and features of an EmbeddingConfigSpec.
 
     Args:
-      spec: the description of the tables.
       only_table_columns: whether to ignore ordinary TensorFlow feature columns, which a TPU cannot
         look up, instead of raising InvalidType. A model that does not run on a TPU may use them.
 
     Raises:
-      InvalidSetting: a feature has two columns.
       InvalidType: a column is not a column of tf.compat.v1.tpu.experimental.
     """
     columns: dict[str, Any] = {}
@@ -336,7 +312,6 @@ def configs_from_columns(
     The name of a table is "tbl_", followed by the result of the column's get_embedding_var_name().
 
     Raises:
-      InvalidSetting: a feature has two columns.
       InvalidType: a column is not a column of tf.compat.v1.tpu.experimental.
     """
     tables: dict[str, TableConfig] = {}
@@ -370,11 +345,7 @@ def configs_from_columns(
 
 
 def default_initializer(dimension: int) -> Any:
-    """Return the initializer of a table whose TableConfig has none.
-
-    Args:
-      dimension: number of columns of the table.
-    """
+    """Return the initializer of a table whose TableConfig has none."""
     return tf.compat.v1.truncated_normal_initializer(0.0, 1 / math.sqrt(dimension))
 
 

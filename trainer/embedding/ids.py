@@ -1,9 +1,6 @@
 """Converts features with ids of embedding table rows, and their weights, for lookups.
 
-A TPU takes only dense tensors. So the ids are padded with -1 to the shape [batch size, k]. For a
-sparse feature, k is the largest number of ids of an example, rounded up to a power of two, so that
-XLA compiles few programs. For a dense feature, k is its number of columns, and for a sequence
-feature, it is max_sequence_length. Off the TPU, sparse tensors stay sparse.
+A TPU takes only dense tensors. So the ids are padded with -1 to the shape [batch size, k].
 """
 
 from collections.abc import Mapping
@@ -26,19 +23,10 @@ def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
 
     Args:
       features: name → tensor, SparseTensor or RaggedTensor, as input_fn returns them.
-      config: the tables and the names of the features that hold ids.
 
     Returns:
       The features. Each feature with ids is a dict of the ids, int32 [batch size, k], and of their
-      weights, float32 [batch size, k]. The weights are normalised so that a weighted sum of rows is
-      what the combiner computes: for "mean", the weights of an example sum up to 1. For each
-      sequence feature, a feature with the lengths of the sequences, int32 [batch size], is added.
-      A feature of tensor_core_feature_columns holds its ids, int32 [batch size, k], with 0 for
-      padding; a mask, float32 [batch size, k], is added, which is 1 for ids and 0 for padding.
-
-    Raises:
-      InvalidType: the features are not a dict, or a feature has a type that cannot hold ids.
-      InvalidSetting: a feature is missing.
+      weights, float32 [batch size, k].
     """
     padded = without_weights(features, config)
     for name, feature in config.features.items():
@@ -59,15 +47,7 @@ def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
 
 
 def without_weights(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
-    """Return the features of a batch, except those that hold weights of ids.
-
-    Args:
-      features: the features, as input_fn returns them.
-      config: the tables and the names of the features that hold ids.
-
-    Raises:
-      InvalidType: the features are not a dict.
-    """
+    """Return the features of a batch, except those that hold weights of ids."""
     if not isinstance(features, Mapping):
         raise InvalidType(
             f"features are {features!r:.100}, and embedding_config_spec names features. Return a "
@@ -182,19 +162,10 @@ def sparse_ids(
 ) -> tuple[tf.SparseTensor, tf.SparseTensor | None]:
     """Return the ids of a feature and their weights as SparseTensors, without negative ids.
 
-    Args:
-      name: name of the feature.
-      features: the features of a batch, as input_fn returns them.
-      config: the tables and the names of the features that hold ids.
-
     Returns:
       (the ids, int32 [batch size, any], or [batch size, max_sequence_length] for a sequence
       feature, which is cut to this length; the weights, float32, at the same indices, or None for
       equal weights).
-
-    Raises:
-      InvalidType: the feature or its weights have a type that cannot hold ids or weights.
-      InvalidSetting: the feature or its weights are missing.
     """
     feature, table = config.features[name], config.table_of(name)
     row_weights = (
@@ -221,10 +192,6 @@ def sparse_ids(
 def sequence_lengths(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[str, Any]:
     """Return the lengths of the sequences of each sequence feature.
 
-    Args:
-      features: the features, as input_fn returns them.
-      config: the tables and the names of the features that hold ids.
-
     Returns:
       Name of a sequence feature, followed by a suffix → the lengths of its sequences, int32 [batch
       size].
@@ -239,12 +206,7 @@ def sequence_lengths(features: Mapping[str, Any], config: EmbeddingConfig) -> di
 def _ids_and_weights(
     name: str, ids: Any, weights: Any, table: Table, feature: FeatureConfig
 ) -> tuple[Any, Any]:
-    """Check the types and shapes of the ids and the weights of a feature, and convert them.
-
-    Returns:
-      (the ids, as an int32 tensor [batch size, k] or as a SparseTensor; the weights, a SparseTensor
-      of float32 at the same indices, or None for equal weights).
-    """
+    """Check the types and shapes of the ids and the weights of a feature, and convert them."""
     is_dense = tf.is_tensor(ids) and not isinstance(ids, tf.SparseTensor | tf.RaggedTensor)
     if is_dense and weights is not None:
         raise InvalidType(
@@ -285,13 +247,7 @@ def _ids_and_weights(
 
 
 def _normalize(weights: Any, combiner: str | None, axes: tuple[int, ...]) -> Any:
-    """Normalise weights so that a weighted sum of rows is what the combiner computes.
-
-    Args:
-      weights: float32 [batch size, k].
-      combiner: "mean" or "sqrtn"; with any other, the weights are returned unchanged.
-      axes: the axes over which the combiner sums.
-    """
+    """Normalise weights so that a weighted sum of rows is what the combiner computes."""
     if combiner == "mean":
         total = tf.reduce_sum(weights, axes, keepdims=True)
     elif combiner == "sqrtn":
@@ -314,10 +270,7 @@ def _dense_ids(name: str, ids: Any) -> Any:
 
 
 def _to_sparse(name: str | None, feature: Any) -> Any:
-    """Convert a feature to a SparseTensor of rank 2.
-
-    In a dense feature, -1 marks a missing id, which the SparseTensor does not contain.
-    """
+    """Convert a feature to a SparseTensor of rank 2."""
     _check_integers(name, feature, or_floats=True)
     if isinstance(feature, tf.RaggedTensor):
         feature = feature.to_sparse()
@@ -345,15 +298,7 @@ def _check_integers(name: str | None, feature: Any, *, or_floats: bool = False) 
 
 
 def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
-    """Convert a SparseTensor to a dense tensor.
-
-    Args:
-      sparse: a SparseTensor [batch size, any].
-      size: the number of columns of the result. Values keep their columns, and values in further
-        columns are dropped. If None, the values of each row move to the first columns. The number
-        of columns is then the largest number of values in a row, rounded up to a power of two.
-      filler: the value of the elements that the SparseTensor does not have.
-    """
+    """Convert a SparseTensor to a dense tensor."""
     values = _to_int32(sparse.values) if sparse.dtype.is_integer else sparse.values
     filler = tf.cast(filler, values.dtype)
     rows = sparse.dense_shape[0]
@@ -376,14 +321,6 @@ def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
 
 
 def _sequence_lengths(feature: Any, limit: int) -> Any:
-    """Return the lengths of the sequences in a feature, int32 [batch size].
-
-    The length of a sequence is one more than the index of the last column that has an id.
-
-    Args:
-      feature: the ids, as input_fn returns them.
-      limit: the largest length to return.
-    """
     sparse = _to_sparse("", feature)
     rows, columns = sparse.indices[:, 0], sparse.indices[:, 1]
     lengths = tf.math.unsorted_segment_max(columns + 1, rows, sparse.dense_shape[0])

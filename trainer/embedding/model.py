@@ -18,30 +18,16 @@ class EmbeddingModel:
     """Calls model_fn with features in which rows of embedding tables replace ids.
 
     In a step on a TPU, features[name] is float32 [batch size, dimension]: the rows of an example's
-    ids, combined. These values are called activations. Off the TPU, model_fn receives activations
-    too, so that the same optimizers train the tables.
+    ids, combined. These values are called activations.
 
-    In an export, tf.nn.embedding_lookup_sparse looks ids up. If `table_to_config_dict` describes
-    the tables, this happens before model_fn is called. If feature columns describe the tables,
-    model_fn receives ids, and the feature columns look them up.
+    In an export, tf.nn.embedding_lookup_sparse looks ids up.
     """
 
     def __init__(self, spec: EmbeddingConfigSpec) -> None:
-        """Store the description of the tables; no op is built yet.
-
-        Args:
-          spec: describes the tables.
-        """
         self._spec = spec
 
     def encode_input(self, returned: Any, batch_size: int, mode: str) -> Any:
-        """Convert the ids that an input_fn returned to dense tensors, for a TPU.
-
-        Args:
-          returned: a Dataset or tensors, of features or (features, labels).
-          batch_size: number of examples of a batch.
-          mode: one of `ModeKeys`.
-        """
+        """Convert the ids that an input_fn returned to dense tensors, for a TPU."""
         config = build_config(self._spec)
 
         def encode(batch: Any) -> Any:
@@ -63,14 +49,7 @@ class EmbeddingModel:
     def call(
         self, model_fn: Callable[[Any], Any], features: Any, mode: str, is_export: bool
     ) -> Any:
-        """Call a model_fn with rows of the tables in place of ids; return its EstimatorSpec.
-
-        Args:
-          model_fn: takes the features and returns the spec.
-          features: the features of a batch.
-          mode: one of `ModeKeys`.
-          is_export: whether the graph is built for a SavedModel.
-        """
+        """Call a model_fn with rows of the tables in place of ids; return its EstimatorSpec."""
         replicas = tpu_function.get_tpu_context().number_of_shards
         if isinstance(features, Mapping) and any(map(ids.is_padded, features.values())):
             config = build_config(self._spec)
@@ -112,22 +91,10 @@ def _call_with_activations(
     replicas: int = 1,
     on_tpu: bool = False,
 ) -> Any:
-    """Look ids up in tables, call model_fn, and in mode TRAIN add the tables' updates to train_op.
-
-    Args:
-      model_fn: takes the features and returns an EstimatorSpec.
-      features: the features, with ids as `ids.pad_features` returns them.
-      mode: one of `ModeKeys`.
-      config: the tables.
-      replicas: number of replicas that run the step together.
-      on_tpu: whether the default graph is the graph of a step on a TPU.
-    """
     is_pipelined = on_tpu and config.spec.pipeline_execution_with_tensor_core
     tables = StepTables(config, replicas, is_pipelined=is_pipelined)
     activations = tables.look_up(features)
-    # Create the GradientCapture in every mode, although only TRAIN needs gradients. It creates a
-    # trainable variable, and a model_fn that builds its train_op in every mode must find the same
-    # variables in each.
+    # Create the GradientCapture in every mode, although only TRAIN needs gradients.
     capture = GradientCapture()
     watched = capture.watch(activations)
     # Read the global step, on which learning rates can depend, before train_op changes it. In a
@@ -143,11 +110,7 @@ def _call_with_activations(
 
 
 def _call_for_inference(model_fn: Callable[[Any], Any], features: Any) -> Any:
-    """Call model_fn with features that hold ids, inside the TPU computation of an export.
-
-    model_fn looks the ids up with TPU feature columns. This function enters TensorFlow's TPU
-    inference context, in which these columns place their lookups on the host.
-    """
+    """Call model_fn with features that hold ids, inside the TPU computation of an export."""
     graph = tf.compat.v1.get_default_graph()
     inference = tpu._TPUInferenceContext(graph.unique_name("inference"), check_ops=False)
     tpu_context = tpu_function.get_tpu_context()
@@ -164,10 +127,7 @@ def _call_for_inference(model_fn: Callable[[Any], Any], features: Any) -> Any:
 
 
 def _cut_on_host(features: Any, config: EmbeddingConfig) -> Any:
-    """Cut sequences to max_sequence_length on the host, in the TPU computation of an export.
-
-    XLA cannot slice SparseTensors.
-    """
+    """Cut sequences to max_sequence_length on the host, in the TPU computation of an export."""
     if not isinstance(features, Mapping):
         return features
     sequences = {

@@ -1,8 +1,6 @@
 """The four classes of optimizer parameters for TPU embedding tables that TensorFlow 2.15 exports.
 
-A program chooses the optimizer of its embedding tables by creating one of these objects. The names,
-the arguments with their order and defaults, the checks and the attributes are those of
-tf.compat.v1.tpu.experimental in TensorFlow 2.15 (tensorflow/python/tpu/tpu_embedding.py).
+A program chooses the optimizer of its embedding tables by creating one of these objects.
 """
 
 from dataclasses import dataclass
@@ -27,14 +25,11 @@ class OptimizationParameters:
     them the following.
 
     Attributes:
-      learning_rate: the step size; a number, or a function from the global step to a number.
       use_gradient_accumulation: whether to sum the gradients of a table row over the batches of all
         cores before the optimizer applies them. If not, it applies the sum of each core.
       clip_weight_min: the lower bound of the table's entries (weights); None for no bound.
       clip_weight_max: the upper bound of the weights; None for no bound.
       weight_decay_factor: the fraction of each weight to subtract in each step; None for no decay.
-      multiply_weight_decay_factor_by_learning_rate: whether to multiply weight_decay_factor by the
-        learning rate.
       clip_gradient_min: the lower bound of the gradients; None for no bound.
       clip_gradient_max: the upper bound of the gradients; None for no bound.
     """
@@ -58,22 +53,12 @@ class OptimizationParameters:
         )
 
     def _require(self, is_met: bool, problem: str) -> None:
-        """Raise InvalidSetting if a condition on the parameters is not met.
-
-        Args:
-          is_met: whether the condition is met.
-          problem: the error message, without the name of the class and the final period.
-        """
+        """Raise InvalidSetting if a condition on the parameters is not met."""
         if not is_met:
             raise InvalidSetting(f"{type(self).__name__}: {problem}.")
 
     def _check_numbers(self, *names: str, **bounds: Any) -> None:
-        """Raise InvalidSetting if the value of a named attribute is not within the bounds.
-
-        Args:
-          names: the names of the attributes to check.
-          bounds: the bounds, as `validation.check_number` takes them.
-        """
+        """Raise InvalidSetting if the value of a named attribute is not within the bounds."""
         for name in names:
             validation.check_number(f"{type(self).__name__} {name}", getattr(self, name), **bounds)
 

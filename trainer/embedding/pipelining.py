@@ -1,9 +1,6 @@
 """Delays the updates of embedding tables by one step, like a TPU that pipelines the lookups.
 
 Such a TPU looks up the rows for a step while it still computes the gradients of the previous step.
-To get the same results, each step stores its gradients in variables, and the next step applies them
-after its own lookups. The last step of a loop also applies its own gradients, so that a checkpoint
-contains all updates.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,10 +26,7 @@ def update_later(
     """Build the ops that apply the previous step's gradients and store this step's gradients.
 
     Args:
-      name: prefix of the names of the variables that store the gradients.
-      collected: the gradients of this step.
       activations: the results of the lookups of this step, which must run before the update.
-      update: takes gradients, and builds the ops that apply them to the table.
     """
     (is_last,) = tf.compat.v1.get_collection(IS_LAST_STEP)[-1:]
     with tf.init_scope():
@@ -69,13 +63,6 @@ def _keep(name: str, initial_value: Any) -> Any:
 
 
 def _create_local_variable(name: str, initial_value: Any, **options: Any) -> Any:
-    """Create a variable that checkpoints do not contain.
-
-    Args:
-      name: the name of the variable.
-      initial_value: the value at the start of a session.
-      options: further arguments of tf.compat.v1.Variable.
-    """
     return tf.compat.v1.Variable(
         initial_value,
         trainable=False,
@@ -87,10 +74,6 @@ def _create_local_variable(name: str, initial_value: Any, **options: Any) -> Any
 
 
 def _mark(operation: Any) -> None:
-    """Mark an op that creates or assigns a variable whose number of rows depends on the batch.
-
-    The mark is the node attribute that `tpuserve.graph.batch_rows` names. Later passes over the
-    graph find such variables by this attribute.
-    """
+    """Mark an op that creates or assigns a variable whose number of rows depends on the batch."""
     value = tf.compat.v1.AttrValue(b=True)
     get_private_attribute(operation, "_set_attr")(batch_rows.ATTRIBUTE, value)

@@ -2,7 +2,7 @@
 
 TensorFlow has them in tensorflow/python/tpu/tpu_embedding.py, and not in
 tf.compat.v1.tpu.experimental. The names, the arguments with their order and defaults, and the
-attributes are the same here. `row_optimizers` has the update rules.
+attributes are the same here.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,6 @@ class AdagradMomentumParameters(OptimizationParameters):
     """The parameters of Adagrad with momentum.
 
     Attributes:
-      momentum: the decay rate of the momentum, which sums the scaling factors of the gradients.
-      use_nesterov: whether to use Nesterov's momentum.
       exponent: the n of the n-th root of the accumulated squared gradients; greater than 0.
       beta2: the decay rate of the accumulated squared gradients; 1 for a sum without decay.
       epsilon: the constant that is added to the accumulated squared gradients; greater than 0.
@@ -55,7 +53,6 @@ class MomentumParameters(OptimizationParameters):
 
     Attributes:
       momentum: the decay rate of the momentum, which sums the gradients.
-      use_nesterov: whether to use Nesterov's momentum.
     """
 
     learning_rate: float

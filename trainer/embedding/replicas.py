@@ -11,25 +11,17 @@ class Replicas:
     """Collective operations between the replicas that run a step together.
 
     Attributes:
-      count: number of replicas.
       index: number of the replica that runs the op, int32 []; 0 with one replica.
     """
 
     def __init__(self, count: int) -> None:
-        """Build the op that gives a replica its number; called while the step is built.
-
-        Args:
-          count: number of replicas.
-        """
         self.count = count
         self.index: Any = gen_xla_ops.xla_replica_id() if count > 1 else 0
 
     def gather(self, tensor: Any) -> Any:
         """Return the tensors of all replicas, concatenated along the first dimension.
 
-        All replicas get the same result. It is computed as a sum over the replicas: each replica
-        contributes its own tensor, and zeros in place of the tensors of the other replicas. Adding
-        zeros does not round, so the result is exact.
+        All replicas get the same result.
 
         Args:
           tensor: a tensor of rank 1 or more, of the same shape on all replicas.

@@ -1,10 +1,6 @@
 """The update rules of the optimizers of embedding tables.
 
-They compute new rows from rows that were read; other modules read and write the tables. The
-formulas are those of TensorFlow's optimization_parameters.proto for TPU embeddings: Adam has no
-bias correction, and clipping and weight decay apply only to the rows that an update changes. In the
-docstrings, w is a row of the table, g its gradient and r the learning rate. A prime marks a new
-value.
+They compute new rows from rows that were read; other modules read and write the tables.
 """
 
 from abc import ABC, abstractmethod
@@ -32,12 +28,7 @@ from trainer.embedding.private_parameters import (
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot variable of a table's optimizer, such as a momentum, with the shape of the table.
-
-    Attributes:
-      suffix: the end of the slot variable's name, "<name of the table's variable>/<suffix>".
-      initial_value: the initial value of all entries.
-    """
+    """A slot variable of a table's optimizer, such as a momentum, with the shape of the table."""
 
     suffix: str
     initial_value: float
@@ -46,21 +37,14 @@ class Slot:
 class RowOptimizer(ABC):
     """Computes new rows of a table and of the optimizer's slot variables.
 
-    Attributes:
-      parameters: the parameters of the optimizer.
-      updates_all_rows: whether an update also changes rows whose ids are not in the batch.
+    Args:
+      clipping_limit: the largest absolute value of a table's entry; None for no limit. If the
+        parameters have clip_weight_min or clip_weight_max, these apply instead.
     """
 
     updates_all_rows = False
 
     def __init__(self, parameters: OptimizationParameters, clipping_limit: float | None) -> None:
-        """Create an optimizer.
-
-        Args:
-          parameters: the parameters of the optimizer.
-          clipping_limit: the largest absolute value of a table's entry; None for no limit. If the
-            parameters have clip_weight_min or clip_weight_max, these apply instead.
-        """
         self.parameters: Any = parameters
         limits = (parameters.clip_weight_min, parameters.clip_weight_max)
         if limits == (None, None) and clipping_limit is not None:
@@ -81,10 +65,6 @@ class RowOptimizer(ABC):
           rows: the rows of the table, float32 [n, dimension].
           slots: for each slot variable, its rows with the same indices, float32 [n, dimension].
           gradients: the gradients of the rows, float32 [n, dimension].
-          learning_rate: float32 [].
-
-        Returns:
-          (the new rows of the table, the new rows of each slot variable).
         """
         parameters = self.parameters
         gradients = _clip(gradients, parameters.clip_gradient_min, parameters.clip_gradient_max)
@@ -100,10 +80,7 @@ class RowOptimizer(ABC):
     def _step(
         self, rows: Any, slots: Sequence[Any], gradients: Any, learning_rate: Any
     ) -> tuple[Any, list[Any]]:
-        """Apply gradients without clipping and weight decay.
-
-        The arguments and the result are those of `step`.
-        """
+        """Apply gradients without clipping and weight decay."""
 
 
 class _GradientDescent(RowOptimizer):
@@ -164,8 +141,7 @@ class _Ftrl(RowOptimizer):
         accumulator = slots[0] + gradients * gradients
         powers = [self._power(slots[0]), self._power(accumulator)]
         # With multiply_linear_by_learning_rate, the stored linear term includes the learning rate
-        # as a factor. So multiply the gradients and the penalties by the learning rate too, and do
-        # not divide the powers of the accumulators by the learning rate, which can be 0.
+        # as a factor.
         if parameters.multiply_linear_by_learning_rate:
             factor, divisor = learning_rate, tf.ones([])
         else:
@@ -184,11 +160,7 @@ class _Ftrl(RowOptimizer):
 
 
 class _Momentum(RowOptimizer):
-    """Gradient descent with momentum: m' = momentum m + g, and w' = w - r m'.
-
-    The slot variable m is the momentum. With use_nesterov, w' = w - r (g + momentum m').
-    Source: TensorFlow's kernel ApplyMomentum (tensorflow/core/kernels/training_ops.cc).
-    """
+    """Gradient descent with momentum: m' = momentum m + g, and w' = w - r m'."""
 
     slots = (Slot("Momentum", 0.0),)
 
@@ -221,12 +193,7 @@ class _RMSProp(RowOptimizer):
 
 
 class _ProximalAdagrad(RowOptimizer):
-    """Adagrad with L1 and L2 penalties: a' = a + g^2, s = r / sqrt(a'), w' = shrink(w - s g, s).
-
-    The slot variable a is the sum of the squared gradients. The function `_shrink` applies the
-    penalties.
-    Source: TensorFlow's kernel ApplyProximalAdagrad (tensorflow/core/kernels/training_ops.cc).
-    """
+    """Adagrad with L1 and L2 penalties: a' = a + g^2, s = r / sqrt(a'), w' = shrink(w - s g, s)."""
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -241,14 +208,7 @@ class _ProximalAdagrad(RowOptimizer):
 
 
 class _ProximalYogi(RowOptimizer):
-    """Yogi with L1 and L2 penalties, without bias correction.
-
-    v' = v - (1 - beta2) sign(v - g^2) g^2, m' = beta1 m + (1 - beta1) g,
-    s = r / (sqrt(v') + epsilon), and w' = shrink(w - s m', s). The slot variables v and m are the
-    second and the first moments. The function `_shrink` applies the penalties.
-    Sources: algorithm 2 of "Adaptive Methods for Nonconvex Optimization" by Zaheer and others; for
-    the penalties, the optimizer Yogi of TensorFlow Addons.
-    """
+    """Yogi with L1 and L2 penalties, without bias correction."""
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -267,13 +227,7 @@ class _ProximalYogi(RowOptimizer):
 
 
 class _AdagradMomentum(RowOptimizer):
-    """Adagrad with a momentum that accumulates the scaling factors of the gradients.
-
-    The accumulator is a' = a + g^2, or beta2 a + (1 - beta2) g^2 if beta2 is not 1. The scaling
-    factor is s = (a' + epsilon)^(-1 / exponent), and the momentum m' = momentum m + s. The new
-    weights are w' = w - r g m', or w - r g (s + momentum m') with use_nesterov.
-    Source: the comments of TensorFlow's optimization_parameters.proto for TPU embeddings.
-    """
+    """Adagrad with a momentum that accumulates the scaling factors of the gradients."""
 
     slots = (Slot("AdagradMomentum/Accumulator", 0.0), Slot("AdagradMomentum/Momentum", 0.0))
 
@@ -316,13 +270,7 @@ def build_optimizer(
 
 
 def _shrink(rows: Any, scale: Any, parameters: Any) -> Any:
-    """Apply L1 and L2 penalties to updated rows: sign(w) max(|w| - s l1, 0) / (1 + s l2).
-
-    Args:
-      rows: w, the updated rows, float32 [n, dimension].
-      scale: s, the step size of each weight, float32 [n, dimension].
-      parameters: has l1_regularization_strength (l1) and l2_regularization_strength (l2).
-    """
+    """Apply L1 and L2 penalties to updated rows: sign(w) max(|w| - s l1, 0) / (1 + s l2)."""
     least = scale * parameters.l1_regularization_strength
     shrunk = tf.sign(rows) * tf.maximum(tf.abs(rows) - least, 0.0)
     return shrunk / (1.0 + scale * parameters.l2_regularization_strength)

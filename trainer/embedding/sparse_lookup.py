@@ -19,11 +19,6 @@ def look_up(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
 
     Args:
       features: name → tensor, SparseTensor or RaggedTensor.
-      config: the tables, whose variables are created.
-
-    Raises:
-      InvalidType: the features are not a dict, or a feature has a type that cannot hold ids.
-      InvalidSetting: a feature is missing.
     """
     return {**ids.without_weights(features, config), **look_up_ids(features, config)}
 
@@ -33,12 +28,9 @@ def look_up_ids(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[st
 
     Args:
       features: name → tensor, SparseTensor or RaggedTensor.
-      config: the tables, whose variables are created.
 
     Returns:
-      Name of a feature → the combined rows, float32 [batch size, dimension]. For a sequence
-      feature, the rows are not combined: float32 [batch size, max_sequence_length, dimension]; and
-      there is a further feature with the lengths of the sequences, int32 [batch size].
+      Name of a feature → the combined rows, float32 [batch size, dimension].
     """
     activations: dict[str, Any] = {}
     for table in config.tables:
@@ -57,22 +49,12 @@ def look_up_ids(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[st
 
 
 def _flatten_to_single_ids(sparse: Any) -> Any:
-    """Reshape a SparseTensor [batch size, k] to [batch size * k, 1].
-
-    So the lookup treats each id of a sequence as an example, and does not combine rows.
-    """
+    """Reshape a SparseTensor [batch size, k] to [batch size * k, 1]."""
     return tf.sparse.reshape(sparse, tf.stack([tf.reduce_prod(sparse.dense_shape), 1]))
 
 
 def _combine(variable: Any, sparse: Any, weights: Any, combiner: str) -> Any:
-    """Return the combined rows for the ids of each example; zeros for an example without ids.
-
-    Args:
-      variable: the table.
-      sparse: the ids, a SparseTensor [batch size, any].
-      weights: the weights of the ids, a SparseTensor of the same shape; None for equal weights.
-      combiner: "mean", "sum" or "sqrtn".
-    """
+    """Return the combined rows for the ids of each example; zeros for an example without ids."""
     # Give examples without ids the id 0, and set their rows to zero afterwards. Otherwise the
     # result of embedding_lookup_sparse would lack such examples at the end of the batch.
     filled, is_empty = tf.sparse.fill_empty_rows(sparse, 0)

@@ -1,10 +1,6 @@
 """Looks up and updates one embedding table in a training step of several replicas.
 
-The replicas share the table: each replica owns a part of its rows. In the lookup, each replica
-receives the ids of all replicas, reads the rows that it owns, and sends each replica the rows for
-that replica's ids. In the update, each replica receives the gradients of all replicas, sums the
-gradients of equal ids, and updates the rows that it owns. No replica reads or writes rows that
-another replica owns.
+The replicas share the table: each replica owns a part of its rows.
 """
 
 from collections.abc import Mapping
@@ -44,11 +40,13 @@ class TableStep:
     """Builds the lookup and the update of one table in one step.
 
     Attributes:
-      table: the settings of the table.
       variable: the table's variable; None until it is created.
       handle: the resource handle of the variable. Until the variable is created, a placeholder for
         the handle, or None.
       sharding: the division of the rows among the replicas; None if each replica has all rows.
+
+    Args:
+      partition_strategy: "div" gives each of n replicas consecutive rows, "mod" every n-th row.
     """
 
     def __init__(
@@ -59,16 +57,6 @@ class TableStep:
         partition_strategy: str,
         handle: Any,
     ) -> None:
-        """Store the settings, and divide the rows of the table among the replicas.
-
-        Args:
-          table: the settings of the table.
-          features: name of a feature → its settings.
-          replicas: the replicas that run the step together.
-          partition_strategy: "div" gives each of n replicas consecutive rows, "mod" every n-th row.
-          handle: a placeholder for the handle of the table's variable; None if the variable is
-            created before the lookup.
-        """
         self.table, self.handle = table, handle
         self.variable: Any = None
         self.sharding = divide_rows(table, partition_strategy, replicas.count)
@@ -139,22 +127,13 @@ class TableStep:
         slots: list[Any],
         learning_rate: Any,
     ) -> list[Any]:
-        """Build the ops that update the rows that this replica owns.
-
-        Args:
-          collected: the gradients of all replicas.
-          optimizer: computes the new rows.
-          slots: the resource handles of the optimizer's slot variables.
-          learning_rate: float32 [].
-        """
+        """Build the ops that update the rows that this replica owns."""
         if optimizer.updates_all_rows:
             return self._update_all_rows(collected, optimizer, slots, learning_rate)
         occurrences = _Occurrences(collected, self._replicas.count)
         is_owned = self._is_owned(occurrences.ids)
         # XLA needs static shapes. So write as many rows as the batch has ids, although this replica
-        # owns only some of these rows. In place of a row that another replica owns, write the first
-        # owned row of the batch again. If the batch has no owned row, write any row that this
-        # replica owns, unchanged.
+        # owns only some of these rows.
         first = tf.argmax(tf.cast(is_owned, tf.int32), output_type=tf.int32)
         has_any = tf.reduce_any(is_owned)
         chosen = tf.where(is_owned, tf.range(tf.size(is_owned)), first)
@@ -174,11 +153,7 @@ class TableStep:
     def _update_all_rows(
         self, collected: RowGradients, optimizer: RowOptimizer, slots: list[Any], rate: Any
     ) -> list[Any]:
-        """Build the ops that update all rows that this replica owns.
-
-        Some optimizers also change rows whose ids are not in the batch. The arguments are those of
-        `update`.
-        """
+        """Build the ops that update all rows that this replica owns."""
         ids = self._own_rows()
         is_owned = self._is_owned(collected.ids)
         places = tf.where(is_owned, self._local_row(collected.ids), -1)
@@ -195,11 +170,6 @@ class TableStep:
         ]
 
     def _read(self, ids: Any) -> Any:
-        """Return the rows for some ids; zeros for the id -1 and for rows that other replicas own.
-
-        Args:
-          ids: int32 [batch size, k].
-        """
         is_owned = self._is_owned(ids)
         safe = tf.reshape(tf.where(is_owned, ids, self._first_row()), [-1])
         rows = self._gather(self.handle, safe)
@@ -230,10 +200,7 @@ class TableStep:
         return ids if self.sharding is None else self.sharding.local_row(ids)
 
     def _own_rows(self) -> Any:
-        """Return the ids of all rows that this replica owns, int32 [rows_per_replica].
-
-        If the replica owns fewer rows than other replicas, ids are repeated.
-        """
+        """Return the ids of all rows that this replica owns, int32 [rows_per_replica]."""
         if self.sharding is None:
             return tf.range(self.table.config.vocabulary_size)
         places = tf.range(self.sharding.rows_per_replica)
@@ -246,13 +213,7 @@ class TableStep:
 
 
 def divide_rows(table: Table, strategy: str, replicas: int) -> RowSharding | None:
-    """Return the division of a table's rows among replicas; None if each replica has all rows.
-
-    Args:
-      table: the settings of the table.
-      strategy: "div" or "mod".
-      replicas: number of replicas.
-    """
+    """Return the division of a table's rows among replicas; None if each replica has all rows."""
     sharding = RowSharding(strategy, table.config.vocabulary_size, replicas)
     return sharding if replicas > 1 and sharding.is_complete else None
 
@@ -262,25 +223,13 @@ def mark(operation: Any, sharding: RowSharding) -> None:
 
     Later passes over the graph find such variables by the attribute, which
     `tpuserve.graph.row_sharding` names.
-
-    Args:
-      operation: the op that creates or writes the variable.
-      sharding: the division of the rows.
     """
     value = tf.compat.v1.AttrValue(s=sharding.strategy.encode())
     get_private_attribute(operation, "_set_attr")(row_sharding.ATTRIBUTE, value)
 
 
 class _Occurrences:
-    """The gradients of a batch, grouped by the id of the table row that they belong to.
-
-    The ids of the batch are sorted. All occurrences of the same id form a segment.
-
-    Attributes:
-      ids: the id of each segment, int32 [n]. n is the number of ids of the batch, with repetitions.
-        If there are fewer than n segments, the elements after the last segment are negative.
-      replicas: the number of replicas that the gradients come from.
-    """
+    """The gradients of a batch, grouped by the id of the table row that they belong to."""
 
     def __init__(self, collected: RowGradients, replicas: int) -> None:
         self.replicas = replicas
@@ -299,15 +248,6 @@ class _Occurrences:
         return tf.math.unsorted_segment_sum(self._gradients, self._segments, self._count)
 
     def sum_gradients_of(self, replica: Any) -> tuple[Any, Any]:
-        """Return the sum of one replica's gradients of each id in `ids`.
-
-        Args:
-          replica: the number of the replica, int32 [].
-
-        Returns:
-          (the sums, float32 [n, dimension], with zeros for ids that the replica does not have;
-          whether the replica has each id, bool [n]).
-        """
         is_own = tf.equal(self._replica_of, replica)
         gradients = tf.where(is_own[:, tf.newaxis], self._gradients, tf.zeros([]))
         return (
@@ -320,20 +260,7 @@ class _Occurrences:
 def _step_for_each_replica(
     optimizer: RowOptimizer, old: list[Any], occurrences: _Occurrences, chosen: Any, rate: Any
 ) -> list[Any]:
-    """Apply the sums of the replicas one after the other for an id that several replicas have.
-
-    This is the update without use_gradient_accumulation.
-
-    Args:
-      optimizer: computes the new rows.
-      old: the rows of the table and of each slot variable, each float32 [n, dimension].
-      occurrences: the ids and gradients of the batch.
-      chosen: for each of the rows, the index of its segment in `occurrences`, int32 [n].
-      rate: the learning rate, float32 [].
-
-    Returns:
-      The new rows of the table and of each slot variable.
-    """
+    """Apply the sums of the replicas one after the other for an id that several replicas have."""
 
     def apply(replica: Any, *values: Any) -> Any:
         gradients, exists = occurrences.sum_gradients_of(replica)

@@ -19,24 +19,16 @@ class StepTables:
     """The tables of an EmbeddingConfig in the step of a replica.
 
     If table_to_config_dict describes the tables, a table's variable has the name of the table. If a
-    feature column describes a table, the variable must have the same name as off the TPU. This name
-    depends on the variable scope in which model_fn uses the column, so the variable is created
-    after the call of model_fn.
+    feature column describes a table, the variable must have the same name as off the TPU.
+
+    Args:
+      is_pipelined: whether the update of a step is delayed until the next step; see
+        `pipelining`.
     """
 
     def __init__(
         self, config: EmbeddingConfig, replicas: int, *, is_pipelined: bool = False
     ) -> None:
-        """Create the tables' variables, or placeholders if feature columns describe the tables.
-
-        This constructor is called while the step of a replica is built.
-
-        Args:
-          config: the tables and the features.
-          replicas: number of replicas that run the step together.
-          is_pipelined: whether the update of a step is delayed until the next step; see
-            `pipelining`.
-        """
         self._is_pipelined = is_pipelined
         self._config = config
         self._replicas = Replicas(replicas)
@@ -60,9 +52,6 @@ class StepTables:
 
         The rows of an example's ids are combined, as the feature's table prescribes. These results
         are called activations.
-
-        Args:
-          features: the features of the batch, as `ids.pad_features` returns them.
         """
         activations: dict[str, Any] = {}
         for step in self._steps.values():
@@ -75,9 +64,6 @@ class StepTables:
         Args:
           must_use_all: whether model_fn must have used all columns. If not, the lookup of an unused
             column keeps a placeholder for its variable, and must not run.
-
-        Raises:
-          InvalidSetting: model_fn has not used a column, and `must_use_all` is True.
         """
         if not self._pending:
             return
@@ -104,8 +90,6 @@ class StepTables:
         """Build the ops that update all tables.
 
         Args:
-          activations: the result of `look_up`.
-          gradients: name of a feature → the gradients of its activations.
           global_step: the number of finished steps, int64 [].
         """
         factor = self._config.spec.experimental_gradient_multiplier_fn
@@ -168,12 +152,7 @@ class StepTables:
 
 
 def create_table_variable(table: Table, name: str) -> Any:
-    """Create the variable of a table, float32 [vocabulary_size, dimension].
-
-    Args:
-      table: the table.
-      name: name of the variable in the current variable scope.
-    """
+    """Create the variable of a table, float32 [vocabulary_size, dimension]."""
     shape = [table.config.vocabulary_size, table.config.dimension]
     return _get_variable(name, shape, table.config.initializer, warm_start.EMBEDDING_TABLES)
 

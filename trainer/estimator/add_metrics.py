@@ -26,8 +26,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
       estimator: the estimator to extend; it is not changed. The new estimator shares its
         model_dir and settings.
       metric_fn: takes any of the arguments features, labels, predictions and config by name, and
-        returns metric name → (value tensor, update op). The argument predictions has the
-        predictions of the EstimatorSpec that model_fn returns for evaluation.
+        returns metric name → (value tensor, update op).
 
     Returns:
       An estimator of the same class.
@@ -58,15 +57,6 @@ def _extended_model_fn(
     names: tuple[str, ...],
     config: Any,
 ) -> Callable[..., Any]:
-    """Wrap a model_fn so that its EstimatorSpec for evaluation contains the metrics of metric_fn.
-
-    Args:
-      model_fn: the model_fn to wrap.
-      metric_fn: computes the metrics to add.
-      names: the names of metric_fn's arguments: some of features, labels, predictions and config.
-      config: the RunConfig, passed to metric_fn if "config" is among its arguments.
-    """
-
     @functools.wraps(model_fn)
     def extended_model_fn(**named: Any) -> Any:
         spec = model_fn(**named)
@@ -93,8 +83,7 @@ def _extended_model_fn(
         return spec._replace(eval_metric_ops=metrics)
 
     # If model_fn is a functools.partial, its attribute `keywords` holds the arguments that it has
-    # bound. Copy the attribute to the wrapper, because ModelProgram reads it in order not to pass
-    # these arguments again.
+    # bound.
     extended_model_fn.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
     return extended_model_fn
 
@@ -102,20 +91,7 @@ def _extended_model_fn(
 def _combine_metrics(
     eval_metrics: Any, metric_fn: Callable[..., Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Add a metric function to the eval_metrics of a TPUEstimatorSpec.
-
-    The tensors of both functions are sent to the host in one flat dict, because eval_metrics does
-    not support nested structures.
-
-    Args:
-      eval_metrics: the spec's (metric function, tensors), or None.
-      metric_fn: the function to add.
-      arguments: the arguments of metric_fn by name; each is a nested structure of tensors.
-
-    Returns:
-      New eval_metrics: a metric function that computes the metrics of both functions, and its
-      arguments as a dict name → tensor.
-    """
+    """Add a metric function to the eval_metrics of a TPUEstimatorSpec."""
     flat_arguments = tf.nest.flatten(dict(arguments), expand_composites=True)
     model_tensors = eval_metrics[1] if eval_metrics else {}
     is_dict = isinstance(model_tensors, Mapping)

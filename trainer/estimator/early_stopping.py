@@ -1,7 +1,6 @@
 """Hooks that stop training early, depending on evaluation results.
 
-The hooks read the event files that evaluate() writes for TensorBoard. So it does not matter where
-the evaluation runs: in the same process (train_and_evaluate), in another process, or by hand.
+The hooks read the event files that evaluate() writes for TensorBoard.
 """
 
 import logging
@@ -37,7 +36,6 @@ def make_early_stopping_hook(
     one of run_every_secs and run_every_steps, and pass None for the other.
 
     Args:
-      estimator: the estimator that is trained.
       should_stop_fn: takes no argument and returns whether to stop training.
       run_every_secs: the minimum time between two calls of the function, in seconds; 0 calls the
         function after every training loop.
@@ -83,7 +81,6 @@ def stop_if_higher_hook(
     """Make a hook that stops training once a metric is higher than a threshold.
 
     Args:
-      estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "accuracy".
       threshold: training stops once a value of the metric is greater than this number.
       eval_dir: the directory of the evaluation's event files; None stands for the directory of
@@ -98,7 +95,6 @@ def stop_if_higher_hook(
       A SessionRunHook for `estimator.train`.
 
     Raises:
-      InvalidType: estimator is not an estimator.
       InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
     metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
@@ -122,7 +118,6 @@ def stop_if_lower_hook(
     """Make a hook that stops training once a metric is lower than a threshold.
 
     Args:
-      estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "loss".
       threshold: training stops once a value of the metric is less than this number.
       eval_dir: the directory of the evaluation's event files; None stands for the directory of
@@ -137,7 +132,6 @@ def stop_if_lower_hook(
       A SessionRunHook for `estimator.train`.
 
     Raises:
-      InvalidType: estimator is not an estimator.
       InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
     metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
@@ -161,7 +155,6 @@ def stop_if_no_increase_hook(
     """Make a hook that stops training once a metric has stopped increasing.
 
     Args:
-      estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "accuracy".
       max_steps_without_increase: a number of training steps. Training stops if an evaluation gives
         no new highest value, and the highest value is at least this number of steps old.
@@ -177,7 +170,6 @@ def stop_if_no_increase_hook(
       A SessionRunHook for `estimator.train`.
 
     Raises:
-      InvalidType: estimator is not an estimator.
       InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
     metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
@@ -201,7 +193,6 @@ def stop_if_no_decrease_hook(
     """Make a hook that stops training once a metric has stopped decreasing.
 
     Args:
-      estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "loss".
       max_steps_without_decrease: a number of training steps. Training stops if an evaluation gives
         no new lowest value, and the lowest value is at least this number of steps old.
@@ -217,7 +208,6 @@ def stop_if_no_decrease_hook(
       A SessionRunHook for `estimator.train`.
 
     Raises:
-      InvalidType: estimator is not an estimator.
       InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
     metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
@@ -232,9 +222,6 @@ def stop_if_no_decrease_hook(
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     """Read the metrics of all evaluations that have written event files to a directory.
 
-    Args:
-      eval_dir: the directory of an evaluation, such as model_dir/eval.
-
     Returns:
       Global step → metric name → value, in ascending order of steps; empty if the directory holds
       no event files.
@@ -244,15 +231,7 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
 
 @dataclass(frozen=True)
 class _EvalMetric:
-    """One metric of an estimator's evaluations, as the event files record it.
-
-    Attributes:
-      estimator: the estimator that is evaluated.
-      name: the name of the metric.
-      eval_dir: the directory of the event files; None stands for the estimator's evaluation
-        directory.
-      min_steps: results of earlier global steps are ignored.
-    """
+    """One metric of an estimator's evaluations, as the event files record it."""
 
     estimator: Any
     name: str
@@ -262,15 +241,6 @@ class _EvalMetric:
     def has_passed(
         self, threshold: float, is_beyond: Callable[[float, float], bool], side: str
     ) -> bool:
-        """Return whether any value of the metric lies beyond a threshold.
-
-        The first value beyond the threshold is logged.
-
-        Args:
-          threshold: the number to compare the values with.
-          is_beyond: compares a value with the threshold: `operator.gt` or `operator.lt`.
-          side: "above" or "below", for the log.
-        """
         for step, value in self._read_history():
             if is_beyond(value, threshold):
                 logger.info("%s is %s %s: %g at step %d", self.name, side, threshold, value, step)
@@ -280,14 +250,7 @@ class _EvalMetric:
     def stagnates(
         self, max_steps: int, is_better: Callable[[float, float], bool], change: str
     ) -> bool:
-        """Return whether the metric has not improved for too many training steps.
-
-        Args:
-          max_steps: a number of training steps. The metric stagnates if an evaluation gives no new
-            best value, and the best value is at least this number of steps old.
-          is_better: compares a value with the best value so far: `operator.gt` or `operator.lt`.
-          change: "increased" or "decreased", for the log.
-        """
+        """Return whether the metric has not improved for too many training steps."""
         best_step, best = 0, None
         for step, value in self._read_history():
             if best is None or is_better(value, best):
@@ -301,11 +264,6 @@ class _EvalMetric:
         return False
 
     def _read_history(self) -> Sequence[tuple[int, float]]:
-        """Read the metric's values from the event files: (global step, value), ascending by step.
-
-        Raises:
-          InvalidSetting: the event files contain results, but none of this metric.
-        """
         eval_dir = self.eval_dir or self.estimator.eval_dir()
         results = read_eval_metrics(eval_dir)
         if results and not any(self.name in metrics for metrics in results.values()):
@@ -322,7 +280,12 @@ class _EvalMetric:
 
 
 class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
-    """Stops training when a function returns true, and signals the stop to the other workers."""
+    """Stops training when a function returns true, and signals the stop to the other workers.
+
+    Args:
+      every_secs: the minimum time between two calls, in seconds; None to count steps.
+      every_steps: the minimum number of steps between two calls; None to count seconds.
+    """
 
     def __init__(
         self,
@@ -333,19 +296,6 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         has_workers: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store the settings; `should_stop_fn` is first called after the first training loop.
-
-        Args:
-          should_stop_fn: takes no argument and returns whether to stop training.
-          every_secs: the minimum time between two calls, in seconds; None to count steps.
-          every_steps: the minimum number of steps between two calls; None to count seconds.
-          has_workers: whether other workers wait for the stop signal.
-          clock: returns the current time in seconds.
-
-        Raises:
-          InvalidSetting: an interval is out of range.
-          InvalidType: an interval is not a number.
-        """
         validation.check_number("run_every_secs", every_secs, least=0, optional=True)
         validation.check_integer("run_every_steps", every_steps, least=1, optional=True)
         self._should_stop_fn = should_stop_fn
@@ -397,21 +347,11 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
     def _now(self, session: Any, fetched_step: int) -> float:
-        """Return the current time in seconds or, if the interval is in steps, the global step.
-
-        `after_run` compares the result with the time or step at which it must call should_stop_fn
-        next.
-
-        Args:
-          session: the session of the training run.
-          fetched_step: the global step that the last `session.run` has fetched.
-        """
+        """Return the current time in seconds or, if the interval is in steps, the global step."""
         if not self._counts_steps:
             return self._clock()
         # The fetched global step can be too small, because TensorFlow can fetch it before the same
-        # session.run increments it. The exact step must be read by another session.run, which costs
-        # time. So read the exact step only if a call of should_stop_fn may be due: if it is due at
-        # `latest`, the largest value that the global step can have.
+        # session.run increments it.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest

@@ -85,17 +85,7 @@ class Estimator:
         warm_start_from: Any,
         **program_arguments: Any,
     ) -> None:
-        """Validate the arguments that all estimators share, and create the ModelProgram.
-
-        Args:
-          program_type: the class of the ModelProgram, which holds the model_fn and its settings.
-          model_fn: the constructor's argument.
-          model_dir: the constructor's argument; None takes the model_dir of the config.
-          config: the RunConfig; not None.
-          params: the hyperparameters.
-          warm_start_from: the constructor's argument: the source of initial values, or None.
-          program_arguments: further arguments of program_type.
-        """
+        """Validate the arguments that all estimators share, and create the ModelProgram."""
         sealed.check_no_overrides(type(self))
         if model_fn is None:
             raise InvalidSetting("model_fn must be provided to Estimator. It is None.")
@@ -209,9 +199,7 @@ class Estimator:
 
         Args:
           input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
-          hooks: SessionRunHooks. They run once per training loop, which is
-            TPUConfig.iterations_per_loop steps long, or one step in an Estimator whose RunConfig
-            was created without a TPUConfig.
+          hooks: SessionRunHooks.
           steps: the number of steps to train, starting from the current global step.
           max_steps: the global step at which to stop. If the checkpoint has reached this step,
             train() does nothing.
@@ -224,7 +212,6 @@ class Estimator:
         Raises:
           InvalidSetting: both numbers of steps are set, a number is not positive, or this process
             is an evaluator or a parameter server, which does not train.
-          InvalidType: a hook or a listener has a wrong type.
           SystemExit: SIGTERM arrived. The exception has status 0. It is raised after the current
             training loop has ended and a checkpoint is saved.
         """
@@ -277,8 +264,6 @@ class Estimator:
           Metric name → value, including "loss" and "global_step".
 
         Raises:
-          InvalidSetting: steps is not positive.
-          InvalidType: steps or a hook has a wrong type.
           CheckpointNotFound: checkpoint_path does not exist.
         """
         steps = validation.round_up_steps("steps", steps)
@@ -319,7 +304,6 @@ class Estimator:
           dimension.
 
         Raises:
-          InvalidType: a hook has a wrong type.
           CheckpointNotFound: checkpoint_path does not exist.
         """
         hooks = spec_validation.validate_hooks("predict() hooks", hooks)
@@ -349,7 +333,6 @@ class Estimator:
         If several hosts train together, only host 0 writes. All hosts return the directory.
 
         Args:
-          export_dir_base: the directory that receives the version directory.
           serving_input_receiver_fn: builds the placeholders and the features, and returns a
             ServingInputReceiver.
           assets_extra: path below assets.extra/ → path of the file to copy there.
@@ -358,14 +341,12 @@ class Estimator:
           experimental_mode: the mode to export. TRAIN and EVAL require a function that returns a
             SupervisedInputReceiver.
           warm_up: which warm-up requests to write into assets.extra/. TensorFlow Serving and
-            `tpuserve serve` run them before a version becomes available. True writes one request
-            per signature and batch size.
+            `tpuserve serve` run them before a version becomes available.
 
         Returns:
           The path of the version directory as bytes, as tf.estimator returns it.
 
         Raises:
-          CheckpointNotFound: there is no checkpoint to export.
           ExportError: the model cannot be exported with these settings.
           InvalidSetting: the receiver function is missing or returns a wrong type.
         """
@@ -402,7 +383,6 @@ class Estimator:
           The path of the version directory as bytes.
 
         Raises:
-          CheckpointNotFound: there is no checkpoint to export.
           ExportError: the model cannot be exported with these settings.
           InvalidSetting: the receiver function is missing or returns a wrong type.
         """
@@ -442,7 +422,6 @@ class Estimator:
           The path of the version directory as bytes.
 
         Raises:
-          CheckpointNotFound: there is no checkpoint to export.
           ExportError: the model cannot be exported with these settings.
           InvalidSetting: a mode is unknown, or a receiver function is missing or returns a wrong
             type.
@@ -452,7 +431,6 @@ class Estimator:
         )
 
     def _adapt_input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return input_fn; a subclass can return a wrapper that adapts its results to model_fn."""
         return input_fn
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
@@ -474,22 +452,7 @@ class Estimator:
         strip_default_attrs: bool = True,
         targets: ExportTargets | None = None,
     ) -> bytes:
-        """Write a SavedModel, and return the path of its version directory as bytes.
-
-        All public export methods call this method. If several hosts train together, host 0 writes,
-        and the other hosts wait.
-
-        Args:
-          export_dir_base: the directory that receives the version directory.
-          input_receiver_fns: mode → function that returns an input receiver.
-          assets_extra: path below assets.extra/ → path of the file to copy there.
-          as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
-          checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
-          warm_up: which warm-up requests to write into assets.extra/; True writes one request per
-            signature and batch size.
-          strip_default_attrs: whether to omit op attributes that have their default value.
-          targets: which metagraphs to write; None takes the result of `_export_targets`.
-        """
+        """Write a SavedModel, and return the path of its version directory as bytes."""
 
         def write() -> str:
             return saved_model.write_saved_model(
@@ -508,19 +471,10 @@ class Estimator:
         return directory.encode()
 
     def _join_hosts(self) -> HostGroup:
-        """Return the group of hosts that run this program together.
-
-        TPUEstimator overrides this method, and first connects to the other hosts.
-        """
         return current_group()
 
 
 def _resolve_model_dir(model_dir: str | None, config: RunConfig) -> str:
-    """Return the model_dir of the argument or of the config, or create a temporary directory.
-
-    Raises:
-      InvalidSetting: the argument and the config name different directories.
-    """
     if model_dir and config.model_dir and str(model_dir) != config.model_dir:
         raise InvalidSetting(
             f"model_dir is {str(model_dir)!r}, and the config's is {config.model_dir!r}. Give one "

@@ -7,11 +7,7 @@ from trainer.estimator.estimator import Estimator
 
 
 def check_is_estimator(estimator: Any) -> None:
-    """Check that an argument is an estimator.
-
-    Raises:
-      InvalidType: the argument is not an estimator; the message names its type.
-    """
+    """Check that an argument is an estimator."""
     if not isinstance(estimator, Estimator):
         raise InvalidType(
             f"estimator must have type trainer.Estimator or trainer.TPUEstimator; found "

@@ -106,8 +106,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Evaluate if enough steps have passed since the last evaluation."""
         # The fetched global step can be too small, because TensorFlow can fetch it before the
-        # training loop increments it. So read the exact step by another session.run. This costs
-        # time, so do it only if an evaluation is due at the largest possible step.
+        # training loop increments it. So read the exact step by another session.run.
         assert self._last_evaluated is not None
         latest_step = int(run_values.results) + self._steps_per_run
         if latest_step - self._last_evaluated < self._every_n_iter:
@@ -146,13 +145,7 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
         self._feeds: dict[Any, Any] = {}
 
     def _set_scaffold(self, scaffold: Any) -> None:
-        """Check that the Scaffold of the evaluation's EstimatorSpec has no saver and no init_fn.
-
-        A saver or an init_fn would overwrite the values from the training session.
-
-        Raises:
-          InvalidSetting: the scaffold has a saver or an init_fn.
-        """
+        """Check that the Scaffold of the evaluation's EstimatorSpec has no saver and no init_fn."""
         custom = [name for name in ("saver", "init_fn") if getattr(scaffold, name) is not None]
         if custom:
             raise InvalidSetting(
@@ -163,11 +156,7 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
             )
 
     def begin(self) -> None:
-        """Build the ops that assign the values from training.
-
-        Raises:
-          InvalidSetting: checkpoints of the model hold other objects than variables.
-        """
+        """Build the ops that assign the values from training."""
         others = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
         if others:
             raise InvalidSetting(

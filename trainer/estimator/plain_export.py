@@ -22,28 +22,10 @@ def export_estimator_savedmodel(
 ) -> bytes:
     """Write a SavedModel with the metagraphs {serve} and {serve, tpu}, as TPUEstimator does.
 
-    Use this function for an Estimator whose method export_saved_model writes only {serve}. In the
-    TPU metagraph the whole model runs on the TPU, as with ExportSavedModelApiVersion.V1.
+    Use this function for an Estimator whose method export_saved_model writes only {serve}.
 
     Args:
-      estimator: a trained `trainer.Estimator`, usually not a TPUEstimator.
-      export_dir_base: the directory that receives the version directory.
-      serving_input_receiver_fn: builds the placeholders and the features, and returns a
-        ServingInputReceiver.
       assets_extra: path below assets.extra/ → path of the file to copy there.
-      as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
-      checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
-      warm_up: which warm-up requests to write into assets.extra/; True writes one request per
-        signature and batch size.
-
-    Returns:
-      The path of the new version directory as bytes.
-
-    Raises:
-      InvalidType: estimator is not a `trainer.Estimator`.
-      CheckpointNotFound: there is no checkpoint to export.
-      ExportError: the model cannot be exported with these settings.
-      InvalidSetting: the receiver function is missing or returns a wrong type.
     """
     if not isinstance(estimator, Estimator):
         raise InvalidType(f"estimator is {estimator!r}. Give a trainer.Estimator.")

@@ -10,12 +10,6 @@ def check_no_overrides(estimator_type: type) -> None:
 
     tf.estimator refuses such subclasses too. A user-defined estimator must instead pass its own
     model_fn to the constructor.
-
-    Args:
-      estimator_type: the class of the estimator that is constructed.
-
-    Raises:
-      InvalidSetting: a subclass overrides members; the message names the subclass and the members.
     """
     bases = [base for base in estimator_type.__mro__ if base.__module__.startswith(_MODULE_PREFIX)]
     members = {name for base in bases for name in vars(base) if not name.startswith("__")}

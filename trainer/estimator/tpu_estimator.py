@@ -34,12 +34,6 @@ logger = logging.getLogger("tensorflow.trainer")
 class TPUEstimator(Estimator):
     """Trains, evaluates, predicts with and exports the model that a model_fn builds.
 
-    Example:
-      estimator = TPUEstimator(model_fn, config=RunConfig(model_dir="/tmp/digits"),
-                               use_tpu=False, train_batch_size=64)
-      estimator.train(input_fn, max_steps=1000)
-      estimator.export_saved_model("/tmp/export", serving_input_receiver_fn)
-
     By default an export for serving has two metagraphs: {serve} for the CPU and {serve, tpu} for
     the TPU. Both have the same signatures and share one set of variables. A server selects a
     metagraph by its tags. To load the TPU metagraph by hand, run
@@ -73,6 +67,12 @@ class TPUEstimator(Estimator):
               logits = network(words)
 
     To place the whole model on the TPU in V2, call `model_fn_inference_on_tpu` in model_fn.
+
+    Example:
+      estimator = TPUEstimator(model_fn, config=RunConfig(model_dir="/tmp/digits"),
+                               use_tpu=False, train_batch_size=64)
+      estimator.train(input_fn, max_steps=1000)
+      estimator.export_saved_model("/tmp/export", serving_input_receiver_fn)
 
     Attributes:
       config: a copy of the RunConfig, with the model_dir of the estimator.
@@ -216,10 +216,6 @@ class TPUEstimator(Estimator):
     def _answer(
         self, request: train_step_request.TrainStepRequest, input_fn: Callable[..., Any]
     ) -> TrainStepReport:
-        """Compile the training step for each topology and batch size of a request.
-
-        The request comes from `compile_train_step` or from `tpuserve compile --train`.
-        """
         assert isinstance(self._program, TPUModelProgram)
         default_batch_size = self._program.batch_sizes[ModeKeys.TRAIN]
         if default_batch_size is None and not request.batch_sizes:
@@ -245,15 +241,7 @@ class TPUEstimator(Estimator):
         return program.join_hosts(self._program.config) if self._use_tpu else current_group()
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
-        """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`.
-
-        Args:
-          mode: one of `ModeKeys`.
-
-        Raises:
-          InvalidSetting: train_batch_size is not set for training on a TPU, or evaluation runs on
-            the CPU and is configured for SLICED input.
-        """
+        """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`."""
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)
@@ -275,11 +263,6 @@ class TPUEstimator(Estimator):
         return super()._select_backend(mode)
 
     def _check_not_sliced(self, mode: str) -> None:
-        """Check that evaluation on the CPU is not configured for SLICED input.
-
-        Raises:
-          InvalidSetting: the mode is EVAL and the configuration is SLICED.
-        """
         config = self._program.config.tpu_config
         if mode == ModeKeys.EVAL and (
             config.eval_training_input_configuration == InputPipelineConfig.SLICED
@@ -295,11 +278,6 @@ class TPUEstimator(Estimator):
 
 
 def _check_config(config: Any) -> None:
-    """Check that TPUEstimator's argument config, which is required, is not None.
-
-    Raises:
-      InvalidSetting: config is None.
-    """
     if config is None:
         raise InvalidSetting(
             "config is None: `config` must be provided with type trainer.RunConfig."
@@ -307,17 +285,6 @@ def _check_config(config: Any) -> None:
 
 
 def _check_embeddings(spec: Any, config: Any, *, on_tpu_only: bool) -> None:
-    """Check embedding_config_spec, and that it is compatible with the estimator's other settings.
-
-    Args:
-      spec: the argument embedding_config_spec.
-      config: the RunConfig.
-      on_tpu_only: whether both training and evaluation run on a TPU.
-
-    Raises:
-      InvalidSetting: the spec does not work with the CPU or the input mode of this estimator.
-      InvalidType: the spec is not an EmbeddingConfigSpec.
-    """
     if not isinstance(spec, EmbeddingConfigSpec):
         raise InvalidType(
             f"embedding_config_spec is {spec!r:.200}. Give a "
@@ -340,11 +307,7 @@ def _check_embeddings(spec: Any, config: Any, *, on_tpu_only: bool) -> None:
 
 
 def _check_input_configuration(config: RunConfig) -> None:
-    """Check that model parallelism is not combined with PER_SHARD_V1 input.
-
-    Raises:
-      InvalidSetting: per_host_input_for_training is PER_SHARD_V1 and num_cores_per_replica is set.
-    """
+    """Check that model parallelism is not combined with PER_SHARD_V1 input."""
     is_per_shard = config.tpu_config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1
     if is_per_shard and config.tpu_config.num_cores_per_replica is not None:
         raise InvalidSetting(
@@ -355,14 +318,6 @@ def _check_input_configuration(config: RunConfig) -> None:
 
 
 def _check_batch_axis(batch_axis: Any) -> None:
-    """Check that every axis in TPUEstimator's batch_axis is None or a whole number of at least 0.
-
-    Whether the axes match the tensors of the input is checked later, when the input is built.
-
-    Raises:
-      InvalidSetting: an axis is negative.
-      InvalidType: batch_axis is not a list, tuple or dict, or an axis is not a whole number.
-    """
     if batch_axis is None:
         return
     if not isinstance(batch_axis, list | tuple | Mapping):
@@ -375,11 +330,6 @@ def _check_batch_axis(batch_axis: Any) -> None:
 
 
 def _to_export_version(value: Any) -> ExportSavedModelApiVersion:
-    """Convert a number or an enum member to an ExportSavedModelApiVersion.
-
-    Raises:
-      InvalidSetting: value is neither V1 nor V2.
-    """
     try:
         return ExportSavedModelApiVersion(value)
     except ValueError:

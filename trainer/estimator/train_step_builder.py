@@ -33,31 +33,23 @@ _NO_MASTER = "grpc://none:1"
 
 
 class TrainStepBuilder:
-    """Builds the graph of a training run on a TPU, and extracts the step of one replica from it."""
+    """Builds the graph of a training run on a TPU, and extracts the step of one replica from it.
+
+    Args:
+      batch_axis: for each tensor of features and labels, the dimension that is the batch, or
+        None for a tensor that every replica receives whole.
+    """
 
     def __init__(
         self, program: TPUModelProgram, input_fn: Callable[..., Any], batch_axis: Any
     ) -> None:
-        """Store the arguments; `build` builds the step.
-
-        Args:
-          program: the user's model_fn and its settings.
-          input_fn: returns batches of (features, labels).
-          batch_axis: for each tensor of features and labels, the dimension that is the batch, or
-            None for a tensor that every replica receives whole.
-        """
         self._program, self._input_fn, self._batch_axis = program, input_fn, batch_axis
         self._steps: dict[tuple[int, int], SerializedStep] = {}
 
     def build(self, target: CompileTarget, batch_size: int) -> SerializedStep:
         """Return the training step of one replica, ready for libtpu's compiler.
 
-        The step is built for a run with one replica on each device of the topology. The graph has a
-        single host with all devices, because a step is the same on several hosts.
-
-        Args:
-          target: the TPU topology to compile for.
-          batch_size: the global batch size, in examples.
+        The step is built for a run with one replica on each device of the topology.
 
         Raises:
           InvalidSetting: the program uses several cores for a replica, num_shards is not the number
@@ -133,14 +125,7 @@ class TrainStepBuilder:
         )
 
     def _find_first_sizes(self, program: TPUModelProgram, topology: BatchTopology) -> list[int]:
-        """Return sizes for the dimensions of the input whose size is not known statically.
-
-        The first batch of input_fn determines the sizes. They are rounded up to powers of two, as
-        in a training run.
-
-        Returns:
-          The sizes, in the order of the tensors of a batch and of their dimensions.
-        """
+        """Return sizes for the dimensions of the input whose size is not known statically."""
         pipeline = topology.local_pipelines[0]
         replica_program = make_replica_program(program, topology, device_assignment=None)
         call_input_fn = replica_program.pipeline_input(self._input_fn, topology.mode)

@@ -27,9 +27,8 @@ _HEADINGS = ("Graph execution error", "Detected at node")
 class CompiledStep:
     """A training step with an XLA part: ops that run either in XLA or in TensorFlow's kernels.
 
-    The other ops of the step always run in TensorFlow's kernels. They draw random numbers, read
-    the next batch or print messages. Training therefore continues with the same batches and random
-    numbers when it starts or stops using XLA.
+    The other ops of the step always run in TensorFlow's kernels. They draw random numbers, read the
+    next batch or print messages.
 
     Attributes:
       uses_xla: a bool placeholder [], False by default. With True, the XLA part runs in XLA.
@@ -38,18 +37,14 @@ class CompiledStep:
       unknown_sizes: the sizes that the inputs of the XLA part had in the last step, int32 [n]: one
         size for each dimension of an input without a static shape.
       compiled_sizes: an int32 placeholder [n], the value of `unknown_sizes` for which XLA compiles
-        the XLA part. A step with other sizes runs in TensorFlow's kernels, because each compilation
-        takes seconds.
+        the XLA part.
+
+    Args:
+      line_of: takes "node@function", the name of a node and of the function that contains the
+        node; returns the line of user code that created the node. For error messages.
     """
 
     def __init__(self, step: step_partition.Operations, line_of: LineOf) -> None:
-        """Divide a step of the default graph into the part that XLA may compile and the other ops.
-
-        Args:
-          step: the operations of the step, by name.
-          line_of: takes "node@function", the name of a node and of the function that contains the
-            node; returns the line of user code that created the node. For error messages.
-        """
         self._line_of = line_of
         self._copier = StepCopier()
         handles = [variable.handle.op.name for variable in tf.compat.v1.trainable_variables()]
@@ -96,8 +91,7 @@ class CompiledStep:
         """Whether one loop runs all steps and decides in each step whether to use XLA.
 
         One loop is needed if the step draws random numbers, or if the XLA part has inputs of
-        unknown sizes. Otherwise there are two loops, which are faster because they decide nothing:
-        one for the steps in XLA, and one for the steps in TensorFlow's kernels.
+        unknown sizes.
         """
         return self.num_unknown_sizes > 0 or any(
             step_partition.draws_random_numbers(operation)
@@ -125,11 +119,7 @@ class CompiledStep:
         Args:
           number: the number of the step in its session.run, from 0, int32 [].
           can_choose: whether the placeholders `uses_xla`, `xla_steps` and `compiled_sizes` decide
-            at run time whether the ops that XLA can compile run in XLA. If False, these ops always
-            run in XLA.
-
-        Returns:
-          An operation whose completion ends the step.
+            at run time whether the ops that XLA can compile run in XLA.
         """
         graph = tf.compat.v1.get_default_graph()
         before, compiled, after = self._parts.before, self._parts.compiled, self._parts.after
@@ -182,14 +172,7 @@ class CompiledStep:
         return tf.group(done, *last)
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Translate the XLA part to StableHLO, in order to check that XLA can compile it.
-
-        Args:
-          sizes: the value of `unknown_sizes`.
-
-        Raises:
-          UncompilableStep: an op cannot be translated; the message names the op.
-        """
+        """Translate the XLA part to StableHLO, in order to check that XLA can compile it."""
         remaining = list(sizes)
         shapes = {}
         for tensor in _with_unknown_sizes(self._inputs):
@@ -213,11 +196,7 @@ class CompiledStep:
 
     @staticmethod
     def is_failure_of_xla(error: Exception) -> bool:
-        """Return whether a session.run failed because XLA could not compile or run a step.
-
-        Args:
-          error: the exception that the session.run raised.
-        """
+        """Return whether a session.run failed because XLA could not compile or run a step."""
         return isinstance(error, tf.errors.OpError) and _SCOPE in str(error)
 
     @staticmethod
@@ -227,19 +206,7 @@ class CompiledStep:
         return next(line for line in lines if line and not line.startswith(_HEADINGS))
 
     def _compute(self, tensors: Any, results: Sequence[Any], *, is_xla: bool) -> list[Any]:
-        """Copy the XLA part of the step into the default graph, which is a function's graph.
-
-        The XLA part holds all ops of the step that XLA can compile.
-
-        Args:
-          tensors: name of a tensor that the XLA part takes from other ops of the step → the tensor
-            that the copy takes instead.
-          results: the tensors of the original step whose copies to return.
-          is_xla: whether XLA compiles the function; if not, TensorFlow's kernels run its ops.
-
-        Returns:
-          The copies of `results`, and a tensor that is available when all copied ops have run.
-        """
+        """Copy the XLA part of the step into the default graph, which is a function's graph."""
         compiled = self._parts.compiled
         names = [tensor.name for tensor in results]
         copies = self._copier.copy(

@@ -29,8 +29,6 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
     """Stops training after the training loop (one `session.run`) in which SIGTERM arrived.
 
     Attributes:
-      has_sigterm: whether SIGTERM has arrived in this process, or in the process of another host
-        that trains with this one.
       is_training: whether there is a session with variables that must be saved.
     """
 
@@ -65,13 +63,7 @@ def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
     """Handle SIGTERM inside the context; yield the hook that stops training.
 
     At SIGTERM, training finishes its current `session.run` and saves a checkpoint, and then the
-    process exits with code 0. If the process is not training, it exits at once. A second SIGTERM
-    kills the process. A nested context yields the hook of the outer context. The context does not
-    handle the signal if the program has its own handler for SIGTERM, or if the thread is not the
-    main thread.
-
-    Raises:
-      GracefulExit: SIGTERM arrived.
+    process exits with code 0.
     """
     global _active_hook
     is_main = threading.current_thread() is threading.main_thread()

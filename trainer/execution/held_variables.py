@@ -10,8 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 # Matches the ops that update a variable sparsely. If such an op uses a variable, each read of the
-# variable returns a copy. A copy does not protect the memory of the variable, so `HeldVariables`
-# cannot hold its value.
+# variable returns a copy.
 _COPIES_VALUE = re.compile(r"Resource(Sparse|Scatter)\w+")
 
 
@@ -19,17 +18,10 @@ class HeldVariables:
     """Prevents XLA from overwriting the values of variables in memory, without copying them.
 
     XLA writes the new value of a variable into the memory of the old value, unless there is another
-    reference to that memory. If the computation then fails, TensorFlow frees the memory twice, and
-    the next use of the variable ends the process. This class holds another reference to the memory,
-    so XLA writes the new value to other memory.
+    reference to that memory.
     """
 
     def __init__(self, variables: Sequence[Any]) -> None:
-        """Build the ops that hold and release the values, in the default graph.
-
-        Args:
-          variables: the handles of the variables, outputs of VarHandleOps.
-        """
         self._keys: list[Any] = []
         self._holds, self._releases = [], []
         for variable in variables:
@@ -47,9 +39,6 @@ class HeldVariables:
         """Return whether the values of all variables that a step uses can be held.
 
         The value of a variable cannot be held if an op of the step updates the variable sparsely.
-
-        Args:
-          operations: the operations of the step.
         """
         return not any(_COPIES_VALUE.fullmatch(operation.type) for operation in operations)
 

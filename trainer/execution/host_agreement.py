@@ -23,17 +23,14 @@ _ATTEMPTS, _RETRY_SECS = 10, 1.0
 class StopTogetherHook(tf.compat.v1.train.SessionRunHook):
     """Stops the session on all hosts if any hook requests a stop on one of the hosts.
 
-    This hook must be called after all other hooks, so that it sees their requests. After a SIGTERM
-    on one host, it stops all hosts after the same training loop, and all of them exit gracefully.
+    This hook must be called after all other hooks, so that it sees their requests.
+
+    Args:
+      name: what the session does, such as "training".
+      shutdown: the hook that records whether SIGTERM has arrived; None without such a hook.
     """
 
     def __init__(self, name: str, shutdown: GracefulShutdownHook | None) -> None:
-        """Store the name of the session's task, and the hook that records a SIGTERM.
-
-        Args:
-          name: what the session does, such as "training".
-          shutdown: the hook that records whether SIGTERM has arrived; None without such a hook.
-        """
         self._name, self._shutdown = name, shutdown
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -66,7 +63,6 @@ class FirstHostIterations:
     """
 
     def __init__(self, plan: IterationPlan) -> None:
-        """Wrap the plan of this host, which determines the number of steps only on host 0."""
         self.max_iterations = plan.max_iterations
         self._plan = plan
 
@@ -90,15 +86,7 @@ def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str 
     """Find a checkpoint, and check that all hosts have found the same one.
 
     A host can see a new checkpoint later than host 0, which has saved it: network file systems
-    cache directories for some seconds. So the hosts look again until their checkpoints agree, ten
-    times at most.
-
-    Args:
-      find: returns the path of the newest checkpoint; None if there is none.
-      model_dir: the directory of the model on this host.
-
-    Returns:
-      The path on this host; None if no host has found a checkpoint.
+    cache directories for some seconds.
 
     Raises:
       HostsDiffer: after all attempts, the hosts have found different checkpoints, or only some of

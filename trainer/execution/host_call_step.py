@@ -13,14 +13,7 @@ def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
     """Build the op that runs a training step and the ops of a host_call.
 
     A tensor of the host_call that reads a variable gets the value that the variable had before the
-    step. The same is true on a TPU, where model_fn reads the variable before the train_op writes to
-    the variable.
-
-    Args:
-      train_op: the op or tensor that makes one step.
-      tensors: the tensors that the host_call's function takes, a nested structure.
-      fetches: the return value of the host_call's function: a nested structure of tensors, ops and
-        Nones.
+    step.
     """
     parts = [part for part in tf.nest.flatten(fetches) if part is not None]
     step = reachability.reachable_ops([getattr(train_op, "op", train_op)])
@@ -29,15 +22,7 @@ def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
 
 
 def _order_reads_before_writes(tensors: Iterable[Any], step: Mapping[str, Any]) -> None:
-    """Let a host_call read the values that variables have before the step writes them.
-
-    Each write of a variable gets a control input from the host_call's reads of the variable. Reads
-    that already depend on the write, for example by a control dependency, are left out.
-
-    Args:
-      tensors: the operations that produce the tensors of the host_call.
-      step: the operations of the step, by name.
-    """
+    """Let a host_call read the values that variables have before the step writes them."""
     writes: dict[str, list[Any]] = {}
     for operation in step.values():
         if operation.type.startswith("Assign") and operation.type.endswith("VariableOp"):

@@ -54,11 +54,6 @@ class TimedIterations:
     """
 
     def __init__(self, seconds: float) -> None:
-        """Create a plan without any recorded `session.run`.
-
-        Args:
-          seconds: the intended duration of a `session.run` in seconds.
-        """
         self.max_iterations = UNBOUNDED
         self._seconds = seconds
         self._runs: deque[tuple[int, float]] = deque(maxlen=_NUM_TIMED_RUNS)

@@ -1,8 +1,7 @@
 """Handles Ctrl-C during a long `session.run`.
 
 Python runs a signal handler only between two Python instructions, so without this module a loop
-inside TensorFlow would first run to its end. The hook in this module starts a thread that is
-notified of the signal at once. The thread closes the session, which ends the loop.
+inside TensorFlow would first run to its end.
 """
 
 import os
@@ -17,12 +16,10 @@ import tensorflow as tf
 class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
     """Closes the session at Ctrl-C, and raises KeyboardInterrupt in place of the session's error.
 
-    The object is a hook of the session, and a context manager for the code around the session. It
-    does nothing outside the main thread, or if the program has its own handler for SIGINT.
+    The object is a hook of the session, and a context manager for the code around the session.
     """
 
     def __init__(self) -> None:
-        """Create the hook, which handles signals only during `session.run`."""
         self._session: Any = None
         self._is_interrupted = False
         self._wakeup_sockets: tuple[socket.socket, socket.socket] | None = None
@@ -53,8 +50,7 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
             )
             self._thread.start()
         # Install a handler that only sets a flag. Python's default handler would raise
-        # KeyboardInterrupt at an arbitrary instruction. Code that handles errors of the session
-        # could then take the exception for such an error.
+        # KeyboardInterrupt at an arbitrary instruction.
         signal.signal(signal.SIGINT, self._handle_signal)
         sender = self._wakeup_sockets[1].fileno()
         self._previous = handler, signal.set_wakeup_fd(sender, warn_on_full_buffer=False)

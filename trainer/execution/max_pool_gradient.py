@@ -1,9 +1,7 @@
 """Replaces gradients of max pooling by ops that XLA computes faster on a CPU.
 
 XLA computes a MaxPoolGrad with a SelectAndScatter, which on a CPU takes twice the time of
-TensorFlow's kernel. If the windows of the pooling do not overlap, the gradient of a window belongs
-to the first maximum of the window. Comparisons find this maximum faster than a SelectAndScatter,
-and the result is bitwise equal.
+TensorFlow's kernel.
 """
 
 from typing import Any
@@ -17,7 +15,6 @@ def replace_max_pool_gradients(definition: Any, shapes: dict[str, Any]) -> None:
     """Replace each MaxPoolGrad node whose windows do not overlap by a call of a faster function.
 
     Args:
-      definition: the GraphDef; it is changed in place.
       shapes: name of a node → the tf.TensorShape of the pooling's input. A node without a fully
         known shape is not changed.
     """
@@ -50,14 +47,7 @@ def _can_replace(node: Any, window: tuple[int, ...], shape: list[int]) -> bool:
 
 
 def _make_function(height: int, width: int, dtype: Any, shape: Any) -> Any:
-    """Return a FunctionDef that computes the gradient of max pooling by comparisons.
-
-    Args:
-      height: the height of a pooling window, which is also the stride.
-      width: the width of a pooling window, which is also the stride.
-      dtype: the dtype of the pooling's input.
-      shape: the tf.TensorShape of the pooling's input, [b, height, width, channels].
-    """
+    """Return a FunctionDef that computes the gradient of max pooling by comparisons."""
     rows, columns = shape[1] // height, shape[2] // width
     pooled = tf.TensorShape([shape[0], rows, columns, shape[3]])
 

@@ -1,10 +1,4 @@
-"""Patches TensorFlow so that it can write graph.pbtxt with protobuf 7, and writes the file fast.
-
-TensorFlow 2.20 passes an argument, `float_format`, that protobuf 7 removed. protobuf has two ways
-to format a message as text: `text_format`, in Python, and `str`, in C, which takes a tenth of the
-time. According to protobuf's documentation, the text of `str` is for debugging only. So this module
-uses `str` only if `text_format` can parse the text that `str` makes of an example.
-"""
+"""Patches TensorFlow so that it can write graph.pbtxt with protobuf 7, and writes the file fast."""
 
 from functools import cache
 from types import SimpleNamespace
@@ -22,20 +16,13 @@ def patch_graph_io() -> None:
 
 
 def _message_to_string(message: Any, *, float_format: str = "") -> str:
-    """Return a protobuf message as text, without passing `float_format` to protobuf.
-
-    TensorFlow passes an empty `float_format`, which means the default format.
-    """
     assert not float_format
     return str(message) if _is_str_parsable() else str(text_format.MessageToString(message))
 
 
 @cache
 def _is_str_parsable() -> bool:
-    """Return whether `text_format` can parse the text that `str` makes of a GraphDef.
-
-    The GraphDef has unusual values, such as infinity.
-    """
+    """Return whether `text_format` can parse the text that `str` makes of a GraphDef."""
     graph = GraphDef()
     node = graph.node.add(name="é'\"\n", input=["^a"])
     node.attr["bytes"].s = bytes(range(256))

@@ -34,15 +34,9 @@ def new_run_graph(
     """Create a new default graph with the run's seed and a global step; yield the global step.
 
     Variables of the graph are resource variables, because the training loop and a TPU computation
-    cannot use reference variables. A checkpoint that was written with reference variables can still
-    be restored, because both kinds of variables have the same names in checkpoints. An export for
-    the CPU needs no resource variables.
+    cannot use reference variables.
 
     Args:
-      config: the settings of the run, which contain the random seed.
-      has_single_replica: whether the run has one replica, so that a CrossReplicaSum op is replaced
-        by an identity.
-      use_resource: whether variables are resource variables; None for the default of the program.
       device_fn: takes an operation and returns its device. It is called for all operations,
         including those of the global step. None leaves the placement to TensorFlow.
     """
@@ -60,9 +54,7 @@ def new_run_graph(
 
 @contextmanager
 def _repeatable_layers(seed: int | None) -> Iterator[None]:
-    # Let legacy Keras draw from a random generator with the run's seed. Keras ignores the seed of
-    # the graph: it draws the seeds of tf.layers' initializers from a generator that it keeps for
-    # each thread. Without this context, the initial values of variables would differ between runs.
+    # Let legacy Keras draw from a random generator with the run's seed.
     if seed is None:
         yield
         return

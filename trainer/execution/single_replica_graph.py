@@ -13,17 +13,10 @@ class SingleReplicaGraph(VariableValueGraph):
     """A graph that replaces each sum over replicas by an identity.
 
     tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum create CrossReplicaSum ops, which
-    have kernels on TPUs only. With one replica, the sum equals the input. This graph replaces a
-    CrossReplicaSum by an Identity when the op is created. A CrossReplicaSum in a function, such as
-    the body of a loop, is replaced when the function is added to the graph.
+    have kernels on TPUs only. With one replica, the sum equals the input.
     """
 
     def __init__(self) -> None:
-        """Create an empty graph.
-
-        Raises:
-          UnsupportedTensorFlow: tf.Graph does not have the methods that this class replaces.
-        """
         super().__init__()
         graph = tf.Graph()
         get_private_attribute(graph, "_add_function")

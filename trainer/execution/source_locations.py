@@ -19,7 +19,6 @@ class SourceLocations:
     """Records the ops that model_fn creates, and finds the source line that created each op."""
 
     def __init__(self) -> None:
-        """Create an object without ops; `record` and the wrapper from `recording` add ops."""
         # Keep the operations and not their tracebacks. TensorFlow frees a traceback together with
         # its graph, even if there is a reference to the traceback; an operation keeps its graph.
         self._operations: dict[str, Any] = {}
@@ -35,8 +34,7 @@ class SourceLocations:
                 self.record(tf.compat.v1.get_default_graph())
 
         # If model_fn is a functools.partial, callers read from its attribute `keywords` which
-        # arguments are bound already. Copy the attribute to the wrapper, because callers would
-        # otherwise pass these arguments again.
+        # arguments are bound already.
         record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
         return record_and_call
 
@@ -56,9 +54,5 @@ class SourceLocations:
         return f"{frame.filename}:{frame.lineno}: {source}"
 
     def line_of(self, node: str) -> str | None:
-        """Return "FILE:NUMBER: TEXT" of the source line that created a node; None if unknown.
-
-        Args:
-          node: "NODE@FUNCTION", the name of a node and of the function that contains the node.
-        """
+        """Return "FILE:NUMBER: TEXT" of the source line that created a node; None if unknown."""
         return self.find_line(node.rpartition("@")[0])

@@ -18,7 +18,6 @@ class StepCopier:
     """
 
     def __init__(self) -> None:
-        """Take a snapshot of the default graph; operations added later cannot be copied."""
         self._graph = tf.compat.v1.get_default_graph()
         self._whole = self._graph.as_graph_def()
         self.library = {
@@ -39,16 +38,8 @@ class StepCopier:
         The copies keep control inputs among themselves and drop those from other operations.
 
         Args:
-          operations: the operations to copy, by name.
           tensors: name of a tensor that the operations take from other operations → the tensor that
-            the copies take instead. Inputs that are not in this mapping are captured by the
-            function to which the default graph belongs.
-          results: names of operations and tensors of the original graph whose copies to return.
-          name: the name scope of the copies.
-          rewrite: takes the GraphDef of the operations and changes it before the copies are made.
-
-        Returns:
-          The copies of `results`.
+            the copies take instead.
         """
         graph = tf.compat.v1.get_default_graph()
         definition = self._definition(operations)
@@ -87,11 +78,7 @@ class StepCopier:
 
 
 def outside_inputs(operations: Mapping[str, Any]) -> list[Any]:
-    """Return the tensors that a set of operations takes from other operations, each tensor once.
-
-    Args:
-      operations: the set of operations, by name.
-    """
+    """Return the tensors that a set of operations takes from other operations, each tensor once."""
     tensors: Iterable[Any] = (
         tensor for operation in operations.values() for tensor in operation.inputs
     )

@@ -23,8 +23,7 @@ _RANDOM_OPS = re.compile(
 # kernels.
 _DROPPED_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
 # Types of ops that compute nothing. If only ops of these types depend on an op that XLA cannot run,
-# such as a print, the print and these ops run after the compiled part of the step. If any other
-# compiled op depends on the print, the print runs before the compiled part.
+# such as a print, the print and these ops run after the compiled part of the step.
 _FORWARDING_OPS = frozenset({"NoOp", "Identity", "Const"})
 
 Operations = dict[str, Any]
@@ -37,12 +36,10 @@ class StepPartition:
     Attributes:
       before: the ops that XLA cannot run and whose results `compiled` needs, such as those that
         read the next batch or draw random numbers; and all ops that these depend on.
-      compiled: the ops that XLA compiles into one computation.
       after: the other ops that XLA cannot run, such as a print of the loss, and all ops that depend
         on them.
       obstacle: an op in `before` that XLA cannot run and that depends on trainable variables, such
-        as a layer of the model; None if there is no such op. With an obstacle, the step should not
-        be compiled, because a part of the model would run outside of XLA.
+        as a layer of the model; None if there is no such op.
     """
 
     before: Operations
@@ -57,9 +54,7 @@ def partition_step(
     """Divide a training step into the ops that XLA compiles and the ops before and after these.
 
     Args:
-      step: the operations of one step, by name.
       library: the functions of the graph: name → FunctionDef.
-      trainable_handles: the names of the ops that return the handles of trainable variables.
     """
     consumers = _find_consumers(step)
     host = {name for name, operation in step.items() if not _can_compile(operation, library)}
@@ -99,7 +94,6 @@ def partition_step(
 
 
 def _get_creation_number(operation: Any) -> int:
-    """Return the number of an operation in the order in which TensorFlow created them."""
     return int(get_private_attribute(operation, "_id"))
 
 
@@ -135,11 +129,6 @@ def _is_variable(operation: Any) -> bool:
 
 
 def _find_consumers(step: Operations) -> dict[str, set[str]]:
-    """Return which operations of a step directly use the results of each operation.
-
-    Returns:
-      Operation name → names of the operations with a data or control input from the operation.
-    """
     consumers: dict[str, set[str]] = defaultdict(set)
     for name, operation in step.items():
         inputs = (*(tensor.op for tensor in operation.inputs), *operation.control_inputs)
@@ -158,11 +147,4 @@ def _invert(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _reach(start: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
-    """Return the operations in `start` and all operations that can be reached from them.
-
-    Args:
-      start: names of operations.
-      edges: operation name → names of the operations that are directly reached from it, such as
-        those that use its results.
-    """
     return find_reachable(start, lambda name: edges.get(name, ()))

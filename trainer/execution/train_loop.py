@@ -1,8 +1,7 @@
 """Builds the training loop for CPU and GPU, which makes many steps in one `session.run`.
 
 The ops that model_fn built stay in the graph and make the last step of each loop, so that hooks and
-summaries can fetch their tensors. A copy of these ops in a while loop makes the earlier steps. So
-the overhead of a `session.run` is paid once per loop, and model_fn is called only once.
+summaries can fetch their tensors.
 """
 
 import logging
@@ -36,10 +35,6 @@ class TrainLoop:
 
     Attributes:
       iterations: an int32 placeholder [], the number of steps of a run; 1 if it is not fed.
-      train_op: the op that makes the steps.
-      loss: the loss of the last step, a scalar.
-      step: the value of the global step after the last step.
-      max_iterations: the largest number of steps of one run.
       before_run: a backend's function that prepares a run, for example by passing the number of
         steps to the infeed. A hook calls it before each run, with the number of steps.
       compiled: a copy of the step, in which XLA compiles a part. A run executes the copy for all
@@ -66,21 +61,14 @@ def build_train_loop(
     """Build the op that repeats a training step, which is already in the default graph.
 
     A step that reads a placeholder, or that keeps state outside resource variables, cannot be
-    copied. Such a step runs only once in each `session.run`, and if iterations_per_loop is greater
-    than 1, a warning says so.
+    copied.
 
     Args:
-      train_op: the op or tensor that makes one step.
-      loss: the step's loss, a scalar.
-      global_step: the variable that counts steps.
       iterations_per_loop: the largest number of steps of one run.
       compile_step: the value of RunConfig.compile_step. With True, XLA must compile a part of the
         step; with "auto", it may; with False, it does not.
       line_of: takes "node@function", the name of a node and of the function that contains the node;
         returns the line of user code that created the node. For error messages.
-
-    Raises:
-      UncompilableStep: compile_step is True, and XLA cannot compile the step.
     """
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
     train_op = getattr(train_op, "op", train_op)
@@ -119,16 +107,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _run_compiled(compiled: CompiledStep, step: dict[str, Any], last: Any, count: Any) -> Any:
-    """Build an op that makes `count` steps, in XLA or in TensorFlow's kernels.
-
-    The placeholders of `compiled` choose between the two.
-
-    Args:
-      compiled: the step; XLA may compile a part of it.
-      step: the original operations of the step, by name.
-      last: the operation whose completion ends the step.
-      count: the number of steps, int32 [].
-    """
+    """Build an op that makes `count` steps, in XLA or in TensorFlow's kernels."""
     if compiled.shares_ops:
         return repeat(partial(compiled.build_step, can_choose=True), count, "earlier_steps")
     in_xla = tf.where(compiled.uses_xla, tf.minimum(count, compiled.xla_steps), 0)
@@ -139,11 +118,7 @@ def _run_compiled(compiled: CompiledStep, step: dict[str, Any], last: Any, count
 
 
 def why_not_unrollable(step: dict[str, Any]) -> str | None:
-    """Return why a `session.run` cannot repeat a step in a loop; None if it can.
-
-    Args:
-      step: the operations of one step, by name.
-    """
+    """Return why a `session.run` cannot repeat a step in a loop; None if it can."""
     for operation in step.values():
         for tensor in (*operation.inputs, *operation.outputs):
             if tensor.op.type == "Placeholder":
@@ -160,8 +135,6 @@ def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
     """Build an op that makes `count` steps, in a while loop over a copy of a step's operations.
 
     Args:
-      step: the operations of one step, by name.
-      last: the operation whose completion ends the step.
       count: the number of steps, int32 [].
     """
     copier = StepCopier()
@@ -180,7 +153,6 @@ def repeat(run_step: Callable[[Any], Any], count: Any, name: str) -> Any:
       run_step: takes the number of a step, int32 [], and builds the ops of the step in the default
         graph; returns an operation whose completion ends the step.
       count: the number of steps, int32 [].
-      name: the name of the loop.
     """
 
     def body(done: Any) -> Any:
@@ -192,13 +164,7 @@ def repeat(run_step: Callable[[Any], Any], count: Any, name: str) -> Any:
 
 
 def _roots(step: dict[str, Any]) -> list[Any]:
-    """Return the operations of the last step that must wait for the earlier steps of a loop.
-
-    They are of two kinds: operations whose inputs are all constants or come from outside of the
-    step, and operations that read or write a resource. `build_train_loop` gives them a control
-    input. Constants themselves are left out, because TensorFlow does not fold a constant that has a
-    control input.
-    """
+    """Return the operations of the last step that must wait for the earlier steps of a loop."""
     return [
         operation
         for operation in step.values()
@@ -209,9 +175,7 @@ def _roots(step: dict[str, Any]) -> list[Any]:
                 for tensor in operation.inputs
             )
             # Include every operation that takes a resource, even if its other inputs already wait
-            # for the earlier steps. An example is a call of a function that reads a variable:
-            # TensorFlow can inline the function, and then reads the variable before the other
-            # inputs are available.
+            # for the earlier steps.
             or any(tensor.dtype == tf.resource for tensor in operation.inputs)
         )
         and not _is_inside_while(operation)
@@ -219,17 +183,6 @@ def _roots(step: dict[str, Any]) -> list[Any]:
 
 
 def _reads(operations: Iterable[Any]) -> list[Any]:
-    """Return the operations outside of the training step that read a resource.
-
-    An example is the summary of a variable. A session.run executes these operations once, but
-    can execute several training steps. `build_train_loop` makes the operations wait until all steps
-    but the last have ended, because otherwise they could read a value from before the steps. A
-    session.run that does not feed `iterations`, such as the initialisation of variables, makes no
-    earlier steps, so the operations do not wait.
-
-    Args:
-      operations: the operations outside of the step.
-    """
     return [
         operation
         for operation in operations
@@ -241,8 +194,7 @@ def _reads(operations: Iterable[Any]) -> list[Any]:
 
 def _is_inside_while(operation: Any) -> bool:
     # In a TensorFlow 1 while loop, only the Enter operations can have a control input from outside
-    # of the loop. The operations of the body wait for the Enter operations. So an Enter operation
-    # counts as outside of its loop.
+    # of the loop. The operations of the body wait for the Enter operations.
     own_context = get_private_attribute(operation, "_get_control_flow_context")()
     context = control_flow_util.GetContainingWhileContext(own_context)
     if context is not None and operation.type == "Enter":

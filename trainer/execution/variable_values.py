@@ -9,8 +9,7 @@ class VariableValueGraph(tf.Graph):
     """A graph whose sessions fetch the value of a variable by the name of the variable.
 
     A program of TensorFlow 1 fetches "w:0" for the value of w. Of a resource variable, "w:0" is the
-    handle, which no program can use. So once the graph is finalized, which MonitoredSession does
-    before it runs, it returns the tensor that reads the variable in place of the handle.
+    handle, which no program can use.
     """
 
     def as_graph_element(

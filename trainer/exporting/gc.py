@@ -11,27 +11,14 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 def check_exports_to_keep(exports_to_keep: int | None) -> None:
-    """Check that the number of exports to keep is a positive whole number, or None for all.
-
-    Raises:
-      InvalidSetting: the number is less than 1.
-      InvalidType: the number is not a whole number.
-    """
+    """Check that the number of exports to keep is a positive whole number, or None for all."""
     validation.check_integer("exports_to_keep", exports_to_keep, least=1, optional=True)
 
 
 def remove_old_exports(directory: str, exports_to_keep: int | None) -> list[str]:
     """Remove all exports of a directory except the newest exports.
 
-    An export is a version directory, whose name has ten digits. If an export cannot be removed, a
-    warning is logged, because this should not stop training. The next call tries again.
-
-    Args:
-      directory: the directory of the exports; it need not exist.
-      exports_to_keep: the number of exports to keep; None keeps all exports.
-
-    Returns:
-      The paths of the removed directories, oldest first.
+    An export is a version directory, whose name has ten digits.
     """
     if exports_to_keep is None or not tf.io.gfile.isdir(directory):
         return []

@@ -44,11 +44,7 @@ class ServingInputReceiver(NamedTupleMixin):
         self._check_receivers()
 
     def _check_receivers(self) -> None:
-        """Validate the receiver tensors and their alternatives, and store them as dicts.
-
-        Raises:
-          InvalidSetting: an attribute is missing or is not a tensor, or a name is not a string.
-        """
+        """Validate the receiver tensors and their alternatives, and store them as dicts."""
         tensors = _to_tensor_dict(self, "receiver_tensors", self.receiver_tensors, _ONE_RECEIVER)
         self._set("receiver_tensors", tensors)
         alternatives = self.receiver_tensors_alternatives
@@ -75,14 +71,10 @@ class TensorServingInputReceiver(ServingInputReceiver):
     """A ServingInputReceiver for a model_fn whose features are one tensor instead of a dict.
 
     Attributes:
-      features: the feature for model_fn: a Tensor, SparseTensor or RaggedTensor.
       receiver_tensors: the inputs of a request: alias → placeholder. A single tensor is stored
         under the alias "input".
       receiver_tensors_alternatives: name → other receiver tensors from which the same features can
         be computed; None for none.
-
-    Raises:
-      InvalidSetting: features is not a single tensor, or a receiver tensor is invalid.
     """
 
     def __post_init__(self) -> None:
@@ -98,12 +90,6 @@ class UnsupervisedInputReceiver(ServingInputReceiver):
     """The placeholders of a model that is exported for training or evaluation without labels."""
 
     def __init__(self, features: Any, receiver_tensors: Any) -> None:
-        """Create a receiver.
-
-        Args:
-          features: the features for model_fn: a tensor, or name → tensor.
-          receiver_tensors: the tensors to feed: a placeholder, or alias → placeholder.
-        """
         super().__init__(features, receiver_tensors, None)
 
 
@@ -143,13 +129,9 @@ def build_raw_serving_input_receiver_fn(
       default_batch_size: the first dimension of every placeholder, in examples; None leaves the
         dimension unknown.
 
-    Returns:
-      A function without arguments that returns a `ServingInputReceiver`.
-
     Raises:
       InvalidSetting: default_batch_size is less than 1. The returned function raises
         InvalidSetting if a feature is not a tensor.
-      InvalidType: default_batch_size is not a whole number.
     """
     validation.check_integer("default_batch_size", default_batch_size, least=1, optional=True)
 
@@ -167,21 +149,15 @@ def build_raw_supervised_input_receiver_fn(
     """Build the input receiver function for an export of a model in mode TRAIN or EVAL.
 
     Args:
-      features: a tensor, or name → tensor. Each placeholder takes the dtype and the shape of its
-        tensor; the first dimension is the batch. The placeholder of a single tensor has the key
-        "input" in receiver_tensors.
+      features: a tensor, or name → tensor.
       labels: a tensor, or name → tensor, like features. The placeholder of a single tensor has the
         key "label".
       default_batch_size: the first dimension of every placeholder, in examples; None leaves the
         dimension unknown.
 
-    Returns:
-      A function without arguments that returns a `SupervisedInputReceiver`.
-
     Raises:
       InvalidSetting: features and labels share a name, or default_batch_size is less than 1. The
         returned function raises InvalidSetting if a feature or a label is not a tensor.
-      InvalidType: default_batch_size is not a whole number.
     """
     validation.check_integer("default_batch_size", default_batch_size, least=1, optional=True)
     feature_names = set(features) if isinstance(features, Mapping) else {_ONE_RECEIVER}
@@ -210,19 +186,10 @@ def build_supervised_input_receiver_fn_from_input_fn(
 ) -> Callable[[], SupervisedInputReceiver]:
     """Build the input receiver function for an export in mode TRAIN or EVAL, from an input_fn.
 
-    The placeholders have the names, dtypes and shapes of the batches that input_fn returns. To find
-    them, this function calls input_fn once, in a new graph.
+    The placeholders have the names, dtypes and shapes of the batches that input_fn returns.
 
     Args:
       input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
-      input_fn_args: the arguments of input_fn, by name.
-
-    Returns:
-      A function without arguments that returns a `SupervisedInputReceiver`.
-
-    Raises:
-      InvalidSetting: input_fn returns no batches of features and labels, or a feature and a label
-        have the same name.
     """
     with tf.Graph().as_default():
         inputs = build_inputs(input_fn(**input_fn_args))
@@ -240,13 +207,6 @@ def build_parsing_serving_input_receiver_fn(
       feature_spec: name → tf.io.FixedLenFeature, VarLenFeature or another parsing feature of
         tf.io.parse_example.
       default_batch_size: the number of examples per request; None allows any number.
-
-    Returns:
-      A function without arguments that returns a `ServingInputReceiver`.
-
-    Raises:
-      InvalidSetting: default_batch_size is less than 1.
-      InvalidType: default_batch_size is not a whole number.
     """
     validation.check_integer("default_batch_size", default_batch_size, least=1, optional=True)
 
@@ -261,19 +221,7 @@ def build_parsing_serving_input_receiver_fn(
 
 
 def _make_placeholders(features: Any, default_name: str, batch_size: int | None) -> dict[str, Any]:
-    """Make a placeholder for each tensor, with the dtype and shape of the tensor.
-
-    Args:
-      features: a tensor [batch size, ...], or name → tensor [batch size, ...].
-      default_name: the name of the placeholder of a single tensor.
-      batch_size: the first dimension of the placeholders, in examples; None for unknown.
-
-    Returns:
-      The placeholders: name → placeholder.
-
-    Raises:
-      InvalidSetting: a value is not a tensor.
-    """
+    """Make a placeholder for each tensor, with the dtype and shape of the tensor."""
     tensors = features if isinstance(features, Mapping) else {default_name: features}
     placeholders = {}
     for name, tensor in tensors.items():
@@ -287,17 +235,7 @@ def _make_placeholders(features: Any, default_name: str, batch_size: int | None)
 
 
 def _to_tensor_dict(receiver: Any, part: str, value: Any, default_name: str) -> dict[str, Any]:
-    """Validate an attribute of an input receiver, and return it as a dict of tensors by name.
-
-    Args:
-      receiver: the input receiver, for the error text.
-      part: the name of the attribute, such as "features".
-      value: the value of the attribute: a tensor, or name → tensor.
-      default_name: the name under which a single tensor is stored.
-
-    Raises:
-      InvalidSetting: the value is None, an item is not a tensor, or a name is not a string.
-    """
+    """Validate an attribute of an input receiver, and return it as a dict of tensors by name."""
     title = f"{type(receiver).__name__} {part}"
     if value is None:
         raise InvalidSetting(f"{title} is None: {part} must be defined. Give a tensor or a dict.")

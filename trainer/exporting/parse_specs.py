@@ -18,20 +18,11 @@ def classifier_parse_example_spec(
     """Build the parsing spec of a classifier's tf.Examples, which have one class label each.
 
     Args:
-      feature_columns: the feature columns of the model.
-      label_key: the name of the label feature.
-      label_dtype: tf.int64 for class indices, tf.string for class names.
-      label_default: the label of an example that has none; None makes a missing label an error.
       weight_column: the name of the feature that holds the example weights, or a numeric column;
         None if examples have no weights.
 
     Returns:
       Feature name → parsing feature, for tf.io.parse_example. The label has shape [1].
-
-    Raises:
-      InvalidSetting: the label or the weight is also a feature, or label_default does not match
-        label_dtype.
-      InvalidType: weight_column is neither a name nor a numeric column.
     """
     label = tf.io.FixedLenFeature((1,), label_dtype, _check_default(label_default, label_dtype))
     return _build_spec(feature_columns, label_key, label, weight_column)
@@ -45,41 +36,14 @@ def regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """Build the parsing spec of a regressor's tf.Examples, which have one numeric label each.
-
-    Args:
-      feature_columns: the feature columns of the model.
-      label_key: the name of the label feature.
-      label_dtype: a numeric dtype.
-      label_default: the label of an example that has none; None makes a missing label an error.
-      label_dimension: the number of values of a label.
-      weight_column: the name of the feature that holds the example weights, or a numeric column;
-        None if examples have no weights.
-
-    Returns:
-      Feature name → parsing feature, for tf.io.parse_example. The label has shape
-      [label_dimension].
-
-    Raises:
-      InvalidSetting: the label or the weight is also a feature, or label_default does not match
-        label_dtype.
-      InvalidType: weight_column is neither a name nor a numeric column.
-    """
+    """Build the parsing spec of a regressor's tf.Examples, which have one numeric label each."""
     default = _check_default(label_default, label_dtype)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, default)
     return _build_spec(feature_columns, label_key, label, weight_column)
 
 
 def _check_default(default: Any, dtype: Any) -> Any:
-    """Check that a label's default value matches the label's dtype, and return the value.
-
-    Args:
-      default: the default value; None for no default.
-      dtype: the dtype of the label.
-
-    Raises:
-      InvalidSetting: the default does not match the dtype.
-    """
+    """Check that a label's default value matches the label's dtype, and return the value."""
     if default is None:
         return None
     dtype = tf.as_dtype(dtype)
@@ -95,12 +59,6 @@ def _check_default(default: Any, dtype: Any) -> Any:
 def _build_spec(
     feature_columns: Iterable[Any], label_key: str, label: Any, weight_column: Any
 ) -> dict[str, Any]:
-    """Build the parsing spec of feature columns, a label and an optional weight column.
-
-    Raises:
-      InvalidSetting: the label or the weight is also a feature.
-      InvalidType: weight_column is neither a name nor a numeric column.
-    """
     spec: dict[str, Any] = dict(tf.feature_column.make_parse_example_spec(list(feature_columns)))
     _add_features(spec, "label", {label_key: label})
     if weight_column is None:
@@ -117,16 +75,6 @@ def _build_spec(
 
 
 def _add_features(spec: dict[str, Any], role: str, features: Mapping[str, Any]) -> None:
-    """Add parsing features to a spec.
-
-    Args:
-      spec: feature name → parsing feature; changed in place.
-      role: "label" or "weight", for the error text.
-      features: the parsing features to add, by name.
-
-    Raises:
-      InvalidSetting: the spec has a feature of that name already.
-    """
     for name, feature in features.items():
         if name in spec:
             raise InvalidSetting(

@@ -46,25 +46,15 @@ def write_saved_model(
     """Write a SavedModel of a model_fn, with the values of a checkpoint.
 
     Args:
-      program: the model_fn to export, with its settings.
-      export_dir_base: the directory that receives the version directory.
       input_receiver_fns: mode → function that builds the placeholders and the features. The
-        metagraphs of PREDICT are tagged {serve} and {serve, tpu}. The metagraph of TRAIN is tagged
-        {train}, and the metagraph of EVAL is tagged {eval}.
-      targets: which metagraphs to write: for the CPU, for the TPU, or both.
+        metagraphs of PREDICT are tagged {serve} and {serve, tpu}.
       assets_extra: path below assets.extra/ → path of the file to copy there.
-      as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
       checkpoint_path: the checkpoint to export; None takes the newest checkpoint or, if the model
         was not trained, the checkpoint of its warm start.
       strip_default_attrs: whether to omit op attributes that have their default value, so that
         older TensorFlow versions can read the graph.
-      warm_up: which warm-up requests to write for a server; None writes none.
-
-    Returns:
-      The path of the version directory.
 
     Raises:
-      CheckpointNotFound: there is no checkpoint to export.
       ExportError: targets selects no metagraph, an export output cannot come from a TPU, or the
         checkpoint lacks a variable.
       InvalidSetting: a mode is unknown, or a receiver function returns a wrong type.
@@ -88,15 +78,6 @@ def write_saved_model(
 
 
 def _find_checkpoint(program: ModelProgram, checkpoint_path: str | None) -> str:
-    """Return the path of the checkpoint to export.
-
-    If checkpoint_path is None or empty, the result is the model's newest checkpoint. If the model
-    has no checkpoint yet, the result is the checkpoint from which the model's warm start takes
-    values.
-
-    Raises:
-      CheckpointNotFound: there is no checkpoint.
-    """
     if not checkpoint_path and program.warm_start is not None:
         newest = checkpoints.find_checkpoint_or_none(program.model_dir)
         return newest or warm_start.find_source_checkpoint(program.warm_start)
@@ -104,14 +85,7 @@ def _find_checkpoint(program: ModelProgram, checkpoint_path: str | None) -> str:
 
 
 def _check_targets(targets: ExportTargets, modes: Collection[str]) -> None:
-    """Check that an export writes at least one metagraph.
-
-    TPU metagraphs exist only for the mode PREDICT. If TPU metagraphs and other modes are requested,
-    a warning is logged.
-
-    Raises:
-      ExportError: no metagraph would be written.
-    """
+    """Check that an export writes at least one metagraph."""
     if not (targets.to_cpu or targets.to_tpu):
         raise ExportError(
             "export_to_cpu and export_to_tpu are both False, so there is nothing to write. Set "
@@ -133,11 +107,7 @@ def _build_metagraphs(
     checkpoint: str,
     targets: ExportTargets,
 ) -> Iterator[MetagraphSpec]:
-    """Build the metagraphs that `targets` selects, in the order in which they are written.
-
-    Raises:
-      ExportError: the metagraphs for the CPU and the TPU have different signatures.
-    """
+    """Build the metagraphs that `targets` selects, in the order in which they are written."""
     for mode in _MODE_ORDER:
         if mode not in input_receiver_fns:
             continue
@@ -157,14 +127,6 @@ def _build_metagraphs(
 
 
 def _check_variables(first: MetagraphSpec, other: MetagraphSpec) -> None:
-    """Check that a metagraph has no variables that are missing in the first metagraph.
-
-    Such variables would have no values, because the first metagraph's saver writes the variables of
-    the whole SavedModel.
-
-    Raises:
-      ExportError: the first metagraph lacks a variable.
-    """
     missing = sorted(
         checkpoints.saved_variable_names(other.saver)
         - checkpoints.saved_variable_names(first.saver)
@@ -178,11 +140,7 @@ def _check_variables(first: MetagraphSpec, other: MetagraphSpec) -> None:
 
 
 def _check_receiver_fns(input_receiver_fns: Mapping[str, Any]) -> None:
-    """Check that there is at least one mode, and that each mode is known and has a function.
-
-    Raises:
-      InvalidSetting: a mode is unknown, there is no mode, or a function is missing.
-    """
+    """Check that there is at least one mode, and that each mode is known and has a function."""
     unknown = [mode for mode in input_receiver_fns if mode not in _MODE_ORDER]
     if unknown or not input_receiver_fns:
         raise InvalidSetting(
@@ -206,21 +164,6 @@ def _build_metagraph(
     *,
     is_for_tpu: bool,
 ) -> MetagraphSpec:
-    """Build the model of one mode in a new graph.
-
-    Args:
-      program: the model_fn to export, with its settings.
-      receiver_fn: builds the placeholders and the features.
-      checkpoint: the checkpoint that gives the variables their values.
-      mode: one of `ModeKeys`.
-      build_spec: calls model_fn, for the CPU or for the TPU, and returns its EstimatorSpec.
-      is_for_tpu: whether the metagraph is for the TPU.
-
-    Raises:
-      CheckpointMismatch: the checkpoint holds a variable of another shape.
-      ExportError: the checkpoint lacks a variable.
-      InvalidSetting: receiver_fn returns a wrong type.
-    """
     with run_graph.new_run_graph(
         program.config,
         has_single_replica=not is_for_tpu,
@@ -256,11 +199,7 @@ def _build_metagraph(
 
 
 def _call_receiver_fn(receiver_fn: Callable[[], Any], mode: str) -> Any:
-    """Call an input receiver function, and check the type of its result.
-
-    Raises:
-      InvalidSetting: the function returns a type of receiver that the mode does not accept.
-    """
+    """Call an input receiver function, and check the type of its result."""
     receiver = receiver_fn()
     receiver_type = ServingInputReceiver if mode == ModeKeys.PREDICT else SupervisedInputReceiver
     if not isinstance(receiver, (receiver_type, ServingInputReceiver)):
@@ -272,13 +211,7 @@ def _call_receiver_fn(receiver_fn: Callable[[], Any], mode: str) -> Any:
 
 
 def _build_signatures(receiver: Any, spec: EstimatorSpec, mode: str) -> dict[str, Any]:
-    """Build the SignatureDefs of a metagraph: signature name → SignatureDef.
-
-    Args:
-      receiver: the input receiver, whose receiver_tensors are the inputs of the signatures.
-      spec: the EstimatorSpec of the model, which determines the outputs.
-      mode: one of `ModeKeys`.
-    """
+    """Build the SignatureDefs of a metagraph: signature name → SignatureDef."""
     predictions = spec.predictions
     if isinstance(predictions, Mapping) and not predictions:
         predictions = None
@@ -310,14 +243,6 @@ def _receiver_name(mode: str) -> str:
 
 
 def _without_placeholders(features: Any) -> Any:
-    """Return features in which each tensor is replaced by an Identity of the tensor.
-
-    If a model returned a feature unchanged, the output of its signature would otherwise be the fed
-    placeholder. A session refuses to fetch a tensor that is fed.
-
-    Args:
-      features: a nested structure of tensors and other values.
-    """
     return map_parts(
         lambda part: tf.identity(part) if tf.is_tensor(part) else part, features, composites=True
     )

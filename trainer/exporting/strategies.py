@@ -39,13 +39,7 @@ class ExportSavedModelApiVersion(IntEnum):
 
 @dataclass(frozen=True)
 class ExportTargets:
-    """The metagraphs that an export writes.
-
-    Attributes:
-      to_cpu: whether to write a metagraph for the CPU for each mode.
-      to_tpu: whether to write the metagraph {serve, tpu} of mode PREDICT.
-      version: decides which part of the model the TPU metagraph runs on the TPU.
-    """
+    """The metagraphs that an export writes."""
 
     to_cpu: bool = True
     to_tpu: bool = False
@@ -56,13 +50,7 @@ def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str)
     """Build the EstimatorSpec of a metagraph that runs on the CPU.
 
     Args:
-      program: the model_fn to call, with its settings.
-      features: a nested structure of tensors.
       labels: a nested structure of tensors, or None.
-      mode: one of `ModeKeys`.
-
-    Raises:
-      ExportError: model_fn places a part of the model on the TPU.
     """
     spec = program.call_model_fn(features, labels, mode, is_export=True).as_estimator_spec()
     if has_tpu_part(tf.compat.v1.get_default_graph()):
@@ -82,10 +70,7 @@ def build_v1_tpu_spec(
     One TPUPartitionedCall computes the predictions and export outputs.
 
     Args:
-      program: the model_fn to call, with its settings.
-      features: a nested structure of tensors.
       labels: a nested structure of tensors, or None.
-      mode: one of `ModeKeys`.
 
     Raises:
       ExportError: model_fn already places a part of the model on the TPU, uses strings on the TPU,
@@ -127,13 +112,7 @@ def build_v2_tpu_spec(
     The model_fn is called with params["use_tpu"] True, and places parts of the model on the TPU.
 
     Args:
-      program: the model_fn to call, with its settings.
-      features: a nested structure of tensors.
       labels: a nested structure of tensors, or None.
-      mode: one of `ModeKeys`.
-
-    Raises:
-      ExportError: model_fn uses strings on the TPU.
     """
     spec = program.call_model_fn(features, labels, mode, is_export=True, for_tpu=True)
     if not has_tpu_part(tf.compat.v1.get_default_graph()):

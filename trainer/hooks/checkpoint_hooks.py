@@ -22,23 +22,11 @@ def make_stop_at_checkpoint_step_hook(
 ) -> Any:
     """Make a hook that stops training at a global step.
 
-    The chief stops at the step. A worker stops only after the chief has written the checkpoint of
-    the step, because a worker's process can hold variables, which are lost when the worker stops.
-    If several hosts train on a TPU together, all of them stop at the step, because each host has
-    all variables.
+    The chief stops at the step.
 
     Args:
-      estimator: the estimator that is trained.
-      last_step: the global step at which to stop.
       wait_after_file_check_secs: the interval at which a worker looks for the checkpoint, in
         seconds.
-
-    Returns:
-      A SessionRunHook for `estimator.train`.
-
-    Raises:
-      InvalidSetting: last_step is less than 1.
-      InvalidType: last_step is not a whole number.
     """
     validation.check_integer("last_step", last_step, least=1)
     if estimator.config.is_chief or getattr(estimator, "runs_on_several_hosts", False):
@@ -47,7 +35,12 @@ def make_stop_at_checkpoint_step_hook(
 
 
 class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
-    """Stops training after a global step, once a checkpoint of that or a later step exists."""
+    """Stops training after a global step, once a checkpoint of that or a later step exists.
+
+    Args:
+      wait_after_file_check_secs: the interval at which the hook looks for the checkpoint, in
+        seconds.
+    """
 
     def __init__(
         self,
@@ -56,19 +49,6 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
         wait_after_file_check_secs: float = 30,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Create the hook.
-
-        Args:
-          model_dir: the directory of the checkpoints.
-          last_step: the global step at which to stop.
-          wait_after_file_check_secs: the interval at which the hook looks for the checkpoint, in
-            seconds.
-          sleep: waits for a number of seconds.
-
-        Raises:
-          InvalidSetting: model_dir is empty, or last_step is less than 1.
-          InvalidType: last_step is not a whole number.
-        """
         if not model_dir:
             raise InvalidSetting(f"model_dir is {model_dir!r}. Name where the checkpoints go.")
         validation.check_integer("last_step", last_step, least=1)
@@ -93,8 +73,7 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop training at the last step, after waiting for its checkpoint."""
         # The fetched global step can be too small, because TensorFlow can fetch it before the
-        # training loop increments it. So read the exact step by another session.run. The extra
-        # session.run costs time, so skip it if the exact step is certainly below the last step.
+        # training loop increments it. So read the exact step by another session.run.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:

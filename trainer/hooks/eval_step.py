@@ -12,7 +12,6 @@ def count_steps(update: Any, steps_per_run: Any, hooks: Sequence[Any]) -> Any:
     """Build the op that updates the metrics of an evaluation and counts its steps.
 
     Args:
-      update: the op that updates the metrics.
       steps_per_run: the number of steps of each run of `update`, a number or an integer tensor [].
       hooks: the hooks of the evaluation, from the user and from model_fn. If TensorFlow's hook that
         stops an evaluation after a number of steps is among them, it receives the count.

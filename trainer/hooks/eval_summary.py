@@ -20,11 +20,9 @@ def write_eval_summary(directory: str, results: Mapping[str, Any], checkpoint: s
     """Write the metrics of an evaluation, and the path of the checkpoint, to an event file.
 
     A scalar becomes a scalar summary, and an array becomes a tensor summary. A metric can also be a
-    serialized Summary (bytes). The values in the Summary are written under NAME/0, NAME/1 and so
-    on, where NAME is the name of the metric.
+    serialized Summary (bytes).
 
     Args:
-      directory: the directory of the event file.
       results: metric name → value, including "global_step"; scalars are Python numbers.
       checkpoint: the path of the evaluated checkpoint; None if initial values were evaluated.
     """

@@ -14,9 +14,6 @@ def read_eval_events(directory: str) -> dict[int, dict[str, float]]:
 
     If a step was evaluated several times, the result holds the last written value of each metric.
 
-    Args:
-      directory: the directory of an evaluation: model_dir/eval, or model_dir/eval_NAME.
-
     Returns:
       Global step → metric name → value, in ascending order of steps; empty if the directory holds
       no event files.
@@ -50,11 +47,7 @@ def read_matching_events(pattern: str) -> list[dict[str, Any]]:
 
 
 def _read_scalars(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield the scalar summaries of the event files that match a glob pattern.
-
-    Yields:
-      For each event with scalar values: the global step, and a dict tag → value.
-    """
+    """Yield the scalar summaries of the event files that match a glob pattern."""
     for path in sorted(tf.io.gfile.glob(pattern)):
         for event in _read_events(path):
             metrics = {

@@ -14,7 +14,6 @@ class NanError(tf.compat.v1.train.NanLossDuringTrainingError):
     """The error that ends training because the loss or a variable is NaN or infinite."""
 
     def __init__(self, found: str) -> None:
-        """Create the error; `found` says what is NaN, as a sentence without its full stop."""
         super().__init__(found)
         self._found = found
 
@@ -40,7 +39,6 @@ class NumberLossSaverHook(tf.compat.v1.train.CheckpointSaverHook):
     """
 
     def __init__(self, loss: Any, *arguments: Any, **options: Any) -> None:
-        """Store the loss, a scalar tensor; the others are those of a CheckpointSaverHook."""
         super().__init__(*arguments, **options)
         self._loss = loss
 

@@ -17,14 +17,6 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
     def __init__(
         self, loop: TrainLoop, directory: str, start: StepRangeHook, steps: tuple[int, int]
     ) -> None:
-        """Create the hook; profiling starts with the first training loop that can reach the range.
-
-        Args:
-          loop: the training loop to profile.
-          directory: the profile is written to plugins/profile below this directory.
-          start: the hook that records the global step at which training starts.
-          steps: the first and the last global step of the range, both included.
-        """
         self._loop = loop
         self._directory = directory
         self._start = start

@@ -46,37 +46,23 @@ class Reporter(Protocol):
     """
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Begin the report of a run.
-
-        Args:
-          step: the number of steps that are done at the start.
-          last_step: the step at which the run ends; None if the end is unknown.
-        """
+        """Begin the report of a run."""
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Report that the run has reached a step.
-
-        Args:
-          step: the step that is done.
-          steps_per_second: the current speed.
-          loss: the loss of the step; None if the run has no loss.
-        """
+        """Report that the run has reached a step."""
 
     def close(self) -> None:
         """End the report."""
 
 
 class ProgressBar:
-    """A progress bar on a terminal: steps, loss, steps/s, time left."""
+    """A progress bar on a terminal: steps, loss, steps/s, time left.
+
+    Args:
+      unit: the plural of the counted unit, such as "steps".
+    """
 
     def __init__(self, name: str, console: Console, unit: str = "steps") -> None:
-        """Configure the progress bar; `start` draws it.
-
-        Args:
-          name: the title of the bar.
-          console: the terminal to draw on.
-          unit: the plural of the counted unit, such as "steps".
-        """
         self._name = name
         self._progress = Progress(
             TextColumn(name),
@@ -120,16 +106,14 @@ class ProgressBar:
 
 
 class LogReporter:
-    """Writes log lines with loss, steps/s and time left at intervals of steps, and at the end."""
+    """Writes log lines with loss, steps/s and time left at intervals of steps, and at the end.
+
+    Args:
+      batch_size: the global batch size, in examples, from which examples/s is computed; None
+        to omit examples/s.
+    """
 
     def __init__(self, every_n_steps: int, batch_size: int | None = None) -> None:
-        """Create the reporter.
-
-        Args:
-          every_n_steps: the number of steps between two lines.
-          batch_size: the global batch size, in examples, from which examples/s is computed; None
-            to omit examples/s.
-        """
         self._every_n_steps = every_n_steps
         self._batch_size = batch_size
         self._speed = 0.0
@@ -169,7 +153,6 @@ class BarAndLogReporter:
     """Draws a progress bar on a terminal, and writes log lines to handlers that write elsewhere."""
 
     def __init__(self, bar: ProgressBar, lines: LogReporter) -> None:
-        """Store the reporter of the bar, and that of the log lines."""
         self._bar, self._lines = bar, lines
 
     def start(self, step: int, last_step: int | None) -> None:
@@ -194,7 +177,6 @@ class BarAndLogReporter:
 
 
 def _find_handlers() -> list[logging.Handler]:
-    """Return the handlers that receive the messages of this module."""
     handlers: list[logging.Handler] = []
     current: logging.Logger | None = logger
     while current is not None:
@@ -222,10 +204,7 @@ def _is_logged_elsewhere() -> bool:
 
 @contextlib.contextmanager
 def _muted_terminals() -> Iterator[None]:
-    """Return a context in which the messages of this thread do not reach terminals.
-
-    They would be written into the progress bar, which has the same information.
-    """
+    """Return a context in which the messages of this thread do not reach terminals."""
     thread = threading.get_ident()
 
     def is_of_other_thread(record: logging.LogRecord) -> bool:
@@ -242,7 +221,11 @@ def _muted_terminals() -> Iterator[None]:
 
 
 class TimedLogReporter:
-    """Writes a log line every 10 seconds by default: batches done, batches/s and time left."""
+    """Writes a log line every 10 seconds by default: batches done, batches/s and time left.
+
+    Args:
+      unit: the plural of the counted unit, such as "batches".
+    """
 
     def __init__(
         self,
@@ -251,14 +234,6 @@ class TimedLogReporter:
         every_secs: float = _SECS_BETWEEN_LINES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the reporter.
-
-        Args:
-          name: the name of the run, which starts each line.
-          unit: the plural of the counted unit, such as "batches".
-          every_secs: the minimum time between two lines, in seconds.
-          clock: returns the current time in seconds.
-        """
         self._name, self._unit = name, unit
         self._every_secs = every_secs
         self._clock = clock
@@ -287,11 +262,7 @@ class TimedLogReporter:
 
 
 def _format_remaining(step: int, last_step: int | None, steps_per_second: float) -> str:
-    """Format the last step and the time left for a log line, such as " of 1000, 20 s left".
-
-    The text is empty if the last step is unknown. It contains only the last step if that step is
-    reached or the speed is 0.
-    """
+    """Format the last step and the time left for a log line, such as " of 1000, 20 s left"."""
     if last_step is None:
         return ""
     if step >= last_step or steps_per_second <= 0:
@@ -320,8 +291,9 @@ class DelayedReporter:
 
     A short run therefore reports nothing.
 
-    Attributes:
-      reporter: the reporter that receives the later reports.
+    Args:
+      quiet_secs: the length of the quiet period, in seconds. It begins at the start of the run,
+        and all reports during it are dropped.
     """
 
     def __init__(
@@ -330,14 +302,6 @@ class DelayedReporter:
         quiet_secs: float = _QUIET_SECS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the reporter.
-
-        Args:
-          reporter: the reporter that receives the later reports.
-          quiet_secs: the length of the quiet period, in seconds. It begins at the start of the run,
-            and all reports during it are dropped.
-          clock: returns the current time in seconds.
-        """
         self.reporter = reporter
         self._quiet_secs, self._clock = quiet_secs, clock
         # The time on `clock`, in seconds, at which the quiet period ends and `reporter` is started.
@@ -371,11 +335,7 @@ def speed_metrics(steps_per_second: float, batch_size: int | None) -> dict[str, 
     """Return the speed of training as metrics with the names that tf.estimator uses.
 
     Args:
-      steps_per_second: the speed, in training steps per second.
       batch_size: the global batch size, in examples; None if it is unknown.
-
-    Returns:
-      {"global_step/sec": ...} and, if the batch size is known, "examples/sec".
     """
     metrics = {"global_step/sec": steps_per_second}
     if batch_size is not None:
@@ -395,7 +355,6 @@ def make_step_reporter(
     log lines there too.
 
     Args:
-      name: the title of the bar.
       every_n_steps: the number of steps between two log lines; None reports nothing.
       stream: the stream of the bar; None stands for standard error.
       batch_size: the global batch size, in examples; None if it is unknown.
@@ -417,7 +376,6 @@ def make_batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
     it writes log lines.
 
     Args:
-      name: the title of the bar, and the start of each log line.
       stream: the stream of the bar; None stands for standard error.
     """
     console = Console(file=stream or sys.stderr)
@@ -431,6 +389,11 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     Attributes:
       loss: the loss of the last step; None before the first training loop.
+
+    Args:
+      summary_every_n_steps: the minimum number of steps between two summaries, each of the
+        speed since the last; None or 0 writes none. The first loop, which is slow, counts not.
+      batch_size: the global batch size, in examples; None if it is unknown.
     """
 
     def __init__(
@@ -442,17 +405,6 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         summary_every_n_steps: int | None,
         batch_size: int | None = None,
     ) -> None:
-        """Create the hook.
-
-        Args:
-          loop: the training loop.
-          start: the hook that records the global steps at which training starts and stops.
-          reporter: the reporter that draws a progress bar or writes log lines.
-          summary_directory: the directory of the event file that receives the speed.
-          summary_every_n_steps: the minimum number of steps between two summaries, each of the
-            speed since the last; None or 0 writes none. The first loop, which is slow, counts not.
-          batch_size: the global batch size, in examples; None if it is unknown.
-        """
         self.loss: float | None = None
         self._batch_size = batch_size
         self._loop = loop
@@ -492,7 +444,12 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
 
 class BatchProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Reports after each `session.run` how many batches an evaluation or prediction has done."""
+    """Reports after each `session.run` how many batches an evaluation or prediction has done.
+
+    Args:
+      reporter: the reporter that draws a progress bar or writes log lines.
+      batches: the number of batches of the whole run; None if it is unknown.
+    """
 
     def __init__(
         self,
@@ -501,14 +458,6 @@ class BatchProgressHook(tf.compat.v1.train.SessionRunHook):
         count: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the hook.
-
-        Args:
-          reporter: the reporter that draws a progress bar or writes log lines.
-          batches: the number of batches of the whole run; None if it is unknown.
-          count: returns the number of batches that are done.
-          clock: returns the current time in seconds.
-        """
         self._reporter = reporter
         self._batches = batches
         self._count = count

@@ -1,7 +1,7 @@
 """Measures whether XLA or TensorFlow's kernels run the training steps on the CPU faster.
 
 The measurement, called the trial, takes place during training. The faster way is then used for the
-rest of the training. In this module, a run is one `session.run`, which makes several steps.
+rest of the training.
 """
 
 import logging
@@ -27,16 +27,14 @@ MIN_TRIAL_RUNS = 40
 # many seconds of training, so that a short training has no trial.
 _MIN_SECONDS = 5.0
 # The trial of XLA begins only when the training has taken this many times as long as the
-# translation of the step to StableHLO. XLA's compilation of the step takes 10 to 15 times as long
-# as the translation, so the compilation takes less time than the training before the trial.
+# translation of the step to StableHLO.
 _TRANSLATIONS = 20
 # The trial of XLA begins only if the remaining training will take at least this many times as long
 # as the minimum time of training before the trial. Then faster steps can make up for the time that
 # the trial takes.
 _TIMES_LEFT = 4
 # The trial of XLA ends when enough `session.run` calls have been measured: at least _MIN_RUNS calls
-# that use XLA, and as many that use TensorFlow's kernels. The calls of each kind must also have
-# taken at least _MIN_MEASURED seconds in total. The trial always ends after 2 * _MAX_RUNS calls.
+# that use XLA, and as many that use TensorFlow's kernels.
 _MIN_RUNS, _MAX_RUNS, _MIN_MEASURED = 4, 40, 0.5
 # The trial of XLA ends early if XLA is clearly slower than TensorFlow's kernels: the shortest time
 # per step measured with XLA is more than _HOPELESS_SHARE times the longest time per step measured
@@ -53,12 +51,9 @@ class StepTrial:
     A run is one `session.run`, which makes several training steps.
 
     Attributes:
-      uses_xla: whether the next run uses XLA. The first run uses XLA, which then compiles the step.
-      is_over: whether the trial is over. If so, `uses_xla` is the choice for all later runs.
       compiling: the duration of the first run, in seconds; None before the end of that run.
       in_xla: for each measured run with XLA, its duration divided by its number of steps, in
-        seconds. The run's last step uses TensorFlow's kernels. Two kinds of runs are not
-        measured: the first run, which includes the compilation, and runs of a single step.
+        seconds.
       in_kernels: for each measured run without XLA, its duration divided by its number of steps, in
         seconds.
     """
@@ -78,7 +73,6 @@ class StepTrial:
         Args:
           steps: the number of steps of the run. A run of one step is not measured: its only step is
             its last, and the last step of a `session.run` always uses TensorFlow's kernels.
-          seconds: the duration of the run, in seconds.
         """
         if self.compiling is None:
             self.compiling = seconds
@@ -93,8 +87,7 @@ class StepTrial:
             self.uses_xla = counted > 0 and self.xla_step <= _SHARE * self.kernels_step
             return
         # Alternate in this order: TensorFlow's kernels, XLA, XLA, kernels. Half of the runs of each
-        # kind then come after a run of the same kind, and half after a run of the other kind. So
-        # the effect of a run on the next run, for example by caches, is the same for both kinds.
+        # kind then come after a run of the same kind, and half after a run of the other kind.
         self.uses_xla = self._runs % 4 in (2, 3)
 
     def _is_hopeless(self) -> bool:
@@ -118,8 +111,10 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
     """Decides before each `session.run` whether XLA or TensorFlow's kernels run the training steps.
 
     If the user has not forced XLA, a `StepTrial` measures both ways, and the hook then uses the
-    faster one. The measured steps are ordinary training steps, with the same batches and random
-    numbers as without a trial. So a trial changes the results of training by rounding only.
+    faster one.
+
+    Args:
+      is_forced: whether XLA is always used, without a trial; False lets a trial decide.
     """
 
     def __init__(
@@ -130,14 +125,6 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         is_forced: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the hook.
-
-        Args:
-          loop: the training loop, whose step XLA may compile.
-          start: the hook that records the global steps at which training starts and stops.
-          is_forced: whether XLA is always used, without a trial; False lets a trial decide.
-          clock: returns the current time in seconds.
-        """
         assert loop.compiled is not None
         self._loop, self._compiled, self._start = loop, loop.compiled, start
         self._is_forced, self._clock = is_forced, clock
@@ -156,8 +143,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Record the global step of the new session; choose XLA if the user forces it.
 
-        If the step has inputs of unknown sizes, XLA cannot compile it yet. Then `after_run` chooses
-        XLA after the first run, which shows the sizes.
+        If the step has inputs of unknown sizes, XLA cannot compile it yet.
         """
         self._step = self._start.step
         self._is_first_run = True
@@ -170,13 +156,10 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
 
     def before_run(self, run_context: Any) -> Any:
         """Feed the placeholders that choose between XLA and the kernels; fetch the global step."""
-        # Fetch the input sizes in each run, although only the first run's sizes are used. If a
-        # later run had other fetches, TensorFlow would optimise the graph again, and the time of
-        # this optimisation would falsify the measurements of the trial.
+        # Fetch the input sizes in each run, although only the first run's sizes are used.
         fetches = {"step": self._loop.step, "sizes": self._compiled.unknown_sizes}
         # If the previous run failed, free the old values of variables that this hook still holds in
-        # memory. After a successful run, after_run frees them, but TensorFlow does not call
-        # after_run if a run fails.
+        # memory.
         self._variables.release(run_context.session)
         feeds: dict[Any, Any] = {}
         if self._uses_xla:
@@ -222,11 +205,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         """Return whether training can go on, in TensorFlow's kernels, after a run has failed.
 
         Training can go on if XLA has failed in the first run of a trial, and the hook has held the
-        values of the variables in this run (see `HeldVariables`). The failed step has then changed
-        no variable. The next run uses the kernels and begins with the next batch.
-
-        Args:
-          error: the exception that the run raised.
+        values of the variables in this run (see `HeldVariables`).
         """
         if not (self._variables.are_held and self._compiled.is_failure_of_xla(error)):
             return False
@@ -245,11 +224,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         logger.info("XLA compiles the training step")
 
     def _begin_trial(self) -> None:
-        """Begin to time steps with and without XLA, once training has taken long enough.
-
-        If too little training is left, or XLA cannot compile the step, choose TensorFlow's kernels
-        without a trial.
-        """
+        """Begin to time steps with and without XLA, once training has taken long enough."""
         if not self._steps or self._seconds < self._wanted:
             return
         if self._seconds_left() < _TIMES_LEFT * self._wanted:

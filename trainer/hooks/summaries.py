@@ -10,11 +10,7 @@ from trainer.hooks.training_hooks import StepRangeHook
 
 
 def add_loss_summary(loss: Any) -> None:
-    """Add a scalar summary named "loss" to the graph, unless the model has one already.
-
-    Args:
-      loss: a scalar tensor.
-    """
+    """Add a scalar summary named "loss" to the graph, unless the model has one already."""
     summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     if not any(summary.op.name == "loss" for summary in summaries):
         tf.compat.v1.summary.scalar("loss", loss)
@@ -31,15 +27,6 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         start: StepRangeHook,
         every_n_steps: int,
     ) -> None:
-        """Create the hook; the first summaries are written after the first training loop.
-
-        Args:
-          loop: the training loop.
-          scaffold: the Scaffold whose summary_op is run.
-          directory: the directory of the event file.
-          start: the hook that records the global step at which training starts.
-          every_n_steps: the minimum number of steps between two summaries.
-        """
         self._loop = loop
         self._scaffold = scaffold
         self._directory = directory
@@ -78,13 +65,7 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
 
 
 def write_scalars(directory: str, values: Mapping[str, float], step: int) -> None:
-    """Write scalar values to the event file of a directory, and flush the file.
-
-    Args:
-      directory: the directory of the event file.
-      values: tag → value.
-      step: the global step of the values.
-    """
+    """Write scalar values to the event file of a directory, and flush the file."""
     summary = tf.compat.v1.Summary(
         value=[
             tf.compat.v1.Summary.Value(tag=name, simple_value=value)
@@ -95,20 +76,13 @@ def write_scalars(directory: str, values: Mapping[str, float], step: int) -> Non
 
 
 def write_summary(directory: str, summary: Any, step: int) -> None:
-    """Write a Summary to the event file of a directory, and flush the file.
-
-    Args:
-      directory: the directory of the event file.
-      summary: a tf.compat.v1.Summary, or its serialized form.
-      step: the global step of the summary.
-    """
+    """Write a Summary to the event file of a directory, and flush the file."""
     writer = _writer(directory)
     writer.add_summary(summary, step)
     writer.flush()
 
 
 def _writer(directory: str) -> Any:
-    """Return the FileWriter of a directory; TensorFlow keeps one for each directory."""
     # Create the FileWriter within a graph, because TensorFlow refuses to create one in eager mode.
     with tf.Graph().as_default():
         return tf.compat.v1.summary.FileWriterCache.get(directory)

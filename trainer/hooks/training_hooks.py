@@ -19,19 +19,13 @@ _COUNT_THE_STEP = (
     "apply_gradients with the same argument."
 )
 # A training that is to stop at a global step fails if the global step has not increased after at
-# least _UNMOVED_LOOPS training loops and at least _UNMOVED_STEPS steps. The limits leave time to
-# programs that accumulate gradients over many batches, and so increase the global step only after
-# hundreds or thousands of steps.
+# least _UNMOVED_LOOPS training loops and at least _UNMOVED_STEPS steps.
 _UNMOVED_LOOPS = 3
 _UNMOVED_STEPS = 10_000
 
 
 class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
-    """Initializes a Dataset's iterator whenever a session is created.
-
-    Attributes:
-      initializer: the op that initializes the iterator.
-    """
+    """Initializes a Dataset's iterator whenever a session is created."""
 
     def __init__(self, initializer: Any) -> None:
         self.initializer = initializer
@@ -44,23 +38,15 @@ class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
 class StepRangeHook(tf.compat.v1.train.SessionRunHook):
     """Records the global step at which a session starts, and the step at which training stops.
 
-    The start is read from the session and not from the newest checkpoint, whose step can differ: a
-    warm start can set the step, another process of the cluster can have incremented it, and a
-    recreated session can start from an older checkpoint.
-
     Attributes:
-      step: the global step when the session was created.
       last_step: the global step at which to stop; None to train until the input ends.
+
+    Args:
+      steps: the number of steps to train, counted from the start of the first session; None
+        for no such limit.
     """
 
     def __init__(self, steps: int | None, max_steps: int | None) -> None:
-        """Store the limit of the training. Pass at most one of steps and max_steps.
-
-        Args:
-          steps: the number of steps to train, counted from the start of the first session; None
-            for no such limit.
-          max_steps: the global step at which to stop; None for no such limit.
-        """
         self._steps = steps
         self._global_step: Any = None
         self.step = 0
@@ -90,7 +76,14 @@ class StepRangeHook(tf.compat.v1.train.SessionRunHook):
 
 
 class StepLimitHook(tf.compat.v1.train.SessionRunHook):
-    """Sets the number of steps of each training loop, and stops training at the last step."""
+    """Sets the number of steps of each training loop, and stops training at the last step.
+
+    Args:
+      plan: determines the number of steps per `session.run`; None for the largest number that
+        the loop supports.
+      others: the other hooks of the run. If a StopAtStepHook is among them, a training loop
+        ends at the last step of that hook, so that the hook stops training in time.
+    """
 
     def __init__(
         self,
@@ -101,17 +94,6 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         others: Sequence[Any] = (),
         workers: int = 1,
     ) -> None:
-        """Create the hook.
-
-        Args:
-          loop: the training loop.
-          start: the hook that records the global steps at which training starts and stops.
-          plan: determines the number of steps per `session.run`; None for the largest number that
-            the loop supports.
-          others: the other hooks of the run. If a StopAtStepHook is among them, a training loop
-            ends at the last step of that hook, so that the hook stops training in time.
-          workers: the number of processes that increment the same global step.
-        """
         self._loop = loop
         self._start = start
         self._plan = plan or FixedIterations(loop.max_iterations)
@@ -158,20 +140,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
     def _check_step_moves(self, step: int, last_step: int | None) -> None:
-        """Check that the training loops increase the global step.
-
-        If the first loop has not increased the global step, log a warning. Fail only if several
-        loops have not increased the global step and training is to stop at `last_step`. A program
-        that accumulates gradients increases the global step only once in many steps.
-
-        Args:
-          step: the global step after the last training loop.
-          last_step: the global step at which training stops; None if training stops only at the end
-            of the input.
-
-        Raises:
-          StepNotCounted: the global step has never increased, so training would not end.
-        """
+        """Check that the training loops increase the global step."""
         if step != self._step:
             self._unmoved = None
         if self._unmoved is None:
@@ -198,13 +167,9 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 
     def _last_step(self) -> int | None:
-        """Return the first global step at which a hook stops training; None for no limit.
-
-        The hooks are this hook and the StopAtStepHooks of the run.
-        """
+        """Return the first global step at which a hook stops training; None for no limit."""
         # Read the last step of a StopAtStepHook here, and not when this hook is created: the
-        # StopAtStepHook computes it only when the session is created. A StopAtStepHook alone would
-        # stop training one loop too late, because it assumes that a loop makes one step.
+        # StopAtStepHook computes it only when the session is created.
         steps = [self._start.last_step, *map(get_stop_step, self._stop_hooks)]
         return min((step for step in steps if step is not None), default=None)
 
@@ -230,17 +195,14 @@ class SummaryWritersHook(tf.compat.v1.train.SessionRunHook):
 
 
 class HostCallHook(SummaryWritersHook):
-    """Fetches the results of a host_call's function in each `session.run`."""
+    """Fetches the results of a host_call's function in each `session.run`.
+
+    Args:
+      fetches: the return value of the host_call's function: a nested structure of tensors and
+        ops.
+    """
 
     def __init__(self, fetches: Any) -> None:
-        """Store the results to fetch.
-
-        The base class initializes and flushes the summary writers of the host_call's function.
-
-        Args:
-          fetches: the return value of the host_call's function: a nested structure of tensors and
-            ops.
-        """
         super().__init__()
         self._fetches = fetches
 
@@ -256,13 +218,11 @@ class StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
     detect whether one of them ends training.
 
     Attributes:
-      has_stopped: whether this hook has stopped training.
       was_stop_requested: whether another hook has requested to end training, so that training must
         not resume.
     """
 
     def __init__(self, is_evaluation_due: Callable[[], bool]) -> None:
-        """Store the function that returns whether an evaluation is due."""
         self.has_stopped = False
         self.was_stop_requested = False
         self._is_evaluation_due = is_evaluation_due
@@ -278,16 +238,11 @@ class StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
 class StopAfterRunsHook(tf.compat.v1.train.SessionRunHook):
     """Stops an evaluation after a number of `session.run` calls.
 
-    Attributes:
-      done: the number of completed `session.run` calls.
+    Args:
+      runs: the number of calls; None to stop only at the end of the input.
     """
 
     def __init__(self, runs: int | None) -> None:
-        """Store the number of `session.run` calls.
-
-        Args:
-          runs: the number of calls; None to stop only at the end of the input.
-        """
         self._runs = runs
         self.done = 0
 

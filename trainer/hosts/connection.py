@@ -18,25 +18,13 @@ class Connection:
     """
 
     def __init__(self, connected: socket.socket) -> None:
-        """Wrap a socket.
-
-        Args:
-          connected: a connected TCP socket, which `close` closes.
-        """
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connected
         self._lines = connected.makefile("rb")
         self._lock = threading.Lock()
 
     def send(self, **message: Any) -> None:
-        """Send a message.
-
-        Args:
-          **message: the entries of the message, values that JSON can represent.
-
-        Raises:
-          OSError: the connection has ended.
-        """
+        """Send a message."""
         line = json.dumps(message).encode() + b"\n"
         with self._lock:
             self._socket.sendall(line)
@@ -50,9 +38,6 @@ class Connection:
         Returns:
           The entries of the message. None if the connection has ended, or if the received line is
           no message.
-
-        Raises:
-          TimeoutError: no message has arrived in time.
         """
         self._socket.settimeout(timeout_secs)
         try:

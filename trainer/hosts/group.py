@@ -1,10 +1,7 @@
 """HostGroup: the connected processes of a program that runs on several hosts.
 
 Host 0 has a connection to every other host. When the hosts exchange values, host 0 collects them
-and sends all of them back. Every process also sends a heartbeat at intervals. When a process is
-lost, a computation on the devices of all hosts never ends, and the main threads of the other
-processes would wait forever. Therefore each process has a thread that notices the loss, prints one
-line that says which host is lost, and ends the process.
+and sends all of them back.
 """
 
 import functools
@@ -27,14 +24,11 @@ BEAT_SECS = 5.0
 SILENCE_SECS = 40.0
 """The time, in seconds, after which a host counts as lost if no message has come from it."""
 # The default time, in seconds, that a process continues after another host is lost. The time is
-# enough to save a checkpoint. A process ends earlier if it waits for a value from the lost host, or
-# for a computation on all hosts.
+# enough to save a checkpoint.
 _GRACE_SECS = 15.0
 # The default time, in seconds, that host 0 waits for the other hosts to end after a host is lost.
 _OTHERS_END_SECS = 2.0
-# How long, in seconds, the main thread waits before it raises an error of the devices. If a lost
-# host caused the error, the group notices the loss in this time and ends the process with a clear
-# message.
+# How long, in seconds, the main thread waits before it raises an error of the devices.
 _ERROR_SECS = 5.0
 
 _EXIT_FAILED = 1
@@ -48,8 +42,18 @@ class HostGroup:
     Attributes:
       hosts: the addresses of all hosts, and the index of this host; None for a program on one
         host.
-      size: the number of hosts.
-      index: the index of this host, from 0.
+
+    Args:
+      connections: number of a host → the connection to it. Host 0 has a connection to every
+        other host. Every other host has only a connection to host 0.
+      end_process: called in a thread with a message when a host is lost. None to print the
+        message and to end the process with exit code 1.
+      beat_secs: the interval between two heartbeats, in seconds.
+      silence_secs: the time, in seconds, without any message from a host, after which the host
+        counts as lost.
+      grace_secs: how long, in seconds, this process continues after another host is lost.
+      others_end_secs: how long, in seconds, host 0 waits after a loss for the other hosts to
+        end, before it ends itself.
     """
 
     def __init__(
@@ -63,23 +67,6 @@ class HostGroup:
         grace_secs: float = _GRACE_SECS,
         others_end_secs: float = _OTHERS_END_SECS,
     ) -> None:
-        """Start the threads that serve the connections.
-
-        Args:
-          hosts: the addresses of all hosts, and the number of this host; None for one host.
-          connections: number of a host → the connection to it. Host 0 has a connection to every
-            other host. Every other host has only a connection to host 0.
-          end_process: called in a thread with a message when a host is lost. None to print the
-            message and to end the process with exit code 1.
-          beat_secs: the interval between two heartbeats, in seconds.
-          silence_secs: the time, in seconds, without any message from a host, after which the host
-            counts as lost.
-          grace_secs: how long, in seconds, this process continues after another host is lost. It
-            ends earlier if it waits for a value from the lost host, or for a computation on all
-            hosts.
-          others_end_secs: how long, in seconds, host 0 waits after a loss for the other hosts to
-            end, before it ends itself.
-        """
         self.hosts = hosts
         self.size = len(hosts.addresses) if hosts else 1
         self.index = hosts.index if hosts else 0
@@ -121,7 +108,6 @@ class HostGroup:
 
         Args:
           name: a description of the value. All hosts must pass the same description.
-          value: this host's value, which JSON can represent.
 
         Raises:
           HostsDiffer: another host has passed another `name`, so it runs another part of the
@@ -151,11 +137,7 @@ class HostGroup:
         """Send host 0's value to all hosts, and return it; all hosts must call this method.
 
         Args:
-          name: a description of the value. All hosts must pass the same description.
           value: host 0's value, which JSON can represent; ignored on other hosts.
-
-        Raises:
-          HostsDiffer: another host has passed another `name`.
         """
         return self.gather(name, value if self.is_first else None)[0]
 
@@ -164,9 +146,6 @@ class HostGroup:
 
         Args:
           name: a description of the barrier. All hosts must pass the same description.
-
-        Raises:
-          HostsDiffer: another host has passed another `name`.
         """
         self.gather(name, None)
 
@@ -178,7 +157,6 @@ class HostGroup:
 
         Args:
           name: a description of what the function does. All hosts must pass the same description.
-          function: the function, which returns a value that JSON can represent.
 
         Raises:
           HostLost: the function failed on host 0. Host 0 itself raises the function's own error.
@@ -205,11 +183,7 @@ class HostGroup:
     def serve_calls(self, method: Callable[[Any], None]) -> int:
         """Register a bound method that host 0 can call on this host with `call_others`.
 
-        All hosts must register the same methods in the same order. The group keeps only a weak
-        reference to the object of the method.
-
-        Returns:
-          The number of the method, the first argument of `call_others`.
+        All hosts must register the same methods in the same order.
         """
         self._served.append(weakref.WeakMethod(method))
         return len(self._served) - 1
@@ -217,12 +191,7 @@ class HostGroup:
     def call_others(self, number: int, value: Any) -> None:
         """Let all other hosts call a method that they have registered with `serve_calls`.
 
-        Only host 0 may use this function. On each other host, the next thread that waits in a
-        collective method, such as `gather`, calls the method. Host 0 does not wait for the results.
-
-        Args:
-          number: the result of `serve_calls`, which is the same on all hosts.
-          value: the argument of the method, a value that JSON can represent.
+        Only host 0 may use this function.
         """
         assert self.is_first
         for connection in self._connections.values():
@@ -236,9 +205,7 @@ class HostGroup:
     def needing_all(self) -> Iterator[None]:
         """Return a context in which a computation on the devices needs all hosts.
 
-        If a host is lost in the context, the process ends at once with a clear message. An error in
-        the context is raised only after a few seconds, because its cause may be the loss of a host
-        that the connection has not reported yet.
+        If a host is lost in the context, the process ends at once with a clear message.
         """
         with self._changed:
             self._needed_since = time.monotonic()
@@ -283,11 +250,7 @@ class HostGroup:
             connection.close()
 
     def _difference(self, names: list[str]) -> str:
-        """Return an error message if the hosts are in different collective calls; "" otherwise.
-
-        Args:
-          names: the names that the hosts passed to `gather`, by host number.
-        """
+        """Return an error message if the hosts are in different collective calls; "" otherwise."""
         differing = [host for host, name in enumerate(names) if name != names[0]]
         if not differing:
             return ""
@@ -299,10 +262,6 @@ class HostGroup:
         )
 
     def _take(self, host: int) -> dict[str, Any]:
-        """Return the next message with a value from a host.
-
-        If messages of `call_others` arrive earlier, the methods that they name are called first.
-        """
         while (message := self._wait_for_message(host))["kind"] == "call":
             method = self._served[message["number"]]()
             assert method is not None
@@ -310,11 +269,6 @@ class HostGroup:
         return message
 
     def _wait_for_message(self, host: int) -> dict[str, Any]:
-        """Wait for a host's next message of a collective call, and return the message.
-
-        Raises:
-          HostLost: a host has been lost.
-        """
         with self._changed:
             self._waits_for.add(host)
             self._changed.notify_all()
@@ -360,10 +314,7 @@ class HostGroup:
                 _try_to_send(connection, kind="beat")
 
     def _watch(self) -> None:
-        """Wait until a host that this process needs is lost; then end the process.
-
-        This method runs in a thread.
-        """
+        """Wait until a host that this process needs is lost; then end the process."""
         with self._changed:
             while (loss := self._reported_loss or self._find_loss(time.monotonic())) is None:
                 # If a host has ended, check every second whether its grace period is over: it then
@@ -393,14 +344,7 @@ class HostGroup:
         return len(self._disconnected) == len(self._connections)
 
     def _find_loss(self, now: float) -> tuple[int, str] | None:
-        """Find a lost host without which this process cannot continue.
-
-        Args:
-          now: the current value of time.monotonic, in seconds.
-
-        Returns:
-          (number of the host, why it counts as lost); None if there is no such host.
-        """
+        """Find a lost host without which this process cannot continue."""
         for host, (since, reason) in self._gone.items():
             if host in self._waits_for and not self._inbox[host]:
                 return host, reason

@@ -28,11 +28,7 @@ _HELLO_SECS = 10.0
 
 
 def find_timeout_secs() -> float:
-    """Return how long a host waits for the other hosts to connect, in seconds.
-
-    Raises:
-      InvalidSetting: TPUSERVE_HOSTS_TIMEOUT is not a number above 0.
-    """
+    """Return how long a host waits for the other hosts to connect, in seconds."""
     text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
     try:
         seconds = float(text) if text else _DEFAULT_TIMEOUT_SECS
@@ -50,14 +46,7 @@ def connect_hosts(hosts: HostAddresses, timeout_secs: float, **options: Any) -> 
     """Connect this process to the processes of the same program on the other hosts.
 
     Args:
-      hosts: the addresses of all hosts, and the number of this host.
       timeout_secs: how long to wait for all hosts to connect, in seconds.
-      options: more arguments of `HostGroup`.
-
-    Raises:
-      HostMissing: a host has not connected in time, or host 0 does not answer.
-      HostsDiffer: the hosts were started with different settings.
-      CodedError: another process on host 0 uses the port at which host 0 waits.
     """
     deadline = time.monotonic() + timeout_secs
     if hosts.index:
@@ -70,21 +59,7 @@ def connect_hosts(hosts: HostAddresses, timeout_secs: float, **options: Any) -> 
 def _accept_others(
     hosts: HostAddresses, deadline: float, timeout_secs: float
 ) -> dict[int, Connection]:
-    """Wait on host 0 until all other hosts have connected.
-
-    Args:
-      hosts: the addresses of all hosts.
-      deadline: when to stop waiting, as a value of time.monotonic.
-      timeout_secs: the whole time to wait, in seconds, which the error message shows.
-
-    Returns:
-      Number of a host → the connection to it.
-
-    Raises:
-      HostMissing: a host has not connected in time.
-      HostsDiffer: a host was started with other settings than host 0.
-      CodedError: another process uses the port.
-    """
+    """Wait on host 0 until all other hosts have connected."""
     _, port = hosts.first
     connections: dict[int, Connection] = {}
     try:
@@ -122,20 +97,7 @@ def _accept_others(
 def _welcome(
     connection: Connection, hosts: HostAddresses, connections: dict[int, Connection]
 ) -> None:
-    """Receive the first message on a new connection, and add the connection to `connections`.
-
-    The message contains the host number of the process that has connected. If there is no such
-    message, the process is not a host of this program, and the connection is closed.
-
-    Args:
-      connection: the new connection.
-      hosts: the addresses of all hosts.
-      connections: number of a host → the connection to it.
-
-    Raises:
-      HostsDiffer: the new host expects another number of hosts, runs another version, or has the
-        number of a host that has connected already.
-    """
+    """Receive the first message on a new connection, and add the connection to `connections`."""
     try:
         hello = connection.receive(_HELLO_SECS)
     except TimeoutError:
@@ -161,16 +123,7 @@ def _welcome(
 
 
 def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float) -> Connection:
-    """Connect to host 0, and wait until all other hosts have connected to host 0 too.
-
-    Args:
-      hosts: the addresses of all hosts, and the number of this host.
-      deadline: when to stop trying to connect, as a value of time.monotonic.
-      timeout_secs: how long to wait for the answer of host 0, in seconds.
-
-    Raises:
-      HostMissing: host 0 does not answer in time, or reports an error.
-    """
+    """Connect to host 0, and wait until all other hosts have connected to host 0 too."""
     name, port = hosts.first
     logger.info("host %d of %d: connecting to %s:%d", hosts.index, len(hosts.addresses), name, port)
     with contextlib.ExitStack() as on_error:
@@ -186,8 +139,7 @@ def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float
                     version=__version__,
                 )
                 # Wait for the answer for the whole timeout and a few seconds more, even if a part
-                # of the timeout has passed. Host 0 may have just started, and answers only when all
-                # hosts have connected or its own timeout is over.
+                # of the timeout has passed.
                 answer = connection.receive(timeout_secs + _HELLO_SECS)
                 if answer is not None:
                     break

@@ -20,9 +20,6 @@ _BUFFER_BYTES = 65_536
 def runs_on_several_hosts(config: RunConfig) -> bool:
     """Return whether a program that uses the TPU runs on the PJRT devices of several hosts.
 
-    Args:
-      config: the RunConfig, whose `task.hosts` has the addresses of the hosts.
-
     Raises:
       InvalidSetting: the config has a cluster whose processes cannot train together on the TPU.
     """
@@ -35,17 +32,12 @@ def join_hosts(config: RunConfig) -> HostGroup:
 
     Only the first call in a process connects; later calls return the same group.
 
-    Args:
-      config: the RunConfig, whose `task.hosts` has the addresses of the hosts.
-
     Returns:
       The group of all hosts. It consists of this host alone if the config names no hosts, or if the
       program does not use PJRT devices.
 
     Raises:
       InvalidSetting: the config has a cluster whose processes cannot train together on the TPU.
-      HostMissing: a host has not connected in time.
-      HostsDiffer: the hosts have different settings.
     """
     hosts = config.task.hosts
     if not runs_on_several_hosts(config) or hosts is None or current_group().hosts is not None:
@@ -124,12 +116,7 @@ def _find_free_port() -> int:
 
 
 class _Forwarder:
-    """Forwards the connections to a local `address`, and keeps them open if the host is lost.
-
-    When the connection to jax's coordination service on host 0 ends, jax's client ends the process
-    at once, with a C++ stack trace. So it connects to a forwarder in its own process: when host 0
-    is lost, the client only waits, and `HostGroup` can say in one line which host is lost.
-    """
+    """Forwards the connections to a local `address`, and keeps them open if the host is lost."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port

@@ -31,8 +31,6 @@ def enqueue_together(
     A tensor whose number of columns differs between replicas is padded to the largest number.
 
     Args:
-      sources: the pipelines, each with the source of its batches.
-      topology: determines which cores belong to which replica.
       parallel_get_next: whether replicas may take their batches in any order under PER_HOST_V2.
       partition: how a replica's tensors are divided among its cores; None feeds the whole tensors
         to the first core.
@@ -62,11 +60,7 @@ def take_shards(
     topology: BatchTopology,
     parallel_get_next: bool,
 ) -> list[list[Any]]:
-    """Build the ops that take the next batch of each pipeline.
-
-    Returns:
-      The tensors for each replica, in the order of the pipelines and of their replicas.
-    """
+    """Build the ops that take the next batch of each pipeline."""
     batches: list[list[Any]] = []
     for source, pipeline in sources:
         count = len(pipeline.replicas)
@@ -89,16 +83,6 @@ def _enqueue_shards(
     partition: InputPartition | None,
     device_assignment: Any,
 ) -> Any:
-    """Build the op that feeds tensors to each replica of an input pipeline.
-
-    Args:
-      replica_shards: the tensors for each replica.
-      topology: determines which cores belong to which replica.
-      pipeline: determines which replicas to feed.
-      partition: how a replica's tensors are divided among its cores; None feeds the whole tensors
-        to the first core.
-      device_assignment: a DeviceAssignment, or None; it determines the host of each core.
-    """
     operations = []
     for replica, tensors in zip(pipeline.replicas, replica_shards, strict=True):
         core_parts = partition.split(tensors) if partition else [tensors]
@@ -130,7 +114,6 @@ def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
     """Build a loop that feeds several batches of a Dataset in sequence.
 
     Args:
-      build_once: builds the op that feeds one batch.
       iterations: int32 []: the number of batches.
     """
 
@@ -158,7 +141,6 @@ def repeat_existing_batch(enqueue_once: Any, iterations: Any) -> tuple[Any, int 
 
     Args:
       enqueue_once: the op of the default graph that feeds one batch.
-      iterations: int32 []: the number of batches.
 
     Returns:
       The op, and the largest number of iterations that the op supports; None for no limit.

@@ -26,7 +26,6 @@ class ReplicaBatch:
     """The input of one replica in one step.
 
     Attributes:
-      features: the tensors of the features, nested as input_fn returned them.
       labels: the tensors of the labels, nested as input_fn returned them; None without labels.
       mask: int32 [batch]: 1 for a real example, 0 for padding; None if no example can be padding.
     """
@@ -43,22 +42,15 @@ class Infeed:
     Attributes:
       iterations: int32 placeholder [], 1 by default: the number of global batches that one run
         of `enqueue` feeds.
-      enqueue: the op that feeds the batches. Each host feeds its cores without waiting for other
-        hosts, unless tensors have sizes that vary from batch to batch. The op ends when all hosts
-        have finished. It raises tf.errors.OutOfRangeError at the end of the input. If the cores
-        have no infeed, it is no op, but the tensors of the next batch of each replica of this
-        process.
+      enqueue: the op that feeds the batches.
       hooks: SessionRunHooks that start the Datasets before the first run of `enqueue`.
       dequeue: builds, inside the replicated computation, the op that takes the next batch of a
         replica from the infeed; returns the batch.
-      nest: describes the tensors of a batch that input_fn returned.
       shard_nest: describes the tensors of one replica's part of a batch, but not the mask, a tensor
         that marks which examples are real and which are padding.
       max_iterations: the largest allowed value of `iterations`; None for no limit.
       has_full_batches: whether the examples of one replica in one step are either all real or all
         padding.
-      has_only_full_steps: whether the examples of all replicas in one step are either all real or
-        all padding.
     """
 
     iterations: Any
@@ -90,23 +82,16 @@ def build_infeed(
     Args:
       call_input_fn: called once for each input pipeline, on the device of the pipeline's host;
         returns a Dataset, or tensors, of features or (features, labels).
-      topology: determines the input pipelines, and the replicas that each pipeline feeds.
       batch_axis: for each tensor the axis that PER_HOST_V1 splits; None for the first axis. Other
         input modes ignore this argument.
       padding: the policy for batches with fewer examples than params['batch_size']; None refuses
-        such batches. A policy that pads also appends endless batches of padding to each Dataset;
-        their mask is 0 on every replica.
+        such batches.
       steps: with a policy that pads, the number of global batches to take from the Datasets; None
         for all.
       parallel_get_next: whether replicas may take their batches in any order under PER_HOST_V2.
         Ignored if the policy keeps the order of examples.
-      input_partition_dims: TPUConfig.input_partition_dims: how tensors are divided among the cores
-        of a replica.
       device_assignment: a DeviceAssignment, needed if the cores of one replica are on several
         hosts; None if they are all on the host of the replica's first core.
-      only_first_core_computes: whether to feed whole tensors to the first core of each replica. If
-        so, input_partition_dims is only checked.
-      has_infeed: whether ops feed the cores. If not, the runtime feeds them.
 
     Raises:
       InvalidType: input_fn returned a value that is not a tensor, or a tensor that a TPU does not
@@ -173,16 +158,7 @@ def build_infeed(
 def _build_loops(
     sources: Sequence[tuple[InputSource, Pipeline]], iterations: Any, **options: Any
 ) -> tuple[list[Any], list[int]]:
-    """Build the ops that feed `iterations` batches of each input pipeline.
-
-    Args:
-      sources: each pipeline with the source of its batches.
-      iterations: int32 [], the number of batches.
-      options: further arguments of `enqueue.enqueue_together`.
-
-    Returns:
-      The ops, and the largest values of `iterations` that the ops with a limit support.
-    """
+    """Build the ops that feed `iterations` batches of each input pipeline."""
     loops, limits = [], []
     # The pipelines with tensors whose sizes vary from batch to batch. One loop feeds the batches of
     # all of them, so that it can pad the tensors of all replicas to equal sizes.
@@ -206,10 +182,6 @@ def _build_loops(
 
 
 def _has_only_full_steps(topology: BatchTopology) -> bool:
-    """Return whether each step has input for all replicas or for none.
-
-    The answer assumes that each batch of the input is full.
-    """
     if len(topology.pipelines) > 1:
         # One pipeline may have one more batch than another pipeline. In the step with this batch,
         # the examples of the other pipeline are padding.

@@ -1,15 +1,7 @@
 """Policies for the final batch of an input, which may have fewer examples than the other batches.
 
 A TPU program has static shapes, so a smaller final batch cannot be fed unchanged. If the batch were
-dropped, metrics and predictions would lack its examples. `RefusePartialBatches` demands that every
-batch is full (for training). `PadFinalBatch` fills the final batch with copies of an example (for
-prediction). `SpreadFinalBatch` spreads its examples over several batches (for evaluation).
-
-The elements of the Datasets in this module are flat tuples of tensors. A padded Dataset has one
-more tensor at the end, the mask: int32 [batch], 0 for padding, `CONTINUED` for a real example of a
-batch whose last examples are in a later element, and 1 for any other real example. After the last
-real example, a padded Dataset continues with an endless sequence of batches of padding. So a core
-never waits for input, even if the host detects the end of the input one loop too late.
+dropped, metrics and predictions would lack its examples.
 """
 
 from abc import ABC, abstractmethod
@@ -29,11 +21,8 @@ class BatchSpec:
     """Describes the tensors of a batch of input_fn, and the number of examples in a full batch.
 
     Attributes:
-      leaves: the paths and specs of the tensors; the number of examples may be unknown.
       axes: for each tensor the axis that counts the examples; None for a scalar, which belongs to
         all examples.
-      rows: number of examples in a full batch.
-      shards: number of equal parts that a batch is split into for the replicas.
     """
 
     leaves: tuple[TensorLeaf, ...]
@@ -62,7 +51,6 @@ class FinalBatchPadding(ABC):
     """The policy for partial batches, which have fewer examples than params['batch_size'].
 
     Attributes:
-      allows_partial_batches: whether partial batches are allowed. If so, each batch has a mask.
       keeps_row_order: whether the examples must be processed in the order of the input.
       adds_padding_feature: whether to add features['is_padding'] to the features of model_fn, if
         they are a dict without that key: int32 [batch], 1 for padding, 0 for a real example.
@@ -76,10 +64,6 @@ class FinalBatchPadding(ABC):
 
     def pad(self, dataset: Any, spec: BatchSpec) -> Any:
         """Return an endless Dataset of full batches, each with a mask.
-
-        Args:
-          dataset: its elements are flat tuples of tensors, which `spec.leaves` describes.
-          spec: the tensors of a full batch.
 
         Raises:
           tf.errors.InvalidArgumentError: raised when the Dataset is read: the tensors of a batch
@@ -137,11 +121,7 @@ class SpreadFinalBatch(FinalBatchPadding):
     """Spread a partial batch over several full batches, one example for each shard of a batch.
 
     A shard is the part of a batch that one replica receives. The replica computes one loss, the
-    mean over the examples of its shard, and padding would change that mean. So each shard consists
-    of copies of one example of the partial batch: the mean is then the loss of that example. The
-    mask counts only one of the copies. A partial batch of b examples becomes ceil(b / shards)
-    batches, whose results the host joins. Left-over shards of the last of these batches contain
-    copies of the last example, with a mask of zeros.
+    mean over the examples of its shard, and padding would change that mean.
     """
 
     keeps_row_order = True
@@ -203,21 +183,7 @@ def _count_rows(tensors: tuple[Any, ...], spec: BatchSpec) -> Any:
 def _gather_rows(
     tensors: tuple[Any, ...], indices: Any, mask: Any, num_rows: Any, spec: BatchSpec
 ) -> tuple[Any, ...]:
-    """Build a full batch with a mask from examples of a partial batch.
-
-    If the batch is full already, it is returned unchanged, with a mask of ones.
-
-    Args:
-      tensors: the tensors of the batch, without a mask.
-      indices: int32 [spec.rows]: for each example of the result, the index of the example that is
-        copied from the partial batch.
-      mask: int32 [spec.rows]: the mask of the result.
-      num_rows: int32 []: the number of examples in the batch.
-      spec: the tensors of a full batch.
-
-    Returns:
-      The tensors of the result, and at the end the mask.
-    """
+    """Build a full batch with a mask from examples of a partial batch."""
 
     def gather() -> list[Any]:
         gathered = [

@@ -23,14 +23,11 @@ class InputSource:
     A batch may have a mask, which marks the examples that are padding.
 
     Attributes:
-      nest: the structure and the specs of a batch's tensors, without the mask.
       axes: for each tensor of `nest` the axis that counts the examples; None for a scalar.
-      shards: number of parts that a batch is split into for the replicas.
       rows: number of examples of a batch that has a mask; None if batches have no mask.
       next_batch: builds the ops that take the next batch; returns the batch's tensors in the order
         of `nest.leaves`, with int32 in place of int64, and at the end the mask if there is one.
       initializer: the op that starts the Dataset's iterator; None if input_fn returned tensors.
-      may_be_partial: whether a batch of the input may have fewer examples than the other batches.
     """
 
     nest: TensorNest
@@ -68,9 +65,6 @@ def build_input_source(
     """Build the InputSource of the value that an input_fn returned.
 
     Args:
-      returned: a Dataset or tensors, of features or (features, labels).
-      topology: determines the input mode, and the batch size in the params of input_fn.
-      replicas: number of replicas that the pipeline feeds.
       batch_axis: for each tensor the axis along which a batch is split; None for the first axis.
       padding: the policy for batches with too few examples; None refuses such batches.
       steps: with a policy that pads, the number of global batches to take; None for all.
@@ -166,13 +160,6 @@ def _check_tensor_input(returned: Any, mode: Any, padding: FinalBatchPadding) ->
 def _axes_of_unsplit_batch(
     input_nest: TensorNest, axes: tuple[int | None, ...], batch_size: int
 ) -> tuple[int | None, ...]:
-    """Return the axis that counts the examples, for each tensor of a batch that is not split.
-
-    This is the axis that `axes` gives, if the tensor's size along this axis is batch_size or
-    unknown. Otherwise it is the last axis of size batch_size, because some programs transpose
-    images to [height, width, channels, batch]. If no axis has this size, it is the axis that `axes`
-    gives.
-    """
     return tuple(
         axis
         if axis is None or leaf.size(axis) in (None, batch_size)
@@ -182,17 +169,7 @@ def _axes_of_unsplit_batch(
 
 
 def _count_rows(input_nest: TensorNest, axes: tuple[int | None, ...], batch_size: int) -> int:
-    """Return the number of examples in a full batch.
-
-    This is the size of each tensor along its axis in `axes`. If no size is known, it is batch_size.
-
-    The sizes may differ only if all shapes are static, and each tensor whose size is not batch_size
-    is flattened, as by tf.reshape(images, [-1]): its only dimension is a multiple of batch_size.
-    The function then returns batch_size.
-
-    Raises:
-      InvalidSetting: the sizes differ in any other way.
-    """
+    """Return the number of examples in a full batch."""
     rows_by_leaf = {
         leaf: rows
         for leaf, axis in zip(input_nest.leaves, axes, strict=True)

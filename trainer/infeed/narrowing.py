@@ -33,7 +33,6 @@ def narrow(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
     Args:
       tensors: the tensors that `leaves` describes, in order. Further tensors at the end, such as a
         mask, are not converted.
-      leaves: the paths and specs of the tensors.
 
     Raises:
       tf.errors.InvalidArgumentError: raised when the results are computed: a value does not fit
@@ -54,7 +53,6 @@ def widen(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
     Args:
       tensors: the tensors that `leaves` describes, in order. Further tensors at the end, such as a
         mask, are not converted.
-      leaves: the paths and specs of the tensors that input_fn returned.
     """
     widened = [
         tf.cast(tensor, tf.int64) if leaf.spec.dtype == tf.int64 else tensor

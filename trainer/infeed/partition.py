@@ -18,20 +18,14 @@ class InputPartition:
 
     Attributes:
       dims: for each tensor the number of parts along each dimension; the parts go to the cores in
-        row-major order. None in place of the numbers feeds the whole tensor to every core. If all
-        numbers are 1, the whole tensor goes to the first core.
-      cores: number of cores of a replica.
+        row-major order. None in place of the numbers feeds the whole tensor to every core.
     """
 
     dims: tuple[_Dims, ...]
     cores: int
 
     def split(self, tensors: Sequence[Any]) -> list[list[Any]]:
-        """Return for each core of a replica the list of tensors to feed; a list may be empty.
-
-        Args:
-          tensors: the input tensors of the replica.
-        """
+        """Return for each core of a replica the list of tensors to feed; a list may be empty."""
         parts_by_core: list[list[Any]] = [[] for _ in range(self.cores)]
         for tensor, dims in zip(tensors, self._all_dims(tensors), strict=True):
             tensor_parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
@@ -65,11 +59,6 @@ def build_partition(
       input_partition_dims: a list of one or two nested structures, for features and for labels. In
         place of each tensor they have a list with the number of parts along each dimension, or
         None.
-      shard_nest: the tensors of one replica's shard.
-      cores: number of cores of a replica.
-
-    Raises:
-      InvalidSetting: the structures or the numbers do not match the input.
     """
     dims: list[_Dims] = []
     nests = [*input_partition_dims, None][:2]
@@ -83,16 +72,7 @@ def build_partition(
 
 
 def _flatten_dims(dims_nest: Any, template: Any, index: int) -> list[Any]:
-    """Return the numbers of parts of each tensor of the features or of the labels.
-
-    Args:
-      dims_nest: the item of input_partition_dims for features or labels; None divides no tensor.
-      template: features or labels, with a TensorLeaf or None in place of each tensor.
-      index: 0 for features, 1 for labels; for the error.
-
-    Returns:
-      For each tensor a list with the number of parts along each dimension, or None.
-    """
+    """Return the numbers of parts of each tensor of the features or of the labels."""
     name = ("features", "labels")[index]
     leaves = nest.flatten(template)
     if dims_nest is None:

@@ -16,12 +16,7 @@ _UNSPLIT_MODES = (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.BROADCAST
 
 
 def num_shards(mode: Any, replicas: int) -> int:
-    """Return the number of parts that a batch of one pipeline is split into.
-
-    Args:
-      mode: one of InputPipelineConfig.
-      replicas: number of replicas that the pipeline feeds.
-    """
+    """Return the number of parts that a batch of one pipeline is split into."""
     return 1 if mode in _UNSPLIT_MODES else replicas
 
 
@@ -37,12 +32,8 @@ def resolve_batch_axes(input_nest: TensorNest, batch_axis: Any) -> tuple[int | N
     """Return the axis that counts the examples, for each tensor; None for a scalar.
 
     Args:
-      input_nest: the tensors of the input.
       batch_axis: an axis for each tensor, nested or as a flat list; None for the first axis of
         every tensor.
-
-    Raises:
-      InvalidSetting: batch_axis does not match the input.
     """
     leaves = input_nest.leaves
     if batch_axis is None:
@@ -70,16 +61,7 @@ def resolve_batch_axes(input_nest: TensorNest, batch_axis: Any) -> tuple[int | N
 def split_into_shards(
     tensors: Sequence[Any], axes: Sequence[int | None], shards: int
 ) -> list[list[Any]]:
-    """Split each tensor of a batch into equal parts along its axis.
-
-    Args:
-      tensors: the tensors of the batch.
-      axes: for each tensor the axis along which it is split; None only if shards is 1.
-      shards: the number of parts.
-
-    Returns:
-      For each shard the list of its tensors.
-    """
+    """Split each tensor of a batch into equal parts along its axis."""
     if shards == 1:
         return [list(tensors)]
     parts = [tf.split(tensor, shards, axis) for tensor, axis in zip(tensors, axes, strict=True)]
@@ -89,14 +71,7 @@ def split_into_shards(
 def per_replica_batches(
     next_batch: Callable[[], list[Any]], replicas: int, in_order: bool
 ) -> list[list[Any]]:
-    """Build the ops that take one batch for each replica; return the tensors of each batch.
-
-    Args:
-      next_batch: builds the ops that take the next batch, and returns its tensors.
-      replicas: number of replicas, and so of batches to take.
-      in_order: whether the replicas receive the batches in the order of the input: the first
-        replica receives the first batch. False takes the batches concurrently, in any order.
-    """
+    """Build the ops that take one batch for each replica; return the tensors of each batch."""
     batches: list[list[Any]] = []
     for _ in range(replicas):
         previous = [tensor.op for tensor in batches[-1]] if in_order and batches else []
@@ -111,12 +86,8 @@ def pad_to_common_sizes(
     """Pad tensors with an unknown number of columns to the same size on all replicas.
 
     Args:
-      replica_batches: for each replica the tensors of its batch.
       leaves: describe the tensors of a batch, in order. Further tensors at the end, such as a mask,
         are not padded.
-
-    Returns:
-      For each replica the tensors of its batch, padded.
     """
     if len(replica_batches) == 1:
         return replica_batches

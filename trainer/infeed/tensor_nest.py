@@ -14,8 +14,7 @@ from trainer.inputs.input_pipeline import split_features_and_labels
 from trainer.tensorflow_internals import nest
 
 # The keys of a feature that is looked up in an embedding table. Such a feature is a dict of two
-# tensors: the ids, and the weights of the ids. The number of columns of both tensors may differ
-# from batch to batch.
+# tensors: the ids, and the weights of the ids.
 PADDED_IDS = "padded_ids"
 PADDED_WEIGHTS = "padded_weights"
 
@@ -26,7 +25,6 @@ class TensorLeaf:
 
     Attributes:
       path: the path as a program would write it, such as features['age'].
-      spec: the TensorSpec, or the TypeSpec of a value that is not a dense tensor.
       padding: the value of the columns that are added to a tensor whose number of columns differs
         from batch to batch. None if the number of columns must be fixed.
     """
@@ -57,12 +55,7 @@ class TensorLeaf:
         return replace(self, spec=tf.TensorSpec(shape, self.spec.dtype))
 
     def part(self, axis: int, parts: int) -> "TensorLeaf":
-        """Return the path and spec of one of the equal parts into which the tensor is split.
-
-        Args:
-          axis: the axis along which the tensor is split.
-          parts: the number of parts.
-        """
+        """Return the path and spec of one of the equal parts into which the tensor is split."""
         return self.with_dimension(axis, self.spec.shape.as_list()[axis] // parts)
 
 
@@ -104,15 +97,7 @@ class TensorNest:
 
 
 def build_tensor_nest(specs: Any) -> TensorNest:
-    """Build the TensorNest of a batch from the specs of its tensors.
-
-    Args:
-      specs: features or (features, labels), with a TypeSpec in place of each tensor.
-
-    Raises:
-      InvalidType: a value in the batch is not a tensor.
-      InvalidSetting: the batch has no tensor, or is a tuple that does not have one or two parts.
-    """
+    """Build the TensorNest of a batch from the specs of its tensors."""
     template = split_features_and_labels(specs)
     flat: list[TensorLeaf | None] = []
     for path, spec in nest.flatten_with_tuple_paths(template):
@@ -138,16 +123,7 @@ def build_tensor_nest(specs: Any) -> TensorNest:
 
 
 def check_same_tensors(first: TensorNest, other: TensorNest, call: str) -> None:
-    """Check that two calls of an input_fn returned the same names, dtypes and shapes.
-
-    Args:
-      first: the tensors that the first call returned.
-      other: the tensors that another call returned.
-      call: a description of the other call, for the error.
-
-    Raises:
-      InvalidSetting: the tensors differ.
-    """
+    """Check that two calls of an input_fn returned the same names, dtypes and shapes."""
     actual = {leaf.path: leaf for leaf in other.leaves}
     expected = {leaf.path: leaf for leaf in first.leaves}
     differences = [

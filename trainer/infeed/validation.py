@@ -60,13 +60,7 @@ def check_shapes(
     A tensor with a `TensorLeaf.padding` may have an unknown number of columns.
 
     Args:
-      input_nest: the tensors that each call of input_fn returns.
       axes: for each tensor the axis that counts the examples; None for a scalar.
-      batch_size: params['batch_size'], for the error.
-      any_rows: whether a batch may have an unknown number of examples.
-
-    Raises:
-      InvalidSetting: a shape is not static. The error names the tensor and the fix.
     """
     for leaf, axis in zip(input_nest.leaves, axes, strict=True):
         rank = leaf.spec.shape.rank
@@ -95,13 +89,7 @@ def check_divides(
     """Check that all tensors can be split evenly for the replicas.
 
     Args:
-      input_nest: the tensors of a full batch.
       axes: for each tensor the axis that counts the examples; None for a scalar.
-      shards: number of parts into which each tensor is split.
-      batch_size: params['batch_size'], for the error.
-
-    Raises:
-      InvalidSetting: a tensor cannot be split. The error names the tensor and the numbers.
     """
     if shards == 1:
         return

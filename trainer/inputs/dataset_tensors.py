@@ -1,8 +1,6 @@
 """Builds the tensors of a Dataset's next element, and finds the Dataset from these tensors.
 
-Programs for TensorFlow 1 expect an input function to return tensors. But an estimator needs the
-Dataset in order to feed a TPU: a Dataset shows where the input ends, and a loop of TensorFlow ops
-can take its batches.
+Programs for TensorFlow 1 expect an input function to return tensors.
 """
 
 from typing import Any
@@ -26,11 +24,7 @@ def next_element(dataset: Any) -> Any:
 
 
 def make_iterator(dataset: Any) -> Any:
-    """Return an initializable iterator of a Dataset in the default graph.
-
-    Raises:
-      InvalidSetting: the Dataset belongs to another graph.
-    """
+    """Return an initializable iterator of a Dataset in the default graph."""
     try:
         return tf.compat.v1.data.make_initializable_iterator(dataset)
     except ValueError as error:
@@ -46,9 +40,6 @@ def find_dataset(returned: Any) -> Any:
     """Return the Dataset from which `next_element` has built tensors.
 
     Any value that does not come from `next_element` is returned unchanged.
-
-    Args:
-      returned: the return value of an input_fn.
     """
     if isinstance(returned, tf.data.Dataset):
         return returned

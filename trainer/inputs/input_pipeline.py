@@ -17,9 +17,7 @@ class Inputs:
     """The tensors of one batch in the graph.
 
     Attributes:
-      features: a nested structure of tensors.
       labels: a nested structure of tensors; None if the input has no labels.
-      hooks: SessionRunHooks that initialize the input.
       read: an op that takes the batch from the Dataset; without it, a run whose fetches need only
         static shapes would read no batch, and the input would not end. None without a Dataset.
     """
@@ -34,12 +32,8 @@ def build_inputs(returned: Any) -> Inputs:
     """Convert the result of an input_fn to the tensors of the next batch.
 
     Args:
-      returned: a tf.data.Dataset of features or of (features, labels); or features or
-        (features, labels) as nested structures of tensors, arrays and Python values. As in
-        tf.estimator, Python values are not converted to tensors.
-
-    Raises:
-      InvalidSetting: the result has none of these forms.
+      returned: a tf.data.Dataset of features or of (features, labels); or features or (features,
+        labels) as nested structures of tensors, arrays and Python values.
     """
     if isinstance(returned, tf.data.Dataset):
         iterator = make_iterator(returned)
@@ -67,17 +61,7 @@ def _is_value(part: Any) -> bool:
 
 
 def split_features_and_labels(batch: Any) -> tuple[Any, Any]:
-    """Split a batch, which an input_fn or a Dataset returned, into features and labels.
-
-    Args:
-      batch: features, (features,) or (features, labels).
-
-    Returns:
-      (features, labels); labels are None if there are none.
-
-    Raises:
-      InvalidSetting: the batch is a tuple or list that does not have one or two parts.
-    """
+    """Split a batch, which an input_fn or a Dataset returned, into features and labels."""
     if isinstance(batch, (tuple, list)):
         if len(batch) == 1:
             return batch[0], None

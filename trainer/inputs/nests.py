@@ -11,8 +11,6 @@ def map_parts(function: Callable[[Any], Any], value: Any, *, composites: bool = 
 
     Args:
       function: takes a part, such as a tensor.
-      value: a dict, a tuple of dicts, or any nest of tf.nest.
-      composites: whether the components of a composite tensor are parts of their own.
     """
     if isinstance(value, Mapping) and len({isinstance(key, str) for key in value}) > 1:
         return {

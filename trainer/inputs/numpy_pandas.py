@@ -25,17 +25,12 @@ def numpy_input_fn(
 ) -> Callable[[], Any]:
     """Build an input_fn that returns the rows of arrays in batches.
 
-    The last batch holds the remaining rows. The arrays are neither copied nor embedded into the
-    graph; each batch is read from the arrays when it is needed.
+    The last batch holds the remaining rows.
 
     Args:
       x: the features: name → array [rows, ...], or one array [rows, ...].
       y: the labels, in the same forms; None for features alone.
-      batch_size: the number of rows per batch.
       num_epochs: how many times all rows are returned; None repeats them without end.
-      shuffle: whether to return the rows in a new random order in each epoch; required.
-      queue_capacity: ignored, and accepted for compatibility: all rows are shuffled together.
-      num_threads: ignored, and accepted for compatibility: reading needs no threads.
 
     Returns:
       A function without arguments that returns features or (features, labels), as tensors
@@ -78,11 +73,7 @@ def pandas_input_fn(
       x: a DataFrame; each column becomes a feature of shape [batch].
       y: the labels: a Series, or a DataFrame for a dict of labels by column name; None for
         features alone.
-      batch_size: the number of rows per batch.
       num_epochs: how many times all rows are returned; None repeats them without end.
-      shuffle: whether to return the rows in a new random order in each epoch; required.
-      queue_capacity: ignored, and accepted for compatibility: all rows are shuffled together.
-      num_threads: ignored, and accepted for compatibility: reading needs no threads.
       target_column: a name that no column of x is allowed to have if y is a Series. tf.estimator
         stored the labels under this name.
 
@@ -129,15 +120,7 @@ def pandas_input_fn(
 def _make_input_fn(
     features: Any, labels: Any, batch_size: int, num_epochs: int | None, shuffle: bool
 ) -> Callable[[], Any]:
-    """Build an input_fn that returns the rows of validated arrays in batches.
-
-    Args:
-      features: an array [rows, ...], or name → array [rows, ...].
-      labels: an array [rows, ...], or name → array [rows, ...]; None for features alone.
-      batch_size: the number of rows per batch.
-      num_epochs: how many times all rows are returned; None repeats them without end.
-      shuffle: whether to shuffle the rows in each epoch.
-    """
+    """Build an input_fn that returns the rows of validated arrays in batches."""
     columns = features if labels is None else (features, labels)
     arrays = tf.nest.flatten(columns)
     rows = len(arrays[0])
@@ -178,12 +161,7 @@ def _check_arguments(
     queue_capacity: int | None,
     num_threads: int,
 ) -> None:
-    """Check the arguments that numpy_input_fn and pandas_input_fn share.
-
-    Raises:
-      InvalidSetting: shuffle is missing, or a number is too small.
-      InvalidType: a number is not a whole number.
-    """
+    """Check the arguments that numpy_input_fn and pandas_input_fn share."""
     if not isinstance(shuffle, bool):
         raise InvalidSetting(
             f"shuffle is {shuffle!r}. It must be provided and explicitly set as boolean: True is "
@@ -196,12 +174,7 @@ def _check_arguments(
 
 
 def _to_arrays(name: str, value: Any) -> Any:
-    """Convert an argument to a validated array, or to a dict of validated arrays.
-
-    Args:
-      name: the name of the argument, "x" or "y", for errors.
-      value: an array [rows, ...], or name → array [rows, ...].
-    """
+    """Convert an argument to a validated array, or to a dict of validated arrays."""
     if not isinstance(value, Mapping):
         return _to_array(name, value)
     if not value:
@@ -215,7 +188,6 @@ def _to_arrays(name: str, value: Any) -> Any:
 
 
 def _columns_to_arrays(name: str, table: Any) -> dict[str, Any]:
-    """Convert the columns of a DataFrame to arrays [rows] by column name."""
     return {
         column: _to_array(f"{name}[{column!r}]", table[column].to_numpy())
         for column in table.columns
@@ -223,15 +195,7 @@ def _columns_to_arrays(name: str, table: Any) -> dict[str, Any]:
 
 
 def _to_array(name: str, value: Any) -> Any:
-    """Convert a value to an array whose dtype TensorFlow supports.
-
-    Args:
-      name: the name of the argument, for error texts.
-      value: an array [rows, ...], or a value that numpy converts to such an array.
-
-    Raises:
-      InvalidType: the value is a scalar, or TensorFlow has no dtype for its elements.
-    """
+    """Convert a value to an array whose dtype TensorFlow supports."""
     array = np.asarray(value)
     if array.ndim == 0:
         raise InvalidType(f"{name} is {value!r}. Give an array whose first dimension is rows.")
@@ -253,11 +217,7 @@ def _to_array(name: str, value: Any) -> Any:
 
 
 def _check_lengths(features: Any, labels: Any) -> None:
-    """Check that all arrays of the features and labels have the same number of rows, at least 1.
-
-    Raises:
-      InvalidSetting: the numbers of rows differ, or are 0.
-    """
+    """Check that all arrays of the features and labels have the same number of rows, at least 1."""
     lengths = {
         f"{name}[{key!r}]" if isinstance(part, dict) else name: len(array)
         for name, part in (("x", features), ("y", labels))
@@ -275,7 +235,6 @@ def _check_lengths(features: Any, labels: Any) -> None:
 
 
 def _is_table(value: Any) -> bool:
-    """Return whether a value has the attributes of a pandas DataFrame."""
     return hasattr(value, "columns") and hasattr(value, "index") and hasattr(value, "to_numpy")
 
 

@@ -1,8 +1,7 @@
 """Converts a compiled Keras model to a TPUEstimator.
 
 One training step of the estimator is one step of model.fit with the global batch. The model, its
-losses, its regularizers and its optimizer run unchanged. The optimizer applies the mean of the
-replicas' gradients. On a TPU the training differs from model.fit in these points:
+losses, its regularizers and its optimizer run unchanged.
 
 - Batch normalization normalizes over the batch of one replica, unless the layer has
   synchronized=True. The moving averages are means over the replicas.
@@ -55,13 +54,6 @@ def model_to_tpu_estimator(
 ) -> KerasTPUEstimator:
     """Convert a compiled Keras model to a TPUEstimator that starts from the model's weights.
 
-    Example:
-      model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
-      estimator = model_to_tpu_estimator(model, model_dir="/tmp/digits", train_batch_size=64)
-      estimator.train(input_fn, max_steps=1000)
-      estimator.export_saved_model("/tmp/export")
-      to_keras(estimator).fit(...)
-
     Checkpoints contain the weights, the optimizer's state and the optimizer's step count. If
     model_dir has a checkpoint, the estimator continues from the newest one. Otherwise this function
     writes a checkpoint with the model's own values, unless the model is not built yet. With the
@@ -71,10 +63,15 @@ def model_to_tpu_estimator(
     estimator rebatches it to the batch size. Types that the infeed does not support, such as int64
     labels, are transferred in 32 bits and converted back.
 
+    Example:
+      model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+      estimator = model_to_tpu_estimator(model, model_dir="/tmp/digits", train_batch_size=64)
+      estimator.train(input_fn, max_steps=1000)
+      estimator.export_saved_model("/tmp/export")
+      to_keras(estimator).fit(...)
+
     Args:
-      keras_model: a compiled model of Keras 3 or of tf_keras. A model built without eager
-        execution, as in programs of TensorFlow 1, keeps its graph and session: the estimator
-        trains a clone.
+      keras_model: a compiled model of Keras 3 or of tf_keras.
       keras_model_path: the path of a saved model, instead of keras_model.
       custom_objects: name → class or function that is needed to load the file or to clone the
         model.
@@ -91,17 +88,13 @@ def model_to_tpu_estimator(
       metric_names_map: Keras metric name → name in the result of evaluate(). The map must name
         all metrics and none of the losses.
       export_outputs: output name → class, for example tf.estimator.export.ClassificationOutput.
-        For each entry, an export has a further signature with the name of the output, which
-        contains only this output.
       **options: further options of `TPUEstimator`, such as eval_on_tpu or export_to_tpu.
 
     Raises:
       InvalidSetting: neither or both of keras_model and keras_model_path are set, or the model
         cannot be loaded; or the model has an option that `trainer.keras.model.unsupported_options`
         lists; or export_outputs names an output that the model does not have; or metric_names_map
-        gives a metric the name "loss". Wrong metric names are reported by train() and evaluate().
-      InvalidType: keras_model is not a Keras model, or metric_names_map or export_outputs has a
-        wrong type.
+        gives a metric the name "loss".
       CheckpointMismatch: the checkpoint in model_dir belongs to a different model.
       UnsupportedKeras: the installed Keras version lacks a private name that trainer uses.
     """
@@ -135,14 +128,6 @@ def model_to_tpu_estimator(
 def _load_or_check(
     model: Any, path: str | None, custom_objects: Mapping[str, Any] | None
 ) -> tuple[KerasAdapter, Any]:
-    """Load a Keras model if `path` is set, and find the adapter for its version of Keras.
-
-    Returns:
-      (the adapter, which accesses models of Keras 3 or of tf_keras; the model).
-
-    Raises:
-      InvalidSetting: neither or both of `model` and `path` are set.
-    """
     if (model is None) == (path is None):
         state = "neither is" if model is None else "both are"
         raise InvalidSetting(
@@ -161,10 +146,7 @@ def _convert_model(
     *,
     use_tpu: bool,
 ) -> ConvertedModel:
-    """Check that a model has no unsupported option, and wrap it in a ConvertedModel.
-
-    A model that was built without eager execution is cloned first.
-    """
+    """Check that a model has no unsupported option, and wrap it in a ConvertedModel."""
     graph_model = None
     if tf2_engine.is_graph_model(model):
         # Import graph_mode here, so that a program without models of TensorFlow 1 does not import
@@ -185,21 +167,7 @@ def _prepare_first_checkpoint(
     *,
     is_chief: bool,
 ) -> str:
-    """Check that the newest checkpoint fits the model; if there is none, the chief writes one.
-
-    If the model is not built yet, its variables do not exist. Then no checkpoint is checked or
-    written.
-
-    Args:
-      converted: the model; its attribute is_in_checkpoint is set.
-      model_dir: the directory of the checkpoints.
-      settings: which values the first checkpoint takes from another checkpoint; None for no warm
-        start.
-      is_chief: whether this process is the chief of its cluster.
-
-    Returns:
-      A description of the values from which training starts. It is logged.
-    """
+    """Check that the newest checkpoint fits the model; if there is none, the chief writes one."""
     newest = tf.train.latest_checkpoint(model_dir)
     if not converted.is_built:
         converted.is_in_checkpoint = newest is not None
@@ -221,12 +189,7 @@ def _prepare_first_checkpoint(
 def _first_values(
     converted: ConvertedModel, settings: warm_start.WarmStartSettings | None
 ) -> dict[str, Any]:
-    """Return the values of the first checkpoint: variable name → array, with the global step.
-
-    Args:
-      converted: the model, which is built.
-      settings: which values come from another checkpoint; None for no warm start.
-    """
+    """Return the values of the first checkpoint: variable name → array, with the global step."""
     adapter, model = converted.adapter, converted.model
     values = variables.initial_values(adapter, model, converted.variables())
     with eager_mode():
@@ -237,12 +200,6 @@ def _first_values(
 
 
 def _log_conversion(converted: ConvertedModel, start: str) -> None:
-    """Log a description of the converted model.
-
-    Args:
-      converted: the model.
-      start: a description of the values from which training starts.
-    """
     with eager_mode():
         description = converted.adapter.describe(converted.model)
     count = "not built yet"

@@ -20,10 +20,7 @@ from trainer.model.spec import ModeKeys
 class KerasTPUEstimator(TPUEstimator):
     """A TPUEstimator that trains, evaluates, predicts with and exports a Keras model.
 
-    `model_to_tpu_estimator` creates this estimator. It differs from other TPUEstimators in three
-    points: an input_fn may return (features, labels, sample_weight); export_saved_model needs no
-    serving_input_receiver_fn if the model defines its inputs; and `to_keras` copies the trained
-    values back into the model.
+    `model_to_tpu_estimator` creates this estimator.
     """
 
     def __init__(
@@ -34,16 +31,6 @@ class KerasTPUEstimator(TPUEstimator):
         params: Any,
         **options: Any,
     ) -> None:
-        """Create the estimator.
-
-        Args:
-          converted: the Keras model.
-          config: the run configuration.
-          class_weight: class → weight of the examples of this class in training; None for equal
-            weights.
-          params: hyperparameters for the input_fn.
-          **options: further options of `TPUEstimator`.
-        """
         self._class_weight = class_weight
         codec = FeatureCodec()
         super().__init__(
@@ -55,7 +42,6 @@ class KerasTPUEstimator(TPUEstimator):
         if options.get("batch_axis") is None:
             # Encode the input, because an input_fn may return a dataset that was made for
             # model.fit. Such a dataset can have batches of any size, and dtypes such as float64.
-            # The infeed supports neither.
             assert isinstance(self._program, TPUModelProgram)
             self._program = dataclasses.replace(self._program, encode_input=codec.encode)
         self._converted = converted
@@ -76,14 +62,6 @@ class KerasTPUEstimator(TPUEstimator):
         """Return an estimator of the same model with other options of `TPUEstimator`.
 
         The new estimator keeps the class weights and the params of this one.
-
-        Args:
-          config: the run configuration.
-          use_tpu: whether the new estimator runs on a TPU.
-          **options: all further options; the new estimator takes none from this estimator.
-
-        Raises:
-          InvalidSetting: the model has an option that the requested device does not support.
         """
         check_convertible(self._converted.adapter, self._converted.model, use_tpu=use_tpu)
         options["use_tpu"] = use_tpu
@@ -92,11 +70,7 @@ class KerasTPUEstimator(TPUEstimator):
         )
 
     def _adapt_input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the user's input_fn, which may return (features, labels, sample_weight).
-
-        In place of such a triple the wrapper returns the pair (features, WeightedLabels), because
-        TPUEstimator accepts only pairs.
-        """
+        """Wrap the user's input_fn, which may return (features, labels, sample_weight)."""
         return accept_sample_weights(input_fn)
 
     def export_saved_model(
@@ -152,10 +126,6 @@ class KerasTPUEstimator(TPUEstimator):
         )
 
     def _receiver_fn_or_default(self, receiver_fn: Callable[[], Any] | None) -> Callable[[], Any]:
-        """Return receiver_fn or, if it is None, a default serving_input_receiver_fn.
-
-        The default function has a placeholder for each input that the model defines.
-        """
         if receiver_fn is not None:
             return receiver_fn
         return serving_inputs.serving_input_receiver_fn(

@@ -19,17 +19,7 @@ from trainer.keras.model.tracing import eager_mode
 def serving_input_receiver_fn(
     model: Any, *, to_tpu: bool = False
 ) -> Callable[[], ServingInputReceiver]:
-    """Build a serving_input_receiver_fn with one placeholder for each input of a Keras model.
-
-    Args:
-      model: a Keras model that defines its inputs: a functional model or a built Sequential.
-      to_tpu: whether the exported model runs on a TPU.
-
-    Raises:
-      InvalidSetting: the model does not define its inputs; or to_tpu is true and an input is a
-        string.
-      InvalidType: model is not a Keras model.
-    """
+    """Build a serving_input_receiver_fn with one placeholder for each input of a Keras model."""
     adapter = find_adapter(model)
     with contextlib.nullcontext() if tf2_engine.is_graph_model(model) else eager_mode():
         specs = adapter.input_specs(model)
@@ -57,5 +47,4 @@ def serving_input_receiver_fn(
 
 
 def _to_op_name(name: str) -> str:
-    """Make the name of an op from the name of an input: replace invalid characters by "_"."""
     return "".join(char if char.isalnum() or char in "._" else "_" for char in name)

@@ -25,15 +25,12 @@ def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
 
     Args:
       estimator: the result of `model_to_tpu_estimator` or of its method `with_options`.
-      checkpoint_path: the path of a checkpoint; None for the newest checkpoint of the estimator.
 
     Returns:
       The Keras model.
 
     Raises:
-      InvalidType: the estimator was not created from a Keras model.
       InvalidSetting: the model has not been built by a first batch yet.
-      CheckpointNotFound: the estimator has no checkpoint.
       CheckpointMismatch: the checkpoint belongs to a different model.
     """
     if not isinstance(estimator, KerasTPUEstimator):

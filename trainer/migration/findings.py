@@ -27,17 +27,13 @@ class NameFinding:
     """A name that a file of a program uses, and whether the name still exists.
 
     The name belongs to a TensorFlow symbol, a module, or a symbol that Python or NumPy has removed.
-    A text such as "tf.f(argument=)" stands for an argument that the function tf.f does not accept.
 
     Attributes:
-      file: the path of the file, as the report shows it.
       lines: the numbers of the lines that use the name, from 1, in increasing order.
       written: the name as the program writes it, such as "tf.train.Saver".
       name: the full name, such as "tensorflow.train.Saver".
-      kind: whether the name still exists.
       says: an explanation for the user: where the name is defined, what replaces it, or which
         similar names exist. It may be empty.
-      is_reached: whether the program may run one of the lines; always True if the name exists.
     """
 
     file: str
@@ -64,14 +60,9 @@ def find_references(
     """Find the TensorFlow names, missing modules and removed Python names that a file uses.
 
     Args:
-      source: the parsed file.
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
-      directories: the directories with the program's own modules.
       unreached_lines: the numbers of the lines that the program does not run. A missing name that
         is used both in these lines and in other lines gets two findings, one for each group.
-
-    Returns:
-      The findings, ordered by the first line that uses the name.
     """
     lines: dict[tuple[str, str, NameClassification, bool], set[int]] = {}
     for line, written, name, status in _references(source.tree, tf1, tuple(directories)):

@@ -23,7 +23,6 @@ class InstalledPackage:
     """An installed package that a program imports and that uses TensorFlow.
 
     Attributes:
-      name: the name by which the package is imported.
       tf1: the reason why the package gets TensorFlow 1's names under `tpuserve run`; None if it
         does not get them.
       findings: the names that the package uses and that do not exist. For names in a function or
@@ -43,11 +42,6 @@ def find_packages(
     """Find the installed packages that get TensorFlow 1's names or that use missing names.
 
     Only packages that the program imports are searched.
-
-    Args:
-      source_files: the files of the program.
-      unreached: for each file, the numbers of the lines that the program does not run.
-      directories: the directories with the program's own modules.
     """
     modules = sorted(
         {
@@ -67,15 +61,6 @@ def find_packages(
 
 
 def _imported_modules(tree: ast.Module, unreached: Collection[int]) -> Iterator[str]:
-    """Yield the full names of the modules that a file imports.
-
-    Two kinds of imports are left out: imports in lines that the program does not run, and imports
-    in the body or in a handler of a try statement that catches ImportError.
-
-    Args:
-      tree: the syntax tree of the file.
-      unreached: the numbers of the lines that the program does not run.
-    """
     optional = guarded_names.find_optional_import_lines(tree)
     for node in ast.walk(tree):
         if getattr(node, "lineno", 0) in unreached or getattr(node, "lineno", 0) in optional:
@@ -101,10 +86,7 @@ def _is_own(module: str, directories: Sequence[Path]) -> bool:
 
 
 def _find_file(module: str) -> Path | None:
-    """Return the source file of an installed module, without importing its package.
-
-    Returns None if the module is not installed, or if its package does not use TensorFlow.
-    """
+    """Return the source file of an installed module, without importing its package."""
     package, *parts = module.split(".")
     if package in EXCLUDED_PACKAGES:
         return None
@@ -132,13 +114,7 @@ def _uses_tensorflow(file: Path) -> bool:
 
 
 def _examine(package: str, files: Sequence[Path]) -> InstalledPackage:
-    """Find out whether a package gets TensorFlow 1's names, and which missing names it uses.
-
-    Args:
-      package: the name of the package.
-      files: the files of the package that the program imports. The search also covers the files
-        of the package that these files import.
-    """
+    """Find out whether a package gets TensorFlow 1's names, and which missing names it uses."""
     seen: set[Path] = set()
     evidence = [tf1_detection.find_package_evidence(package, file, seen) for file in files]
     tf1 = next((str(sign) for sign in evidence if sign is not None), None)
@@ -166,10 +142,7 @@ def _examine(package: str, files: Sequence[Path]) -> InstalledPackage:
 
 
 def _lines_that_may_not_run(tree: ast.Module) -> set[int]:
-    """Return the numbers of the lines inside functions and `if` statements.
-
-    Importing the module may not run these lines.
-    """
+    """Return the numbers of the lines inside functions and `if` statements."""
     bodies = [
         [*node.body, *getattr(node, "orelse", [])]
         for node in ast.walk(tree)

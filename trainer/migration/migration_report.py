@@ -20,10 +20,6 @@ class ProgramReport:
     """The result of the analysis of a program.
 
     Attributes:
-      script: the path of the script, as the user has given it.
-      files: the paths of the files that were read; the script is the first.
-      findings: the names that the program uses, ordered by file and line.
-      problems: why files of the program cannot be read.
       tf1: why the program gets TensorFlow 1's names and behaviour; None if the program gets the
         names and behaviour of TensorFlow 2.
       command: the shell command that runs the program; None if the script cannot be read.
@@ -55,9 +51,6 @@ class ProgramReport:
         """Return the findings of one kind, for example all names that tpuserve supplies.
 
         Findings in lines that the program does not run are left out.
-
-        Args:
-          kind: the attribute `kind` of the findings to return.
         """
         return [finding for finding in self.findings if finding.kind is kind and finding.is_reached]
 
@@ -68,12 +61,7 @@ class ProgramReport:
 
 
 def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramReport:
-    """Analyse a program without running it.
-
-    Args:
-      script: the main file of the program.
-      follow_imports: whether to read also the program's modules that the script imports.
-    """
+    """Analyse a program without running it."""
     package = package_script.find_package(sources.read_source(script, str(script)))
     root = () if package is None else (package.root,)
     directories: tuple[Path, ...] = (script.resolve().parent, *root)

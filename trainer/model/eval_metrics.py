@@ -21,7 +21,6 @@ class EvalMetrics:
 
     Attributes:
       values: name → tensor to read after the last batch.
-      update: the op that adds one batch to the metrics.
     """
 
     values: dict[str, Any]
@@ -32,11 +31,9 @@ def build_spec_metrics(spec: EstimatorSpec, features: Any, labels: Any) -> EvalM
     """Build the metrics of an EstimatorSpec, and the mean of its loss.
 
     If in each batch all tensors of features and labels have the same first dimension, this is the
-    number of the batch's rows, and each row counts once. Otherwise each batch counts once.
+    number of the batch's rows, and each row counts once.
 
     Args:
-      spec: the EstimatorSpec of an evaluation.
-      features: the features that model_fn received.
       labels: the labels that model_fn received; None if there are none.
 
     Raises:
@@ -60,7 +57,6 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: tuple[Any, Any]) -> Eva
     Args:
       metrics: name → metric. A metric is a pair (value, update op), or a tf_keras Metric on which
         model_fn has called update_state.
-      loss: the pair (value, update op) of the loss.
 
     Raises:
       InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.

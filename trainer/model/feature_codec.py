@@ -31,11 +31,8 @@ class FeatureCodec:
         """Convert an input to batches of `batch_size` examples, with dtypes that a TPU supports.
 
         Args:
-          returned: a Dataset, or tensors, of features or (features, labels).
           batch_size: number of examples of a batch. A Dataset with batches of another or of unknown
-            size is rebatched. In training, a remainder at the end is dropped, as
-            dataset.batch(..., drop_remainder=True) does. Tensors keep their own batch size.
-          mode: one of `ModeKeys`.
+            size is rebatched.
         """
         if not isinstance(returned, tf.data.Dataset):
             features, labels = input_pipeline.split_features_and_labels(returned)
@@ -60,9 +57,7 @@ class FeatureCodec:
         """Return features and labels with the dtypes that input_fn returned.
 
         Args:
-          features: the features from the infeed.
           labels: the labels from the infeed; None without labels.
-          mode: one of `ModeKeys`.
         """
         dtypes = self._dtypes.get(mode)
         if dtypes is None:
@@ -87,12 +82,7 @@ def _narrow_element(*element: Any) -> Any:
 
 
 def _narrow(tensor: Any) -> Any:
-    """Convert a tensor to a dtype that the infeed accepts.
-
-    Raises:
-      tf.errors.InvalidArgumentError: a uint64 does not fit into 32 bits. The error is raised when
-        the result is computed.
-    """
+    """Convert a tensor to a dtype that the infeed accepts."""
     dtype = _TPU_DTYPES.get(_dtype(tensor))
     if dtype is None:
         return tensor
@@ -133,5 +123,4 @@ def _cast(tensor: Any, dtype: Any) -> Any:
 
 
 def _dtype(leaf: Any) -> Any:
-    """Return the dtype of a tensor or TensorSpec; None for None and for a NoneTensorSpec."""
     return getattr(leaf, "dtype", None)

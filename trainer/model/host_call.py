@@ -11,15 +11,7 @@ from tpuserve.errors import InvalidSetting, InvalidType
 
 
 def call_on_host(host_function: tuple[Callable[..., Any], Any]) -> Any:
-    """Call the function of an eval_metrics or host_call pair with its tensors.
-
-    Args:
-      host_function: (function, tensors): tensors are passed by position if they are a list, and
-        by keyword if they are a dict.
-
-    Returns:
-      The result of the function.
-    """
+    """Call the function of an eval_metrics or host_call pair with its tensors."""
     function, tensors = host_function
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
 
@@ -27,14 +19,9 @@ def call_on_host(host_function: tuple[Callable[..., Any], Any]) -> Any:
 def validate_host_function(name: str, pair: Any) -> None:
     """Check that a value is None, or a pair of a function and the function's tensors.
 
-    Args:
-      name: the name of the field, for errors.
-      pair: the value of eval_metrics or host_call.
-
     Raises:
       InvalidSetting: the value is not a pair, the tensors are not a list or dict, or their number
         does not match the function's arguments.
-      InvalidType: the first item cannot be called.
     """
     if pair is None:
         return

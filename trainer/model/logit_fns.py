@@ -22,7 +22,6 @@ def call_logit_fn(
     Args:
       logit_fn: takes features, and any of mode, params and config by name.
       features: the features that model_fn received.
-      mode: one of `ModeKeys`.
       params: the hyperparameters that model_fn received.
       config: the RunConfig that model_fn received.
 
@@ -58,10 +57,7 @@ def dnn_logit_fn_builder(
     The logits have shape [batch, units].
 
     Args:
-      units: size of the logits.
-      hidden_units: size of each hidden layer.
       feature_columns: the feature columns that the first layer reads.
-      activation_fn: the activation function of the hidden layers.
       dropout: fraction of the activations that training drops; None for no dropout.
       input_layer_partitioner: partitions the variables of the first layer; None for no partition.
       batch_norm: whether each hidden layer is followed by batch normalisation.
@@ -98,8 +94,6 @@ def linear_logit_fn_builder(
     """Build a linear model: a function of features that returns logits [batch, units].
 
     Args:
-      units: size of the logits.
-      feature_columns: the feature columns that the model reads.
       sparse_combiner: how to combine several values of a column in one example: "sum", "mean" or
         "sqrtn".
 
@@ -118,12 +112,7 @@ def linear_logit_fn_builder(
 
 
 def _input_layer(features: Any, feature_columns: list[Any]) -> Any:
-    """Build the input of a network: the values of its columns, concatenated: [batch, size].
-
-    Args:
-      features: the features that model_fn received.
-      feature_columns: the feature columns.
-    """
+    """Build the input of a network: the values of its columns, concatenated: [batch, size]."""
     if any(hasattr(column, "shared_embedding_column_creator") for column in feature_columns):
         # input_layer does not support the columns of tf.feature_column.shared_embeddings.
         return keras_internals.DenseFeatures(feature_columns, name="input_layer")(features)

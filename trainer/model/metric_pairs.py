@@ -16,8 +16,7 @@ def value_update_pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]
 
     Args:
       metrics: name → metric: a pair (value, update op), or a tf_keras Metric on which model_fn has
-        called update_state. The variables of a tf_keras Metric join the graph's collections of
-        local variables and of metric variables: Keras adds them to none.
+        called update_state.
     """
     return {
         name: _to_pair(metric) if is_keras_metric(metric) else metric

@@ -26,9 +26,6 @@ class ModelProgram:
 
     Attributes:
       model_fn: takes features, and any of labels, mode, params and config by name.
-      params: hyperparameters, a dict or an HParams; model_fn and input_fn receive copies.
-      config: the RunConfig.
-      model_dir: the directory of checkpoints and summaries.
       warm_start: the WarmStartSettings of a run without a checkpoint; None for no warm start.
     """
 
@@ -87,8 +84,6 @@ class ModelProgram:
         Subclasses add items that depend on the arguments.
 
         Args:
-          mode: one of `ModeKeys`.
-          is_export: whether the graph is built for a SavedModel.
           for_tpu: whether the graph is the TPU metagraph of an export with
             `export_saved_model_api_version` V2.
         """
@@ -111,10 +106,6 @@ class ModelProgram:
         """Call model_fn, and check that it returned an EstimatorSpec for the right mode.
 
         Args:
-          features: the features of one batch.
-          labels: the labels of one batch; None without labels.
-          mode: one of `ModeKeys`.
-          is_export: whether the graph is built for a SavedModel.
           for_tpu: whether the graph is the TPU metagraph of an export with
             `export_saved_model_api_version` V2, in which model_fn itself places parts of the model
             on the TPU.
@@ -164,14 +155,6 @@ class ModelProgram:
     def _call(
         self, model_fn: Callable[[Any], Any], features: Any, mode: str, *, is_export: bool
     ) -> AnySpec:
-        """Call a model_fn, and return its EstimatorSpec; a subclass may change the features.
-
-        Args:
-          model_fn: a model_fn whose only argument is the features; its other arguments are bound.
-          features: the features of one batch.
-          mode: one of `ModeKeys`.
-          is_export: whether the graph is built for a SavedModel.
-        """
         spec: AnySpec = model_fn(features)
         return spec
 
@@ -195,9 +178,7 @@ class TPUModelProgram(ModelProgram):
       encode_input: takes the return value of input_fn, input_fn's batch size and the mode, and
         returns the input to feed to a TPU. None feeds the input unchanged.
       call_with_embeddings: replaces ids in the features by embeddings, calls a model_fn, and
-        returns its EstimatorSpec. The arguments are the model_fn, which takes only features; the
-        features; the mode; and whether the graph is built for a SavedModel. None if the model has
-        no embedding tables.
+        returns its EstimatorSpec.
     """
 
     batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -232,10 +213,7 @@ class TPUModelProgram(ModelProgram):
     def _call(
         self, model_fn: Callable[[Any], Any], features: Any, mode: str, *, is_export: bool
     ) -> AnySpec:
-        """Call a model_fn; if the model has embedding tables, first replace ids by embeddings.
-
-        The arguments are those of `ModelProgram._call`.
-        """
+        """Call a model_fn; if the model has embedding tables, first replace ids by embeddings."""
         if self.call_with_embeddings is None:
             return super()._call(model_fn, features, mode, is_export=is_export)
         spec: AnySpec = self.call_with_embeddings(model_fn, features, mode, is_export)
@@ -246,11 +224,7 @@ class TPUModelProgram(ModelProgram):
         return hyperparameters.with_hyperparameters(self.params, self._batch_size(mode))
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """Call an input_fn for one mode; return its Dataset or tensors.
-
-        Raises:
-          InvalidSetting: input_fn reads params['batch_size'], and the mode has no batch size.
-        """
+        """Call an input_fn for one mode; return its Dataset or tensors."""
         try:
             return super().call_input_fn(input_fn, mode)
         except KeyError as error:
@@ -271,11 +245,7 @@ def _batch_size_argument(mode: str) -> str:
 
 
 def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
-    """Return the names of a function's arguments that functools.partial has not bound.
-
-    Raises:
-      InvalidSetting: the value cannot be called.
-    """
+    """Return the names of a function's arguments that functools.partial has not bound."""
     if not callable(function):
         raise InvalidSetting(f"{function!r} cannot be called. Pass a function.")
     parameters = inspect.signature(function).parameters.values()
@@ -293,11 +263,7 @@ def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
 def expected_argument_names(function: Callable[..., Any]) -> list[str]:
     """Return the names of the arguments that a function expects from its caller.
 
-    These are the arguments that functools.partial has not bound. Left out, as by tf.estimator, are
-    keyword-only arguments with a default, with which a function adds settings of its own.
-
-    Raises:
-      InvalidSetting: the value cannot be called.
+    These are the arguments that functools.partial has not bound.
     """
     names = unbound_argument_names(function)
     # Read the kinds of the arguments from the function that functools.partial has wrapped. In the

@@ -7,12 +7,7 @@ from typing import Any
 
 @contextmanager
 def patched_attributes(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Replace attributes of a class or module inside a context, and restore them afterwards.
-
-    Args:
-      owner: the class or module.
-      values: attribute name → the value that the attribute has inside the context.
-    """
+    """Replace attributes of a class or module inside a context, and restore them afterwards."""
     originals = {name: vars(owner)[name] for name in values if name in vars(owner)}
     for name, value in values.items():
         setattr(owner, name, value)

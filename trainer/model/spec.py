@@ -33,7 +33,6 @@ class EstimatorSpec(NamedTupleMixin):
     """The ops and tensors of a model in one mode, which a model_fn returns.
 
     Attributes:
-      mode: one of `ModeKeys`.
       predictions: a tensor, or a dict of tensors with equal first dimensions; required in PREDICT.
       loss: a scalar; required in TRAIN and EVAL.
       train_op: makes one step and increments the global step; required in TRAIN.
@@ -98,7 +97,6 @@ class TPUEstimatorSpec(NamedTupleMixin):
     """The ops and tensors of a model in one mode, in a form that a TPU can run.
 
     Attributes:
-      mode: one of `ModeKeys`.
       predictions: a tensor, or a dict of tensors with equal first dimensions; required in PREDICT.
       loss: a scalar; required in TRAIN and EVAL.
       train_op: makes one step and increments the global step; required in TRAIN.
@@ -109,7 +107,6 @@ class TPUEstimatorSpec(NamedTupleMixin):
       scaffold_fn: function that returns a tf.compat.v1.train.Scaffold.
       host_call: (function, tensors): the function builds ops that run on the host in each step,
         with the values of the tensors in that step.
-      training_hooks: SessionRunHooks for TRAIN.
       evaluation_hooks: SessionRunHooks for EVAL.
       prediction_hooks: SessionRunHooks for PREDICT.
 

@@ -11,16 +11,7 @@ from trainer.tensorflow_internals import model_utils
 
 
 def validate_train_op(owner: str, value: Any) -> None:
-    """Check that a train_op is an op or a tensor of the default graph, or None.
-
-    Args:
-      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
-      value: the train_op.
-
-    Raises:
-      InvalidType: the value is neither a tensor nor an operation.
-      InvalidSetting: the value belongs to another graph.
-    """
+    """Check that a train_op is an op or a tensor of the default graph, or None."""
     if value is not None:
         _check_operation(f"{owner} train_op", value)
 
@@ -28,12 +19,7 @@ def validate_train_op(owner: str, value: Any) -> None:
 def validate_scalar_loss(owner: str, value: Any) -> Any:
     """Check a loss, and return it as a scalar; return None if there is no loss.
 
-    Args:
-      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
-      value: the loss, a tensor with one element; or None.
-
     Raises:
-      InvalidType: the value is not a tensor.
       InvalidSetting: the loss has several elements or none, or belongs to another graph.
     """
     if value is None:
@@ -48,16 +34,7 @@ def validate_scalar_loss(owner: str, value: Any) -> Any:
 
 
 def validate_predictions(owner: str, value: Any) -> None:
-    """Check that predictions are tensors of the default graph, or None.
-
-    Args:
-      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
-      value: a tensor, or name → tensor.
-
-    Raises:
-      InvalidType: a prediction is not a tensor.
-      InvalidSetting: a prediction belongs to another graph.
-    """
+    """Check that predictions are tensors of the default graph, or None."""
     if isinstance(value, Mapping):
         for name, tensor in value.items():
             _check_tensor(f"{owner} predictions[{name!r}]", tensor)
@@ -66,18 +43,7 @@ def validate_predictions(owner: str, value: Any) -> None:
 
 
 def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str, Any]:
-    """Check export outputs, and return them by signature name, including the default signature.
-
-    Args:
-      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
-      value: signature name → ExportOutput; None exports the predictions.
-      predicted: the predictions: a tensor, or name → tensor.
-
-    Raises:
-      InvalidType: the value is not a dict, or an output is not an ExportOutput.
-      InvalidSetting: there is no output, or there are several and no default output, or the
-        predictions cannot be exported as a signature.
-    """
+    """Check export outputs, and return them by signature name, including the default signature."""
     if value is not None and not isinstance(value, Mapping):
         raise InvalidType(f"{owner} export_outputs is {value!r}. Give a dict, name → output.")
     if value is not None and not value:
@@ -102,12 +68,10 @@ def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
     """Check the metrics of an evaluation, and return them as name → (value, update op).
 
     Args:
-      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
       value: name → metric; None for no metrics. A metric is a pair (value, update op) or a Keras
         metric. The value of a pair may be a nested structure of tensors, such as a tuple.
 
     Raises:
-      InvalidType: the value is not a dict, or a metric is neither a pair nor a Keras metric.
       InvalidSetting: a Keras metric was never updated, or a tensor belongs to another graph.
     """
     if value is None:
@@ -136,11 +100,7 @@ def validate_hooks(title: str, value: Iterable[Any] | None) -> tuple[Any, ...]:
     """Check that a list contains only SessionRunHooks, and return it as a tuple.
 
     Args:
-      title: the name of the argument with the hooks, for errors.
       value: the hooks, or None. An iterator is consumed, so the caller must use the returned tuple.
-
-    Raises:
-      InvalidType: the value is not a list, or a hook is not a SessionRunHook.
     """
     if value is not None and not isinstance(value, Iterable):
         raise InvalidType(
@@ -158,15 +118,7 @@ def validate_hooks(title: str, value: Iterable[Any] | None) -> tuple[Any, ...]:
 
 
 def validate_scaffold(owner: str, value: Any) -> Any:
-    """Check that a value is a Scaffold, and return it; return a new Scaffold for None.
-
-    Args:
-      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
-      value: the scaffold.
-
-    Raises:
-      InvalidType: the value is of another type.
-    """
+    """Check that a value is a Scaffold, and return it; return a new Scaffold for None."""
     if value is None:
         return tf.compat.v1.train.Scaffold()
     if not isinstance(value, tf.compat.v1.train.Scaffold):
@@ -213,12 +165,8 @@ def validate_listeners(title: str, value: Iterable[Any] | None) -> tuple[Any, ..
     """Check that a list contains only CheckpointSaverListeners, and return it as a tuple.
 
     Args:
-      title: the name of the argument with the listeners, for errors.
       value: the listeners, or None. An iterator is consumed, so the caller must use the returned
         tuple.
-
-    Raises:
-      InvalidType: a listener is not a CheckpointSaverListener.
     """
     listeners = tuple(value or ())
     for listener in listeners:

@@ -31,13 +31,9 @@ def evaluate(
     """Evaluate a checkpoint; return its metrics, including the loss and the global step.
 
     The loss is the mean over batches, each weighted by its rows if all tensors of features and
-    labels have the same first dimension in each batch. The results are also written as summaries to
-    model_dir/eval, or to model_dir/eval_NAME. On several hosts, host 0 writes them.
+    labels have the same first dimension in each batch.
 
     Args:
-      program: the user's model_fn and its settings.
-      input_fn: returns batches of (features, labels).
-      backend: builds and runs the graph on a CPU, a GPU or a TPU.
       steps: number of batches; None for all batches of the input.
       hooks: the user's SessionRunHooks. They are called before all other hooks but
         those that initialize the input.
@@ -47,7 +43,6 @@ def evaluate(
         data; None for an evaluation without a name.
 
     Raises:
-      CheckpointNotFound: the checkpoint of `checkpoint_path` does not exist.
       SystemExit: with code 0, if the evaluation is a part of train or train_and_evaluate, and the
         process received a SIGTERM.
     """
@@ -114,32 +109,18 @@ def evaluate(
 
 
 def _shutdown_hooks(shutdown: graceful_shutdown.GracefulShutdownHook | None) -> list[Any]:
-    """Return the hooks that end an evaluation on all hosts together with its training.
-
-    Args:
-      shutdown: the shutdown of the training around the evaluation; None if there is no training.
-    """
+    """Return the hooks that end an evaluation on all hosts together with its training."""
     hooks = [graceful_shutdown.StopWithTrainingHook(shutdown)] if shutdown else []
     return [*hooks, *host_agreement.stop_together("evaluation", shutdown)]
 
 
 def eval_directory(model_dir: str, name: str | None = None) -> str:
-    """Return the directory of an evaluation's summaries.
-
-    Args:
-      model_dir: the directory of the model.
-      name: the name of the evaluation; None for an evaluation without a name.
-    """
+    """Return the directory of an evaluation's summaries."""
     return str(tf.io.gfile.join(model_dir, f"eval_{name}" if name else "eval"))
 
 
 def _report(values: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
-    """Log an evaluation's results, and return them; NumPy scalars become Python scalars.
-
-    Args:
-      values: name of a metric → value.
-      checkpoint: the evaluated checkpoint; None for initial values.
-    """
+    """Log an evaluation's results, and return them; NumPy scalars become Python scalars."""
     progress.estimator_logger.info(
         "Saving dict for global step %d: %s",
         values[checkpoints.GLOBAL_STEP],
@@ -155,10 +136,7 @@ def _report(values: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]
 
 
 def _set_scaffold(hook: Any, scaffold: Any) -> None:
-    """Pass the Scaffold of model_fn's spec to a hook that has a method `_set_scaffold`.
-
-    TensorFlow's Estimator does this too.
-    """
+    """Pass the Scaffold of model_fn's spec to a hook that has a method `_set_scaffold`."""
     set_scaffold = getattr(hook, "_set_scaffold", None)
     if set_scaffold is not None:
         set_scaffold(scaffold)

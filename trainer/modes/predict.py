@@ -30,21 +30,15 @@ def predict(
     """Return a generator of predictions in the order of the input.
 
     Args:
-      program: the user's model_fn and its settings.
-      input_fn: returns batches of features, or of (features, labels).
-      backend: builds and runs the graph on a CPU, a GPU or a TPU.
       predict_keys: the names of the predictions to yield, if predictions are a dict; None for all.
       hooks: the user's SessionRunHooks. They are called before all other hooks but
         those that initialize the input.
       checkpoint_path: the checkpoint to predict with; None for the newest, or for initial values if
         there is no checkpoint.
-      yield_single_examples: whether to yield the predictions of one example at a time; False yields
-        the predictions of whole batches.
 
     Returns:
       A generator of numpy arrays, or of dicts of numpy arrays. The graph is built when the first
-      value is requested. At this time the generator raises CheckpointNotFound if the checkpoint of
-      `checkpoint_path` does not exist.
+      value is requested.
     """
     predictions = _generate_predictions(
         program, input_fn, backend, predict_keys, hooks, checkpoint_path, yield_single_examples
@@ -126,11 +120,6 @@ def _generate_predictions(
 
 
 def _exit_in_graph(graph: Any, session: Any) -> Callable[..., bool | None]:
-    """Return a function that calls a session's `__exit__` with `graph` as the default graph.
-
-    The hooks that run at the end of a session expect their graph to be the default graph.
-    """
-
     def exit_session(*error: Any) -> bool | None:
         with graph.as_default():
             is_handled: bool | None = session.__exit__(*error)

@@ -49,25 +49,12 @@ def train(
 ) -> None:
     """Train until a given step, or until the input ends.
 
-    Training starts from the newest checkpoint of the program's model_dir, if there is one. It saves
-    a checkpoint of its last step, unless the config switches checkpoints off. In a cluster with
-    parameter servers, a worker starts from the variables that the chief has initialised, and only
-    the chief writes checkpoints, summaries and profiles. On several hosts of a TPU, host 0 is the
-    chief. All hosts stop after the same step, and return after host 0 has saved its last
-    checkpoint.
+    Training starts from the newest checkpoint of the program's model_dir, if there is one.
 
     Args:
-      program: the user's model_fn and its settings.
-      input_fn: returns batches of (features, labels).
-      backend: builds and runs the graph on a CPU, a GPU or a TPU.
       hooks: the user's SessionRunHooks. They are called before the training_hooks of model_fn, and
-        after the hooks that save checkpoints and summaries. So if a checkpoint is saved at a step,
-        the hooks find the checkpoint when they are called after that step.
-      steps: the number of steps to train; None for no limit.
-      max_steps: the global step at which to stop; None for no limit. If the checkpoint has reached
-        this step, the function does nothing. Workers that share a global step can each exceed
-        max_steps by the steps of one `session.run`.
-      saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
+        after the hooks that save checkpoints and summaries.
+      max_steps: the global step at which to stop; None for no limit.
 
     Raises:
       SystemExit: with code 0 after a SIGTERM, when the current `session.run` has made its steps,
@@ -126,8 +113,7 @@ def train(
                     all_hooks,
                     checkpoint_dir=program.model_dir,
                     # A worker of a cluster with parameter servers waits until the chief has
-                    # initialised the variables. Any other process has its own variables, and
-                    # initialises them as a chief does.
+                    # initialised the variables.
                     is_chief=config.is_chief or hosts.size > 1 or not config.task.jobs,
                 )
             )
@@ -142,25 +128,13 @@ def train(
 def _run_loops(
     session: Any, loop: train_loop.TrainLoop, start: StepRangeHook, hooks: Sequence[Any]
 ) -> None:
-    """Run the train_op, which makes one or more steps, until the session stops or no step is left.
-
-    If SIGTERM arrives while a hook evaluates a model, the loop ends after this hook.
-
-    Args:
-      session: the MonitoredSession.
-      loop: has the train_op.
-      start: determines the last step.
-      hooks: the hooks of the session. A CompiledStepHook among them decides whether training
-        continues after an error.
-    """
     compiled_step_hooks = [hook for hook in hooks if isinstance(hook, CompiledStepHook)]
     while not (session.should_stop() or start.is_over):
         try:
             session.run(loop.train_op)
         except graceful_shutdown.GracefulExit:
             # A hook has raised this, such as one that evaluates and was interrupted by SIGTERM. End
-            # the session without an error, so that the hooks save a checkpoint. The context of
-            # `sigterm_watcher` raises the exit again.
+            # the session without an error, so that the hooks save a checkpoint.
             return
         except tf.errors.OpError as error:
             if not any(hook.goes_on_after(error) for hook in compiled_step_hooks):
@@ -197,10 +171,7 @@ def _training_hooks(
     hooks: Sequence[Any],
     saving_listeners: Sequence[Any],
 ) -> list[Any]:
-    """Return the hooks of a training run, in the order in which the session calls them.
-
-    The argument `hooks` contains the user's hooks.
-    """
+    """Return the hooks of a training run, in the order in which the session calls them."""
     config, loop = program.config, train_graph.loop
     model_and_user_hooks = [*hooks, *(train_graph.spec.training_hooks or ())]
     chief_hooks = train_graph.spec.training_chief_hooks or ()
@@ -287,14 +258,6 @@ def _profile_hooks(
 
 
 def _saver_hooks(hooks: Sequence[Any], spec: Any) -> list[Any]:
-    """Return the CheckpointSaverHooks of the user and of model_fn.
-
-    If there are any, training adds none, and the first of them calls the saving_listeners.
-
-    Args:
-      hooks: the user's hooks.
-      spec: the spec that model_fn has returned.
-    """
     all_hooks = [*hooks, *(spec.training_hooks or ()), *(spec.training_chief_hooks or ())]
     return [hook for hook in all_hooks if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)]
 
@@ -302,12 +265,6 @@ def _saver_hooks(hooks: Sequence[Any], spec: Any) -> list[Any]:
 def _added_listeners(
     hooks: Sequence[Any], spec: Any, saving_listeners: Sequence[Any]
 ) -> AbstractContextManager[None]:
-    """Return a context in which a hook of the user or of model_fn has the saving_listeners.
-
-    The end of the context removes the listeners, because the next training of a train_and_evaluate
-    has the same hook and adds the listeners again. Without such a hook, the context does nothing.
-    The arguments are those of `_saver_hooks`, and the listeners to add.
-    """
     saver_hooks = _saver_hooks(hooks, spec)
     if not saver_hooks:
         return contextlib.nullcontext()
@@ -320,17 +277,6 @@ def _checkpoint_hooks(
     scaffold: Any,
     saving_listeners: Sequence[Any],
 ) -> list[Any]:
-    """Return a list with the hook that saves checkpoints; empty if the config disables checkpoints.
-
-    Args:
-      program: the user's model_fn and its settings.
-      loop: the training loop, whose loss is not NaN in a step that is saved.
-      scaffold: the tf.compat.v1.train.Scaffold with the saver.
-      saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
-
-    Raises:
-      InvalidSetting: there are saving_listeners, but no hook saves checkpoints.
-    """
     config = program.config
     if not (config.save_checkpoints_steps or config.save_checkpoints_secs):
         if saving_listeners:
@@ -355,8 +301,7 @@ def _checkpoint_hooks(
 
 def _set_steps_per_run(hook: Any, steps_per_run: int) -> None:
     # Pass the number of steps of one `session.run` to TensorFlow's hooks that count steps. By
-    # default these hooks expect one step per `session.run`. With more steps, they would save or log
-    # one `session.run` too late.
+    # default these hooks expect one step per `session.run`.
     set_steps_per_run = find_private_attribute(hook, "_set_steps_per_run")
     if set_steps_per_run is not None:
         set_steps_per_run(steps_per_run)

@@ -39,7 +39,6 @@ def train_and_evaluate(
 
     Args:
       estimator: a `trainer.Estimator` or `trainer.TPUEstimator`.
-      train_spec: the settings of training.
       eval_spec: the settings of evaluation. A list of EvalSpecs with distinct names evaluates
         each checkpoint on several data sets.
 
@@ -90,19 +89,9 @@ def train_and_evaluate(
 
 
 def _resolve_role(config: Any) -> str | None:
-    """Return the task type of this process in a cluster; None for a single process.
-
-    Args:
-      config: the RunConfig of the estimator.
-
-    Raises:
-      InvalidSetting: train_and_evaluate has no work for the task type, or this is a second
-        evaluator.
-    """
+    """Return the task type of this process in a cluster; None for a single process."""
     task_type = config.task_type
-    # Ignore the cluster of a cluster resolver, such as a TPUClusterResolver. The tasks of this
-    # cluster are TPU workers, which this process controls, so this process trains and evaluates as
-    # a single process.
+    # Ignore the cluster of a cluster resolver, such as a TPUClusterResolver.
     is_member = config.cluster is None and config.cluster_spec
     if not is_member and task_type != tf_config.EVALUATOR:
         return None
@@ -122,16 +111,6 @@ def _resolve_role(config: Any) -> str | None:
 def _train_and_evaluate_locally(
     estimator: Any, train_spec: TrainSpec, evaluators: Sequence[CheckpointEvaluator]
 ) -> None:
-    """Train and evaluate alternately in this process, and call the exporters.
-
-    If training and evaluation both use the TPU, training releases the TPU for each evaluation. A
-    training without max_steps is then evaluated only at its end.
-
-    Args:
-      estimator: the estimator to train.
-      train_spec: the settings of training.
-      evaluators: one CheckpointEvaluator for each EvalSpec.
-    """
     if estimator.evaluates_on_tpu:
         local.evaluate_between_trainings(estimator, train_spec, evaluators)
     else:
@@ -139,13 +118,6 @@ def _train_and_evaluate_locally(
 
 
 def _results(evaluators: Sequence[CheckpointEvaluator], *, is_one: bool) -> tuple[Any, Any]:
-    """Return the result of train_and_evaluate: (the metrics, the exporters' results).
-
-    Args:
-      evaluators: the evaluators, which have evaluated the last checkpoint.
-      is_one: whether the user has passed a single EvalSpec. If not, both elements of the result are
-        dicts, whose keys are the names of the EvalSpecs.
-    """
     if is_one:
         return evaluators[0].metrics, evaluators[0].export_results
     return (

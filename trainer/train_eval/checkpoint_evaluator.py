@@ -21,10 +21,12 @@ class CheckpointEvaluator:
     """Evaluates the checkpoints of a training run, each once, and calls the exporters.
 
     Attributes:
-      spec: the EvalSpec, which has the settings of evaluation and the exporters.
       metrics: the metrics of the last evaluation, name → value; None before the first evaluation.
-      export_results: the result of each exporter for the last checkpoint, in the order of the
-        exporters.
+
+    Args:
+      max_steps: the global step at which training stops; None if it is unknown.
+      start_delay_secs: the time from now until the first evaluation is due, in seconds.
+      clock: function that returns the current time in seconds.
     """
 
     def __init__(
@@ -36,15 +38,6 @@ class CheckpointEvaluator:
         start_delay_secs: float = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store the settings; nothing is evaluated yet.
-
-        Args:
-          estimator: the estimator whose checkpoints are evaluated.
-          spec: the settings of evaluation.
-          max_steps: the global step at which training stops; None if it is unknown.
-          start_delay_secs: the time from now until the first evaluation is due, in seconds.
-          clock: function that returns the current time in seconds.
-        """
         self.spec = spec
         self.metrics: dict[str, Any] | None = None
         self.export_results: list[bytes | None] = []
@@ -64,9 +57,7 @@ class CheckpointEvaluator:
     def is_due(self) -> bool:
         """Return whether enough time has passed for the next evaluation to begin.
 
-        The first evaluation may begin start_delay_secs after this object was created. Each further
-        evaluation may begin throttle_secs, a setting of the EvalSpec, after the previous evaluation
-        began.
+        The first evaluation may begin start_delay_secs after this object was created.
         """
         return self._clock() >= self._due_from
 
@@ -75,11 +66,7 @@ class CheckpointEvaluator:
 
         Args:
           is_final: whether training is over. A checkpoint at max_steps also means that training is
-            over. Once training is over, the exporters that have not exported the checkpoint are
-            called even if the checkpoint was evaluated before.
-
-        Returns:
-          Whether there was a checkpoint that this object had not evaluated before.
+            over.
         """
         checkpoint = host_agreement.find_same_checkpoint(
             self._estimator.latest_checkpoint, self._estimator.model_dir
@@ -120,14 +107,6 @@ class CheckpointEvaluator:
         return step is not None and self._max_steps is not None and step >= self._max_steps
 
     def _export(self, checkpoint: str, *, is_final: bool, is_new: bool) -> None:
-        """Call the exporters that have not exported the checkpoint yet.
-
-        Args:
-          checkpoint: the path of the checkpoint.
-          is_final: whether training is over.
-          is_new: whether the checkpoint has just been evaluated, so that no exporter has exported
-            it.
-        """
         earlier = [None] * len(get_exporters(self.spec)) if is_new else self.export_results
         self.export_results = [
             # Do not call an exporter again if its result shows that it has exported this

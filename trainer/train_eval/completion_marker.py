@@ -17,8 +17,6 @@ def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
     Call this function only after the last checkpoint has been saved.
 
     Args:
-      model_dir: the directory of the checkpoints.
-      step: the global step at which training ended.
       max_steps: the max_steps of the training run; None if it had no limit.
     """
     path = _path(model_dir)
@@ -30,26 +28,13 @@ def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
 
 
 def remove_marker(model_dir: str) -> None:
-    """Remove the completion marker of an earlier training run, because training continues.
-
-    Args:
-      model_dir: the directory of the checkpoints.
-    """
+    """Remove the completion marker of an earlier training run, because training continues."""
     if tf.io.gfile.exists(_path(model_dir)):
         tf.io.gfile.remove(_path(model_dir))
 
 
 def read_completed_step(model_dir: str, max_steps: int | None) -> int | None:
-    """Read from the completion marker the global step at which training ended.
-
-    Args:
-      model_dir: the directory of the checkpoints.
-      max_steps: the max_steps of the current training run. A marker with another max_steps belongs
-        to an earlier run and is ignored.
-
-    Returns:
-      The global step; None if training has not ended.
-    """
+    """Read from the completion marker the global step at which training ended."""
     try:
         with tf.io.gfile.GFile(_path(model_dir), "r") as file:
             marker = json.loads(file.read())

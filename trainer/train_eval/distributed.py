@@ -37,15 +37,11 @@ def running_server(config: Any) -> Iterator[Any]:
 
     The server keeps running after the block.
 
-    Args:
-      config: the RunConfig, which describes the cluster and the task of this process.
-
     Yields:
       The tf.distribute.Server; None for a cluster of a single process, which needs no server.
 
     Raises:
       InvalidSetting: the RunConfig lacks the cluster, the task or the master.
-      CodedError: another process uses the port of the task.
     """
     if not config.cluster_spec or not config.task_type or config.task_id is None:
         raise InvalidSetting(
@@ -90,12 +86,7 @@ def _start_server(config: Any) -> Any:
 
 
 def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
-    """Train as the chief of a cluster, and inform the evaluator process when training has ended.
-
-    Args:
-      estimator: the estimator to train.
-      train_spec: the settings of training.
-    """
+    """Train as the chief of a cluster, and inform the evaluator process when training has ended."""
     with running_server(estimator.config):
         completion_marker.remove_marker(estimator.model_dir)
         _train(estimator, train_spec)
@@ -109,10 +100,6 @@ def train_as_worker(estimator: Any, train_spec: TrainSpec) -> None:
     """Train as a worker of a cluster, after a delay.
 
     Unlike the chief, a worker saves no checkpoints.
-
-    Args:
-      estimator: the estimator to train.
-      train_spec: the settings of training.
     """
     with running_server(estimator.config):
         delay = worker_delay_secs(estimator.config)
@@ -132,11 +119,7 @@ def _train(estimator: Any, train_spec: TrainSpec) -> None:
 
 
 def worker_delay_secs(config: Any) -> float:
-    """Return how long a worker of a cluster waits before it trains, in seconds.
-
-    Args:
-      config: the RunConfig, which has the number of the worker and can limit the delay.
-    """
+    """Return how long a worker of a cluster waits before it trains, in seconds."""
     max_delay = config.experimental_max_worker_delay_secs
     if max_delay is None:
         max_delay = _MAX_DELAY_SECS
@@ -144,11 +127,7 @@ def worker_delay_secs(config: Any) -> float:
 
 
 def run_parameter_server(config: Any) -> None:
-    """Run the TensorFlow server of a parameter server, which holds variables, without end.
-
-    Args:
-      config: the RunConfig, which describes the cluster and the task of this process.
-    """
+    """Run the TensorFlow server of a parameter server, which holds variables, without end."""
     with running_server(config) as server:
         server.join()
 
@@ -164,17 +143,13 @@ def evaluate_continuously(
     Training is over at max_steps, or when the chief has written the completion marker.
 
     Args:
-      evaluators: one CheckpointEvaluator for each EvalSpec; each evaluates no more often than its
-        EvalSpec allows.
-      model_dir: the directory of the checkpoints.
       max_steps: the global step at which training ends; None if training ends with its input.
       sleep: function that waits for a number of seconds.
     """
     unfinished = list(evaluators)
     while unfinished:
         # Read the completion marker before the evaluators look for the newest checkpoint. The chief
-        # writes the marker after the last checkpoint. So if there is a marker, the newest
-        # checkpoint that the evaluators then find is the last one.
+        # writes the marker after the last checkpoint.
         last_step = completion_marker.read_completed_step(model_dir, max_steps)
         for evaluator in list(unfinished):
             if evaluator.is_due() and _is_finished(evaluator, last_step, max_steps):
@@ -186,13 +161,7 @@ def evaluate_continuously(
 def _is_finished(
     evaluator: CheckpointEvaluator, last_step: int | None, max_steps: int | None
 ) -> bool:
-    """Evaluate the newest checkpoint, and return whether it is the last one of the training run.
-
-    Args:
-      evaluator: the evaluator, which skips a checkpoint that it has evaluated before.
-      last_step: the global step at which training ended; None while training runs.
-      max_steps: the global step at which training ends; None if training ends with its input.
-    """
+    """Evaluate the newest checkpoint, and return whether it is the last one of the training run."""
     try:
         evaluator.evaluate(is_final=False)
     except (CheckpointNotFound, tf.errors.NotFoundError) as error:

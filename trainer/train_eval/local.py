@@ -31,14 +31,7 @@ def evaluate_within_training(
     """Train in one session, and evaluate a new checkpoint between two training loops.
 
     A training loop is one `session.run`. After an evaluation, training continues with the next
-    batch of its input. The memory of the device must hold the models of training and of evaluation
-    at the same time.
-
-    Args:
-      estimator: the estimator to train.
-      train_spec: the settings of training.
-      evaluators: one CheckpointEvaluator for each EvalSpec. They do not evaluate the checkpoint
-        from which training starts.
+    batch of its input.
     """
     new_checkpoints = _NewCheckpointListener()
     hook = _EvaluateBetweenLoopsHook(new_checkpoints, evaluators)
@@ -53,15 +46,7 @@ def evaluate_between_trainings(
 ) -> None:
     """Train until an evaluation is due, release the device, evaluate, and resume training.
 
-    Whenever training resumes, it starts its input from the beginning. A training without max_steps
-    ends only when its input ends, and would never end if its input started again. So such a
-    training is not interrupted: only its last checkpoint is evaluated.
-
-    Args:
-      estimator: the estimator to train.
-      train_spec: the settings of training.
-      evaluators: one CheckpointEvaluator for each EvalSpec. They do not evaluate the checkpoint
-        from which training starts.
+    Whenever training resumes, it starts its input from the beginning.
     """
     if train_spec.max_steps is None:
         logger.warning(
@@ -81,16 +66,7 @@ def _alternate(
     evaluators: Sequence[CheckpointEvaluator],
     max_steps: int,
 ) -> None:
-    """Train until max_steps, and interrupt training whenever an evaluation is due.
-
-    The last checkpoint is not evaluated.
-
-    Args:
-      estimator: the estimator to train.
-      train_spec: the settings of training.
-      evaluators: one CheckpointEvaluator for each EvalSpec.
-      max_steps: the global step at which to stop, which train_spec has too.
-    """
+    """Train until max_steps, and interrupt training whenever an evaluation is due."""
     while True:
         listener = _EvaluationDueListener(evaluators, max_steps)
         hook = StopForEvaluationHook(listener.is_evaluation_due)
@@ -117,14 +93,6 @@ def _stops_early(train_spec: TrainSpec) -> bool:
 def _train(
     estimator: Any, train_spec: TrainSpec, hooks: Sequence[Any], listeners: Sequence[Any]
 ) -> None:
-    """Train with additional hooks and checkpoint listeners.
-
-    Args:
-      estimator: the estimator to train.
-      train_spec: the settings of training.
-      hooks: SessionRunHooks to run before the hooks of train_spec.
-      listeners: CheckpointSaverListeners to call after the listeners of train_spec.
-    """
     estimator.train(
         train_spec.input_fn,
         max_steps=train_spec.max_steps,
@@ -134,10 +102,6 @@ def _train(
 
 
 def _is_due(evaluator: CheckpointEvaluator) -> bool:
-    """Return whether the next evaluation may begin.
-
-    If several hosts train, all of them get the answer of host 0, so that they do the same.
-    """
     is_due: bool = current_group().broadcast("whether to evaluate", evaluator.is_due())
     return is_due
 
@@ -175,16 +139,7 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
 
 
 class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
-    """Evaluates a new checkpoint after the training loop (one `session.run`) that has saved it.
-
-    The hook does not evaluate the final checkpoint, which no training loop follows. That checkpoint
-    is evaluated after the training session is closed, and the exporters are then called with
-    is_the_final_export=True.
-
-    Attributes:
-      error: the error by which an evaluation failed, if the training session would handle such an
-        error itself; else None. The function that trains must raise the error after training.
-    """
+    """Evaluates a new checkpoint after the training loop (one `session.run`) that has saved it."""
 
     def __init__(
         self, listener: _NewCheckpointListener, evaluators: Sequence[CheckpointEvaluator]
@@ -221,10 +176,7 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
 
 
 class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
-    """Records whether an evaluation was due when training saved a checkpoint.
-
-    The checkpoint from which training starts and the final checkpoint are ignored.
-    """
+    """Records whether an evaluation was due when training saved a checkpoint."""
 
     def __init__(self, evaluators: Sequence[CheckpointEvaluator], max_steps: int) -> None:
         self._is_evaluation_due = False
@@ -243,5 +195,4 @@ class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
         self._is_evaluation_due = True
 
     def is_evaluation_due(self) -> bool:
-        """Return whether a CheckpointEvaluator was due when a checkpoint was saved."""
         return self._is_evaluation_due

@@ -90,12 +90,8 @@ class EvalSpec(NamedTupleMixin):
 def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
     """Check that EvalSpecs do not write to the same directories, and return them as a tuple.
 
-    Args:
-      eval_spec: an EvalSpec, or a list or tuple of EvalSpecs.
-
     Raises:
       InvalidSetting: the list is empty, or two specs or two exporters have the same name.
-      InvalidType: an element is not an EvalSpec.
     """
     specs = tuple(eval_spec) if isinstance(eval_spec, (list, tuple)) else (eval_spec,)
     for spec in specs:
@@ -118,29 +114,13 @@ def get_exporters(spec: EvalSpec) -> tuple[Exporter, ...]:
 
 
 def _check_callable(name: str, function: Any) -> None:
-    """Check that an argument, such as input_fn, can be called.
-
-    Args:
-      name: name of the argument, for the error text.
-      function: the argument.
-
-    Raises:
-      InvalidType: the argument cannot be called.
-    """
+    """Check that an argument, such as input_fn, can be called."""
     if not callable(function):
         raise InvalidType(f"{name} is {function!r}, which cannot be called. Give a function.")
 
 
 def _validate_exporters(exporters: Any) -> tuple[Exporter, ...]:
-    """Check the exporters of an EvalSpec, and return them as a tuple.
-
-    Args:
-      exporters: an Exporter, an iterable of Exporters, or None for none.
-
-    Raises:
-      InvalidSetting: a name is empty or used twice.
-      InvalidType: an element is not an Exporter, or its name is not a string.
-    """
+    """Check the exporters of an EvalSpec, and return them as a tuple."""
     if exporters is None:
         return ()
     if isinstance(exporters, Exporter):
@@ -166,7 +146,6 @@ def _validate_exporters(exporters: Any) -> tuple[Exporter, ...]:
 
 
 def _exporters_type_error(exporters: Any) -> InvalidType:
-    """Return the error for an EvalSpec whose exporters are not Exporters."""
     return InvalidType(
         f"EvalSpec exporters must be an Exporter, an iterable of Exporter, or None; found "
         f"{exporters!r}."
@@ -174,15 +153,6 @@ def _exporters_type_error(exporters: Any) -> InvalidType:
 
 
 def _check_unique(subject: str, names: Sequence[str | None]) -> None:
-    """Check that no two EvalSpecs or exporters have the same name.
-
-    Args:
-      subject: the subject and verb of the error text, such as "EvalSpecs are named".
-      names: the names.
-
-    Raises:
-      InvalidSetting: a name occurs twice.
-    """
     twice = [name for index, name in enumerate(names) if name in names[:index]]
     if twice:
         raise InvalidSetting(f"two or more {subject} {twice[0]!r}. Give each a name of its own.")

@@ -59,10 +59,6 @@ def find_datatype(name: str, tensor: str) -> Datatype:
 
     Args:
       name: the protocol's name of the datatype, such as "FP32".
-      tensor: the name of the tensor, for the text of an error.
-
-    Raises:
-      InvalidTensor: there is no such datatype.
     """
     datatype = _BY_NAME.get(name)
     if datatype is None:
@@ -73,16 +69,7 @@ def find_datatype(name: str, tensor: str) -> Datatype:
 
 
 def datatype_of_array(array: np.ndarray[Any, np.dtype[Any]], tensor: str) -> Datatype:
-    """Return the datatype of an output array's elements.
-
-    Args:
-      array: the output, of any shape and dtype.
-      tensor: the name of the output, for the text of an error.
-
-    Raises:
-      CodedError: the protocol has no datatype for the elements, for example for complex
-        numbers.
-    """
+    """Return the datatype of an output array's elements."""
     datatype = _BY_DTYPE.get(array.dtype)
     if datatype is None:
         raise CodedError(
@@ -94,12 +81,7 @@ def datatype_of_array(array: np.ndarray[Any, np.dtype[Any]], tensor: str) -> Dat
 
 
 def datatype_name(spec: TensorSpec) -> str:
-    """Return the protocol's name of the dtype of a tensor: "FP32" for "float32".
-
-    For a tensor that the protocol does not have, the result is a name that no request can have: for
-    a dtype without a datatype, TensorFlow's name in upper case, such as "COMPLEX64"; for a sparse
-    or composite tensor, a name such as "COMPOSITE_FP32".
-    """
+    """Return the protocol's name of the dtype of a tensor: "FP32" for "float32"."""
     datatype = _BY_TENSORFLOW_NAME.get(spec.dtype)
     name = spec.dtype.upper() if datatype is None else datatype.name
     return name if spec.is_dense else f"COMPOSITE_{name}"

@@ -28,8 +28,7 @@ from tpuserve.errors import (
 from tpuserve.saved_model.signature import Signature
 
 # The integer types whose values are decoded as int64 and then checked against the range of the
-# type. For some of these types `decode_value` would drop the high bits of large values without an
-# error, as TensorFlow Serving does.
+# type.
 _NARROW_INTEGERS = frozenset(("int8", "int16", "int32", "uint8", "uint16", "uint32"))
 _NO_SHARED_MEMORY = "shared_memory_region"
 _MAX_ERROR_CHARACTERS = 512
@@ -42,9 +41,7 @@ class InferInput(NamedTuple):
     """The description of an input tensor in an infer request.
 
     Attributes:
-      name: the alias of the input in the signature.
       datatype: the protocol's name of the datatype, such as "FP32".
-      shape: the shape of the tensor.
       num_bytes: the size in bytes of the input's binary data, which follow the JSON; None if the
         JSON itself holds the values of the input.
     """
@@ -62,10 +59,8 @@ class InferRequest(NamedTuple):
       request_id: the client's ID of the request, which the response repeats; "" for none.
       signature_name: the name of the signature to run; "" means "serving_default".
       timeout_us: the time limit of the client in microseconds; None for no limit.
-      inputs: the descriptions of the inputs, in the order of their binary data.
       outputs: the requested outputs: name → whether the output is to be sent as binary data. If
         empty, all outputs of the signature are requested.
-      is_binary_by_default: whether outputs that are not in `outputs` are to be sent as binary data.
       arrays: the arrays of the inputs whose values are in the JSON: name → array.
     """
 
@@ -89,13 +84,10 @@ class InferRequest(NamedTuple):
         The inputs are checked against the signature.
 
         Args:
-          signature: the signature that the request runs.
-          binary: the part of the request's body that follows the JSON.
           reserve: a function that reserves memory. It is called with the number of bytes of each
             array that must be allocated, and raises an error to refuse the request.
 
         Raises:
-          InvalidInputNames: an input is missing or unknown.
           InvalidTensor: an input does not have the type and shape of the signature, or the binary
             data do not have the size that the JSON declares.
         """
@@ -127,13 +119,8 @@ class InferRequest(NamedTuple):
 def decode_infer_request(document: Json) -> InferRequest:
     """Decode the JSON of an infer request.
 
-    Args:
-      document: the parsed JSON.
-
     Raises:
-      InvalidJson: the JSON is not a valid infer request.
       InvalidTensor: the values of an input do not have the declared datatype and shape.
-      InvalidInputNames: two inputs have the same name.
       InvalidInput: an output is requested twice or as a classification, or a tensor is in shared
         memory.
     """
@@ -270,18 +257,6 @@ def _read_list(document: Mapping[str, Json], key: str, *, is_required: bool = Fa
 def _member(
     document: Mapping[str, Json], key: str, kind: type[Any], default: Any, subject: str
 ) -> Any:
-    """Return a member of a JSON object, or `default` if the object has no such member.
-
-    Args:
-      document: The JSON object.
-      key: The key of the member.
-      kind: The Python type that the member must have.
-      default: The result if the member is missing; None if the member is required.
-      subject: A description of the object, such as "the request", for the text of an error.
-
-    Raises:
-      InvalidJson: the member has another type, or is missing and `default` is None.
-    """
     value = document.get(key, default)
     if type(value) is RawNumericArray and kind is list:
         value = value.tolist()

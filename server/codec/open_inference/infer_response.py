@@ -31,21 +31,13 @@ def encode_infer_response(
     """Encode the outputs of a model as the body of an infer response.
 
     Args:
-      model: the name of the model.
-      version: the model version that computed the outputs.
       request_id: the client's ID of the request, which the response repeats; "" for none.
       outputs: name → array of any shape, in the order of the response. Strings are object arrays of
         bytes.
-      is_binary: takes the name of an output, and returns whether the output is sent as binary data,
-        and not as JSON.
 
     Returns:
       The body, and the size in bytes of the JSON at the beginning of the body. The size is None if
       the whole body is JSON.
-
-    Raises:
-      CodedError: the protocol has no datatype for an output.
-      InvalidTensor: an output cannot be sent as JSON.
     """
     text = bytearray(b'{"model_name":%s,"model_version":"%d",' % (_quote(model), version))
     if request_id:

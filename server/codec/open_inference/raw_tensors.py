@@ -1,8 +1,7 @@
 """Converts between arrays and the binary form of tensors in the Open Inference Protocol.
 
 Numbers are in row-major order and little-endian. Each element of a BYTES tensor is preceded by its
-length, an unsigned integer of four bytes. Source: the protocol's specification ("raw tensor
-contents"), and Triton's binary tensor data extension.
+length, an unsigned integer of four bytes.
 """
 
 import math
@@ -51,17 +50,7 @@ def check_shape(name: str, shape: Sequence[int]) -> int:
 
 
 def check_matches(name: str, datatype: Datatype, shape: Sequence[int], spec: TensorSpec) -> None:
-    """Check that an input has the type and shape that the signature declares.
-
-    Args:
-      name: the name of the input, for the text of an error.
-      datatype: the datatype that the request declares.
-      shape: the shape that the request declares.
-      spec: the type and shape of the input in the signature.
-
-    Raises:
-      InvalidTensor: the datatype or the shape does not match `spec`.
-    """
+    """Check that an input has the type and shape that the signature declares."""
     if datatype.tensorflow_name != spec.dtype:
         raise InvalidTensor(
             f"input {name!r} has the datatype {datatype.name}; the signature expects {spec}."
@@ -87,18 +76,8 @@ def decode_raw(
     """Convert the binary form of a tensor to an array, which is a copy of the data.
 
     Args:
-      name: the name of the input, for the text of an error.
-      data: the bytes of this tensor.
-      datatype: the datatype of the elements.
-      shape: the shape of the tensor.
       reserve: a function that reserves memory. It is called with the number of bytes of the array
         before the array is allocated, and raises an error to refuse the request.
-
-    Returns:
-      An array of `shape`. The strings of a BYTES tensor are bytes objects in an object array.
-
-    Raises:
-      InvalidTensor: the data have more or fewer bytes than a tensor of this shape.
     """
     count = check_shape(name, shape)
     if datatype.dtype.hasobject:

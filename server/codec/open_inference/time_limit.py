@@ -9,12 +9,8 @@ def limit_time(context: RequestContext, timeout_us: int | None) -> RequestContex
     """Return the context of an infer request with the time limit that the request sets itself.
 
     Args:
-      context: the context, with the limits of the server and of the call.
       timeout_us: the parameter `timeout` of the request, in microseconds from its arrival; None or
         0 for no limit.
-
-    Raises:
-      DeadlineExceeded: the time of the parameter has passed.
     """
     if not timeout_us:
         return context

@@ -13,7 +13,12 @@ from tpuserve.errors import Unauthenticated
 
 
 class ApiKeyInterceptor(grpc.ServerInterceptor):
-    """Rejects calls without a valid API key, before their messages are read."""
+    """Rejects calls without a valid API key, before their messages are read.
+
+    Args:
+      open_services: the full names of the services that need no key, such as
+        "grpc.health.v1.Health".
+    """
 
     def __init__(
         self,
@@ -23,15 +28,6 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         *,
         open_services: Iterable[str] = (),
     ) -> None:
-        """Create an interceptor.
-
-        Args:
-          keys: the accepted API keys.
-          rejection_pool: the thread pool that sends the error to the clients of rejected calls.
-          observer: records the rejected calls in metrics and logs.
-          open_services: the full names of the services that need no key, such as
-            "grpc.health.v1.Health".
-        """
         self._keys = keys
         self._rejection_pool = rejection_pool
         self._observer = observer

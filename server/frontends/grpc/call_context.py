@@ -16,20 +16,17 @@ class CallContext:
         the call is admitted and may run.
       model_spec: the model that the request names. The name is empty until the handler has parsed
         the request.
-      is_queued: whether the call has waited in the queue of the model `request.model`.
       version: the version of the model that has answered; None until then.
       error: the message of the error with which the call ends; empty for no error.
+
+    Args:
+      started_ns: the time at which the call began, in nanoseconds of `time.perf_counter_ns`; 0
+        for the present time.
     """
 
     __slots__ = ("error", "is_queued", "model_spec", "request", "version")
 
     def __init__(self, started_ns: int = 0) -> None:
-        """Create the state of a call.
-
-        Args:
-          started_ns: the time at which the call began, in nanoseconds of `time.perf_counter_ns`; 0
-            for the present time.
-        """
         self.request = RequestContext(timeline=Timeline(started_ns))
         self.model_spec = _UNKNOWN_MODEL
         self.is_queued = False
@@ -46,8 +43,7 @@ class CallContext:
 
         Raises:
           InvalidInput: the call has waited in the queue of another model, because the name was not
-            found in the serialised request. The call must not run then: the limits of its model
-            would not apply.
+            found in the serialised request.
         """
         self.model_spec = model_spec
         if self.is_queued and self.request.model != model_spec.model:

@@ -1,8 +1,7 @@
 """Decompresses request messages within the limits of the server.
 
 The server turns gRPC's own decompression off, because gRPC decompresses a message before the server
-can limit the memory for it. From grpcio 1.83 on, gRPC limits the size of each decompressed message,
-but not the total size of all messages. Earlier releases have no limit.
+can limit the memory for it.
 """
 
 import zlib
@@ -31,17 +30,10 @@ def decompress(
     """Decompress a message; return it unchanged if it is not compressed.
 
     Args:
-      message: the message as the client has sent it: compressed with gzip or zlib, or not
-        compressed.
       max_bytes: the largest size of the decompressed message.
       memory: the request's reservation in the memory budget. It is enlarged before each chunk is
         decompressed.
       check: raises an error if nobody waits for the answer any more; called for each chunk.
-
-    Raises:
-      RequestTooLarge: the decompressed message is larger than `max_bytes` or the memory budget.
-      MemoryBudgetExceeded: all requests together exceed the memory budget.
-      DeadlineExceeded, Cancelled: nobody waits for the answer any more.
     """
     window_bits = find_window_bits(message)
     if window_bits is None:
@@ -67,8 +59,7 @@ def decompress(
         memory.shrink(2 * (_CHUNK_BYTES - len(chunk)))
         if not chunk and not decompressor.eof and position == len(message):
             # Either the message is not compressed, although it begins like compressed data, or the
-            # compressed data is incomplete. Return the message as it is: if it is invalid, its
-            # parser reports an error.
+            # compressed data is incomplete.
             memory.shrink(memory.num_bytes - reserved_bytes)
             return message
         size += len(chunk)
@@ -82,11 +73,7 @@ def decompress(
 
 
 def _join(chunks: list[bytes], size: int) -> memoryview:
-    """Join chunks of bytes, and let other threads run meanwhile.
-
-    The function copies with NumPy, which releases Python's global interpreter lock (GIL).
-    `bytes.join` would hold the lock.
-    """
+    """Join chunks of bytes, and let other threads run meanwhile."""
     joined, position = np.empty(size, np.uint8), 0
     for chunk in chunks:
         joined[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
@@ -98,9 +85,6 @@ def find_window_bits(message: bytes) -> int | None:
     """Return the argument `wbits` of zlib.decompressobj that fits a message.
 
     The first bytes of the message tell whether it is gzip data or zlib data.
-
-    Returns:
-      The argument; None if the message is not compressed.
     """
     if message.startswith(_GZIP_MAGIC):
         return _GZIP_WINDOW_BITS

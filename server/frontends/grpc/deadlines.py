@@ -22,7 +22,6 @@ def find_deadline(
     """Return the deadline of a call, in seconds of `time.monotonic`; infinite for none.
 
     Args:
-      context: the context of the call.
       default_ms: the time limit of calls without a deadline, in milliseconds; None for no limit.
       received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`.
     """

@@ -39,7 +39,6 @@ def truncate_message(text: str) -> str:
 def to_utf8(text: str) -> str:
     """Replace each lone surrogate in a text by "?".
 
-    A string in a protobuf message must be valid UTF-8. A text can contain lone surrogates if it
-    quotes a file name whose bytes are not UTF-8: Python represents such bytes as lone surrogates.
+    A string in a protobuf message must be valid UTF-8.
     """
     return text.encode("utf-8", "replace").decode("utf-8")

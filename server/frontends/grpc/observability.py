@@ -21,6 +21,12 @@ class CallObserver:
     """Records each finished gRPC call, successful or not, in metrics, traces and the access log.
 
     A call that fails before its request is parsed is counted with an empty model name.
+
+    Args:
+      counted_methods: full name of a method → value of the metrics' label "API", for each
+        method whose calls are counted.
+      metrics: the registry in which calls are counted; None to count in a registry that nothing
+        reads.
     """
 
     def __init__(
@@ -30,16 +36,6 @@ class CallObserver:
         access_log: AccessLog | None = None,
         tracing: "Tracing | None" = None,
     ) -> None:
-        """Create an observer.
-
-        Args:
-          counted_methods: full name of a method → value of the metrics' label "API", for each
-            method whose calls are counted.
-          metrics: the registry in which calls are counted; None to count in a registry that nothing
-            reads.
-          access_log: the log to write to; None to write no access log.
-          tracing: records the calls as spans; None for no traces.
-        """
         self._counted_methods = counted_methods
         self._metrics = Metrics() if metrics is None else metrics
         self._access_log = access_log
@@ -60,10 +56,7 @@ class CallObserver:
         Args:
           method: the full name of the method, such as
             "/tensorflow.serving.PredictionService/Predict".
-          call: the state of the call: its model, version, times and error.
           status: the name of the gRPC status code with which the call ended, such as "OK".
-          context: grpcio's context of the call, which has its metadata and the client's address.
-          runs_model: whether calls of the method run a model.
           bytes_in: the size of the request message in bytes.
           bytes_out: the size of the response message in bytes.
         """

@@ -29,9 +29,6 @@ def peer_name(peer: str) -> str:
 
     All calls of a client, over any number of connections, have the same name.
 
-    Args:
-      peer: grpcio's text of the client's address.
-
     Returns:
       The IPv4 address, or the /64 network of an IPv6 address; "" for a client on a UNIX socket,
       because all such clients have the same address.

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 # loads and unloads of models, recordings of profiles, and messages to the clients that watch the
 # health status of the server.
 _ADMIN_THREADS = 8
-# How many seconds `stop` waits before it stops the grpc.Server. During this time the errors for
-# rejected calls are held back, so that their clients do not send the next call at the moment of the
-# stop.
+# How many seconds `stop` waits before it stops the grpc.Server.
 _HOLD_SECONDS = 0.05
 
 
@@ -47,6 +45,20 @@ class GrpcServer:
 
     Attributes:
       address: the host and port to listen on, such as "127.0.0.1:8500".
+
+    Args:
+      port: the port to listen on; 0 to listen on the settings' UNIX socket only.
+      grace_seconds: the time that calls in flight get after `stop`. Calls that take longer are
+        cancelled.
+      tls: the certificate of the server; None for plain connections.
+      keys: the accepted API keys; None to accept calls without a key.
+      admission: limits the number of requests in flight, and refuses requests while the server
+        drains; None for no admission control.
+      memory_budget: bounds the memory of all requests together; None for no bound.
+      queues: the queue of each model, in which calls wait until they may run; None for queues
+        that no other frontend shares.
+      allow_direct_polling: whether the server may use grpcio's private API to answer calls in the
+        threads that poll gRPC's completion queue, which is faster.
     """
 
     def __init__(
@@ -67,29 +79,6 @@ class GrpcServer:
         service_types: Sequence[type[GrpcService]] = SERVICE_TYPES,
         allow_direct_polling: bool = True,
     ) -> None:
-        """Create a server that does not listen yet.
-
-        Args:
-          dataplane: finds the model of a request and runs the model.
-          host: the host name or IP address to listen on.
-          port: the port to listen on; 0 to listen on the settings' UNIX socket only.
-          grace_seconds: the time that calls in flight get after `stop`. Calls that take longer are
-            cancelled.
-          settings: the settings of the server; None for the defaults.
-          tls: the certificate of the server; None for plain connections.
-          keys: the accepted API keys; None to accept calls without a key.
-          admission: limits the number of requests in flight, and refuses requests while the server
-            drains; None for no admission control.
-          memory_budget: bounds the memory of all requests together; None for no bound.
-          metrics: the registry in which requests are counted; None for no metrics.
-          queues: the queue of each model, in which calls wait until they may run; None for queues
-            that no other frontend shares.
-          tracing: records the calls as spans; None for no traces.
-          service_types: the classes of the services to offer. The settings can disable some.
-          allow_direct_polling: whether the server may use grpcio's private API to answer calls in
-            the threads that poll gRPC's completion queue, which is faster. Benchmarks and tests
-            pass False.
-        """
         self.address = ports.format_address(host, port)
         self._grace_seconds = grace_seconds
         self._stopped: threading.Event | None = None
@@ -154,11 +143,7 @@ class GrpcServer:
             self._server.add_generic_rpc_handlers(tuple(service.handlers()))
 
     def start(self) -> None:
-        """Listen on the addresses and begin to accept calls.
-
-        Raises:
-          RuntimeError: an address is in use or cannot be bound.
-        """
+        """Listen on the addresses and begin to accept calls."""
         server_config.add_listening_addresses(self._server, self._addresses, self._tls)
         self._executor.start(self._server)
 
@@ -184,9 +169,7 @@ class GrpcServer:
         is_stopping = threading.Event()
         if self._admission is not None and self._admission.is_draining:
             # Hold the errors for rejected calls back until gRPC has told the clients that the
-            # server stops. Otherwise a rejected client could send its next call at the moment of
-            # the stop. gRPC would end this call with CANCELLED, and clients do not retry a
-            # cancelled call at another server.
+            # server stops.
             self._rejection_pool.run_soon(is_stopping.wait)
             time.sleep(_HOLD_SECONDS)
         try:

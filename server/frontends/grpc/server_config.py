@@ -8,8 +8,7 @@ from server.config.tls import TlsConfig
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
 # A connection can have this number of HTTP/2 streams beyond the largest number of requests in
-# flight from one client. The additional streams are for health checks and for calls whose message
-# has not arrived, which do not count as requests in flight.
+# flight from one client.
 _EXTRA_STREAMS = 100
 
 _CHANNEL_ARGUMENTS: dict[str, int | str] = {
@@ -43,10 +42,7 @@ def channel_arguments(
       max_request_bytes: the largest size of a request message in bytes; None for the largest size
         that protobuf allows.
       max_requests_per_peer: the largest number of requests in flight from one client address; 0 for
-        no limit. A connection can have `_EXTRA_STREAMS` more streams than this number, for example
-        for health checks. Further calls of the connection wait in the client, so that they take no
-        memory of the server.
-      user_arguments: channel arguments from the command line, which override the server's own.
+        no limit.
       max_connections: the largest number of connections to an address; 0 for no limit.
     """
     arguments = dict(_CHANNEL_ARGUMENTS)
@@ -75,12 +71,8 @@ def add_listening_addresses(
     """Bind a server to addresses.
 
     Args:
-      server: a server that has not started.
       addresses: the addresses to listen on, such as "127.0.0.1:8500" or "unix:/tmp/socket".
       tls: the certificate of the server; None for plain connections.
-
-    Raises:
-      RuntimeError: an address is in use or cannot be bound.
     """
     for address in addresses:
         if tls is None:

@@ -1,8 +1,7 @@
 """Describes the server and its models in the messages of the Open Inference Protocol.
 
 The REST and the gRPC frontend share this module. Each method of `Describer` returns a message as a
-dictionary: field name → value. REST sends the dictionary as JSON, and gRPC as a protobuf message
-with the same fields.
+dictionary: field name → value.
 """
 
 from collections.abc import Mapping
@@ -60,12 +59,6 @@ class Describer:
     """Describes the server and the served models in the messages of the Open Inference Protocol."""
 
     def __init__(self, dataplane: DataPlane, *, allows_control: bool = False) -> None:
-        """Create a describer.
-
-        Args:
-          dataplane: has the models and their states.
-          allows_control: whether clients may load and unload models.
-        """
         self._dataplane = dataplane
         self._allows_control = allows_control
 
@@ -81,16 +74,11 @@ class Describer:
         """Return a ModelMetadataResponse with the tensors of a signature.
 
         The shape of a tensor has -1 for a dimension of unknown size. It is [-1] for a tensor of
-        unknown rank. The datatypes of sparse and composite tensors begin with "COMPOSITE_".
+        unknown rank.
 
         Args:
           spec: the model, the version and the signature. If `spec` names no signature, the default
             signature of the model is described.
-
-        Raises:
-          ModelNotFound: the requested version is not available.
-          SignatureNotFound: the model has no signature of the requested name, or `spec` names no
-            signature and the model has no default signature.
         """
         _, signature = self._find_signature(spec)
         versions = sorted(
@@ -109,23 +97,10 @@ class Describer:
     def model_config(self, spec: ModelSpec) -> Message:
         """Return Triton's ModelConfig of a model version.
 
-        The model counts as batched if the first dimension of each tensor of the signature has an
-        unknown size, each input has further dimensions, and no tensor is sparse or composite. An
-        input without further dimensions would have empty `dims`, and Triton's clients send no
-        tensor without dimensions.
-
-        For a batched model, the fields `dims` omit the first dimension. `max_batch_size` is the
-        largest int32, because the server answers requests of any batch size.
+        For a batched model, the fields `dims` omit the first dimension.
 
         The parameter TF_SIGNATURE_DEF has the name of the signature, unless that is
-        "serving_default". Triton's TensorFlow backend uses this parameter too.
-
-        Args:
-          spec: the model, the version and the signature, as for `model_metadata`.
-
-        Raises:
-          ModelNotFound: the requested version is not available.
-          SignatureNotFound: see `model_metadata`.
+        "serving_default".
         """
         name, signature = self._find_signature(spec)
         tensors = [*signature.inputs.values(), *signature.outputs.values()]
@@ -149,15 +124,7 @@ class Describer:
         return config
 
     def model_statistics(self, spec: ModelSpec) -> Message:
-        """Return Triton's ModelStatisticsResponse: counts and durations of the runs of models.
-
-        Args:
-          spec: the model and version. Without a version, all available versions are described;
-            without a name, all available versions of all models.
-
-        Raises:
-          ModelNotFound: no such model or version is available.
-        """
+        """Return Triton's ModelStatisticsResponse: counts and durations of the runs of models."""
         models = self._dataplane.models()
         names = [spec.model] if spec.model else sorted(models)
         described = [
@@ -194,23 +161,13 @@ class Describer:
         return {"models": entries}
 
     def load_model(self, model: str) -> Message:
-        """Load a model, and return a RepositoryModelLoadResponse.
-
-        Raises:
-          CodedError: the flags do not allow clients to load models.
-          TpuserveError: the model cannot be found or loaded.
-        """
+        """Load a model, and return a RepositoryModelLoadResponse."""
         self._check_control(model)
         self._dataplane.load_model(model)
         return {}
 
     def unload_model(self, model: str) -> Message:
-        """Unload a model, and return a RepositoryModelUnloadResponse.
-
-        Raises:
-          CodedError: the flags do not allow clients to unload models.
-          TpuserveError: the model cannot be found or unloaded.
-        """
+        """Unload a model, and return a RepositoryModelUnloadResponse."""
         self._check_control(model)
         self._dataplane.unload_model(model)
         return {}
@@ -219,9 +176,6 @@ class Describer:
         """Return whether a model can answer requests.
 
         If `spec` names a version, this version must be available; otherwise any version.
-
-        Raises:
-          ModelNotFound: the server has no such model or version.
         """
         statuses = self._dataplane.status(spec.model, spec.version)
         return any(status.state is State.AVAILABLE for status in statuses)
@@ -232,7 +186,6 @@ class Describer:
         If `spec` names a version, this version must be available; otherwise any version.
 
         Raises:
-          ModelNotFound: the server has no such model or version.
           Unavailable: the model or the version cannot answer requests, for example because it is
             still loading.
         """
@@ -255,13 +208,6 @@ class Describer:
 
 
 def _configure_tensors(specs: Mapping[str, TensorSpec], is_batched: bool) -> list[Message]:
-    """Return the ModelInput or ModelOutput messages of a ModelConfig.
-
-    Args:
-      specs: the inputs or outputs of the signature by their names.
-      is_batched: whether the first dimension of each tensor is the batch dimension, which the
-        messages omit.
-    """
     return [
         {
             "name": alias,
@@ -273,13 +219,7 @@ def _configure_tensors(specs: Mapping[str, TensorSpec], is_batched: bool) -> lis
 
 
 def _describe_statistics(statistics: Statistics) -> Message:
-    """Return Triton's ModelStatistics of a model version.
-
-    The field `queue` has the time in which requests waited for their batch. `compute_input` has the
-    time in which inputs were decoded, and `compute_output` the time in which responses were
-    encoded. `success` has the time from the start of the decoding to the end of the encoding. The
-    size of a batch in `batch_stats` is its number of rows without padding.
-    """
+    """Return Triton's ModelStatistics of a model version."""
     runs, batching = statistics.inferences, statistics.batching
     queue_ns = 0
     if batching is not None:

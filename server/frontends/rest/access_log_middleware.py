@@ -24,12 +24,6 @@ class AccessLogMiddleware:
     """
 
     def __init__(self, app: RootApp, log: AccessLog) -> None:
-        """Wrap an application.
-
-        Args:
-          app: The application whose requests are logged.
-          log: The access log.
-        """
         self._app = app
         self._log = log
 
@@ -39,10 +33,6 @@ class AccessLogMiddleware:
 
     def find_fast_path(self, url: bytes, headers: Headers) -> SyncHandler | None:
         """Return a function that answers a request in the event loop, and logs the request.
-
-        Args:
-          url: The URL of the request.
-          headers: The headers of the request.
 
         Returns:
           The function. None if the application must answer the request through its ASGI interface.

@@ -46,12 +46,10 @@ def build_rest_app(
     """Build the ASGI application that answers all REST requests.
 
     Args:
-      dataplane: Finds the model of a request and runs the model.
       settings: The settings of the server. None means the defaults of `RestConfig`.
       metrics: The registry in which requests are counted, which is served at /metrics and at
         `monitoring_path`. None means no metrics.
       keys: The accepted API keys. None disables authentication.
-      admission: Limits the number of requests in flight, and tells whether the server is ready.
       memory_budget: Bounds the memory of all requests together. None means no bound.
       queues: The queue of each model, in which requests wait until they may run. None means queues
         that no other frontend shares.

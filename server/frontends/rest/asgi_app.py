@@ -52,9 +52,22 @@ _CORS_HEADERS = (
 class RootApp:
     """The ASGI application that receives all REST requests.
 
-    It checks API keys, answers health checks and requests for metrics, and adds CORS headers. It
-    passes all other requests to the REST APIs, the OpenAPI application or the console, depending on
-    the path.
+    It checks API keys, answers health checks and requests for metrics, and adds CORS headers.
+
+    Args:
+      dispatcher: Answers the requests to the REST APIs, such as those below /v1/.
+      dataplane: Tells whether a model is available, for the readiness check.
+      openapi: Answers the requests for the OpenAPI document and its page, whose paths begin
+        with one of `openapi.paths.PATHS`.
+      console: The console, a web page for operators. It answers the requests to the root path
+        and to paths below /console/.
+      metrics: The registry that is served at /metrics and at `monitoring_path`, and in which
+        requests without a valid API key are counted. None means that no metrics are served.
+      keys: The accepted API keys. None disables authentication.
+      admission: Tells whether the server is starting, ready or draining. None means that it is
+        ready.
+      monitoring_path: A second URL path at which the metrics are served. None means that there
+        is none.
     """
 
     def __init__(
@@ -70,24 +83,6 @@ class RootApp:
         admission: AdmissionController | None = None,
         monitoring_path: str | None = None,
     ) -> None:
-        """Create the application.
-
-        Args:
-          dispatcher: Answers the requests to the REST APIs, such as those below /v1/.
-          dataplane: Tells whether a model is available, for the readiness check.
-          openapi: Answers the requests for the OpenAPI document and its page, whose paths begin
-            with one of `openapi.paths.PATHS`.
-          console: The console, a web page for operators. It answers the requests to the root path
-            and to paths below /console/.
-          config: The settings of the frontend.
-          metrics: The registry that is served at /metrics and at `monitoring_path`, and in which
-            requests without a valid API key are counted. None means that no metrics are served.
-          keys: The accepted API keys. None disables authentication.
-          admission: Tells whether the server is starting, ready or draining. None means that it is
-            ready.
-          monitoring_path: A second URL path at which the metrics are served. None means that there
-            is none.
-        """
         self._dispatcher = dispatcher
         self._dataplane = dataplane
         self._openapi = openapi
@@ -111,14 +106,8 @@ class RootApp:
     def find_fast_path(self, url: bytes, headers: Headers) -> SyncHandler | None:
         """Return a function that answers a POST request directly in the event loop.
 
-        Args:
-          url: The URL of the request.
-          headers: The headers of the request, whose body has not arrived.
-
         Returns:
-          The function. None if the request may take long, so that a thread must run it. Also None
-          for a request that is refused, because its error response is sent without waiting for the
-          body.
+          The function. None if the request may take long, so that a thread must run it.
         """
         if self._admission is not None and (
             self._admission.startup_activity or self._admission.is_draining
@@ -233,7 +222,6 @@ class RootApp:
         return None
 
     def _refuse_while_starting(self) -> Response | None:
-        """Return the error response of a server that is still starting; None if it has started."""
         activity = self._admission.startup_activity if self._admission is not None else ""
         if not activity:
             return None
@@ -257,11 +245,6 @@ class RootApp:
         return Response(200, b"ready\n", TEXT)
 
     def _readiness_headers(self) -> Headers:
-        """Return the headers of the response to a readiness check that fails.
-
-        While the server drains, the result has the header "Connection: close", so that the client
-        connects to another server.
-        """
         is_draining = self._admission is not None and self._admission.is_draining
         return (errors.CLOSE,) if is_draining else ()
 
@@ -288,11 +271,7 @@ class RootApp:
         return gzip.compress(self._metrics.exposition(), compresslevel=1)
 
     def _get_unready_reason(self) -> str:
-        """Return why the readiness check must fail; "" if the server is ready.
-
-        A server is ready if at least one model is available: a model that cannot be loaded must not
-        prevent requests to the other models.
-        """
+        """Return why the readiness check must fail; "" if the server is ready."""
         if self._admission is not None and self._admission.is_draining:
             return "the server is shutting down"
         if self._admission is not None and not self._admission.is_ready:

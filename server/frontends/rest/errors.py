@@ -49,8 +49,7 @@ _HEADERS = {
 def response_to_error(error: Exception) -> Response:
     """Convert an exception to an error response.
 
-    The message of a TpuserveError becomes the message of the response. Any other exception is a
-    fault of the server: its details are logged, and not sent to the client.
+    The message of a TpuserveError becomes the message of the response.
     """
     if isinstance(error, TpuserveError):
         status = _SPECIAL_STATUS.get(type(error)) or HTTP_STATUS[error.code]
@@ -63,12 +62,6 @@ def response_to_error(error: Exception) -> Response:
 
 
 def error_response(status: int, message: str, code: Code = Code.INVALID_ARGUMENT) -> Response:
-    """Build an error response with the body {"error": "<message>"}.
-
-    Args:
-      status: The HTTP status code.
-      message: The text for the client.
-      code: The canonical status code, under which metrics count the response.
-    """
+    """Build an error response with the body {"error": "<message>"}."""
     body = responses.encode_error(message)
     return Response(status, body, headers=_HEADERS.get(status, ()), code=code.name, error=message)

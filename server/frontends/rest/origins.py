@@ -20,13 +20,6 @@ def check_host(headers: Headers, allowed_hosts: Collection[str]) -> None:
     """Refuse a request whose Host is a name that is not allowed, as after DNS rebinding.
 
     IP addresses and localhost are always allowed: no site can let its name be one of them.
-
-    Args:
-      headers: The headers of the request.
-      allowed_hosts: The allowed names, in lower case, without ports.
-
-    Raises:
-      ForeignRequest: The name is not allowed.
     """
     host = (get_header(headers, b"host") or b"").decode("latin-1")
     name = _name_of(host)
@@ -43,16 +36,7 @@ def check_host(headers: Headers, allowed_hosts: Collection[str]) -> None:
 
 
 def check_change(headers: Headers, allowed_hosts: Collection[str]) -> None:
-    """Refuse a request that would change the server if a page of another site may have sent it.
-
-    Args:
-      headers: The headers of the request.
-      allowed_hosts: The names that the server has for browsers, as in `check_host`.
-
-    Raises:
-      ForeignRequest: A browser has sent the request for a page that is not of this server.
-      InvalidInput: The body is sent with a type that pages of other sites may choose.
-    """
+    """Refuse a request that would change the server if a page of another site may have sent it."""
     origin, site = get_header(headers, b"origin"), get_header(headers, b"sec-fetch-site")
     page = (origin or b"").partition(b"://")[2]
     is_own = origin is None or page == get_header(headers, b"host")

@@ -20,18 +20,13 @@ class RestConfig:
       threads: The largest number of threads that run models for small requests at the same time.
       allow_origins: Whether responses have CORS headers, so that browsers let pages of any origin
         read the responses.
-      access_log: Whether each request is logged.
-      open_metrics: Whether clients without an API key can read the metrics.
       open_health: Whether clients without an API key can call the health and readiness checks.
-      enable_console: Whether browsers get the console, a page for operators, at the path "/".
       health_route: A further path of the readiness check, which a cloud service requires. Empty for
         none.
       may_be_empty: Whether the server is ready even if it has no model, because clients load the
         models.
       allowed_hosts: The names, in lower case, that the header Host may have; IP addresses and
-        localhost are always allowed. Empty for any, except for requests of browsers that load or
-        unload models.
-      scheme: "http", or "https" with TLS.
+        localhost are always allowed.
       is_batched: Whether the server runs several requests as one batch, so that a request may wait
         for other requests.
     """

@@ -17,9 +17,6 @@ def encode_value(array: Array) -> str:
     """Return an array as JSON text.
 
     If a string of the array is not UTF-8, all strings are written as {"b64": "..."} objects.
-
-    Raises:
-      InvalidTensor: JSON requests cannot represent the dtype.
     """
     name = _BYTES_NAME if array.dtype == object and not is_text(array) else ""
     return bytes(array_to_json.encode_tensor(name, array)).decode()

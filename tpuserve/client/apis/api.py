@@ -25,14 +25,12 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 class Api(ABC):
     """Encodes the requests and decodes the replies of one API of a server, over HTTP or gRPC.
 
-    An instance caches the signatures of each model. When the server refuses a request to a model,
-    the cached signatures of this model are dropped, and are requested again when they are needed.
+    An instance caches the signatures of each model.
     """
 
     is_http: bool
 
     def __init__(self) -> None:
-        """Create an instance without signatures; they are requested when they are needed."""
         # Model → signature name → signature. The default signature also has the name "".
         self._signatures: dict[ModelReference, dict[str, Signature]] = {}
 
@@ -47,9 +45,7 @@ class Api(ABC):
         """Run a signature of a model on inputs.
 
         Args:
-          model: the model, and the version to call.
           inputs: alias → array or nested lists.
-          signature_name: the name of the signature; "" for the default signature.
           outputs: the aliases of the requested outputs; empty for all outputs.
 
         Returns:
@@ -67,17 +63,11 @@ class Api(ABC):
         """Encode the request that runs a signature on arrays.
 
         Args:
-          model: the model, and the version to call.
           inputs: alias → array; strings as object arrays of bytes.
-          signature_name: the name of the signature; "" for the default signature.
           outputs: the aliases of the requested outputs; empty for all outputs.
-
-        Returns:
-          The request, a `tpuserve.client.call.Call`.
 
         Raises:
           InvalidSetting: the model has a version label, which the API does not support.
-          CodedError: the API cannot encode the dtype of an input.
         """
 
     @abstractmethod
@@ -110,10 +100,6 @@ class Api(ABC):
     def signature(self, model: ModelReference, name: str) -> Steps[Signature]:
         """Return a signature of a model; request the signature if it is not cached.
 
-        Args:
-          model: the model, and the version to call.
-          name: the name of the signature; "" for the default signature.
-
         Raises:
           InvalidInput: the model has no signature with this name. A Predict request with the name
             would raise the same class of error.
@@ -130,17 +116,6 @@ class Api(ABC):
         return known[name]
 
     def _describe(self, model: ModelReference, name: str) -> Steps[Mapping[str, Signature]]:
-        """Request a signature of a model; the reply can also describe other signatures.
-
-        Args:
-          model: the model, and the version to call.
-          name: the name of the signature; "" for the default signature.
-
-        Returns:
-          Signature name → signature, for all signatures in the reply. The default signature also
-          has the name "". If the model does not have the requested signature, the result does not
-          contain it, but can contain other signatures.
-        """
         known = yield from self.signatures(model)
         if DEFAULT_SIGNATURE not in known:
             return known
@@ -153,10 +128,7 @@ class Api(ABC):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Steps[Reply]:
-        """Convert the inputs to arrays and send a Predict request; return the encoded reply.
-
-        The arguments are those of `predict`.
-        """
+        """Convert the inputs to arrays and send a Predict request; return the encoded reply."""
         try:
             converted = yield from self._convert_inputs(model, inputs, signature_name)
             reply = yield self.encode_predict(model, converted, signature_name, outputs)
@@ -168,20 +140,12 @@ class Api(ABC):
     def _convert_inputs(
         self, model: ModelReference, inputs: Mapping[str, Any], signature_name: str
     ) -> Steps[dict[str, Array]]:
-        """Convert inputs to arrays.
-
-        Lists and numbers get the dtypes of the signature. If all inputs are arrays already, the
-        signature is not requested.
-        """
         signature = None
         if arrays.needs_signature(inputs):
             signature = yield from self.signature(model, signature_name)
         return arrays.convert_inputs(inputs, signature)
 
     def _forget(self, model: ModelReference, error: Exception) -> None:
-        """Drop the cached signatures of a model after the server refused a request to the model.
-
-        Perhaps the server now has a version of the model with other signatures.
-        """
+        """Drop the cached signatures of a model after the server refused a request to the model."""
         if isinstance(error, InvalidInput | NotFound):
             self._signatures.pop(model, None)

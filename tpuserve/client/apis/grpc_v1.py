@@ -85,15 +85,7 @@ class GrpcV1(Api):
 
 
 def parse_message(message_type: type[MessageType], reply: Reply) -> MessageType:
-    """Parse the protobuf message in the body of a gRPC reply.
-
-    Args:
-      message_type: the class of the message.
-      reply: the reply, whose body is the serialised message.
-
-    Raises:
-      InvalidReply: the bytes are not a serialised message of this class.
-    """
+    """Parse the protobuf message in the body of a gRPC reply."""
     try:
         return message_type.FromString(reply.body)
     except DecodeError as error:

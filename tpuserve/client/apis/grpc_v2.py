@@ -98,18 +98,6 @@ class GrpcV2(Api):
         return {name: described[""]}
 
     def _describe(self, model: ModelReference, name: str) -> Steps[Mapping[str, Signature]]:
-        """Request the default signature of a model.
-
-        Args:
-          model: the model, and the version to call.
-          name: the name of the default signature; "" also means the default signature.
-
-        Returns:
-          `name` → the default signature.
-
-        Raises:
-          InvalidInput: `name` is the name of another signature, which the protocol cannot describe.
-        """
         if name:
             default = yield from self._default_name(model)
             if name != default:
@@ -124,11 +112,7 @@ class GrpcV2(Api):
         return {name: Signature(_specs(response.inputs), _specs(response.outputs))}
 
     def _default_name(self, model: ModelReference) -> Steps[str]:
-        """Request the name of the default signature from Triton's model configuration.
-
-        A server without Triton's extensions does not report the name. The result is then
-        "serving_default".
-        """
+        """Request the name of the default signature from Triton's model configuration."""
         request = message_type("ModelConfigRequest")(name=model.name, version=_version(model))
         try:
             reply = yield Call(f"{_SERVICE}/ModelConfig", request.SerializeToString())

@@ -47,9 +47,6 @@ def check_model(model: ModelReference) -> None:
     """Check that a call does not choose the version of a model by a label.
 
     The Open Inference Protocol has no version labels.
-
-    Raises:
-      InvalidSetting: the model has a version label.
     """
     if model.label:
         raise InvalidSetting(
@@ -59,15 +56,7 @@ def check_model(model: ModelReference) -> None:
 
 
 def datatype_of(array: Array, name: str) -> str:
-    """Return the datatype of an input in the protocol, such as "FP32" for float32.
-
-    Args:
-      array: the input.
-      name: the alias of the input, for the text of an error.
-
-    Raises:
-      CodedError: the protocol has no datatype for the dtype of the array.
-    """
+    """Return the datatype of an input in the protocol, such as "FP32" for float32."""
     dtype = arrays.tensorflow_dtype(array, name)
     if dtype not in _NAMES:
         raise CodedError(
@@ -92,10 +81,8 @@ def decode_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequen
     """Convert the binary form of an output to an array.
 
     Args:
-      name: the alias of the output, for the texts of errors.
       data: the bytes of the elements, as `encode_raw` returns them.
       datatype: the datatype in the protocol, such as "FP32".
-      shape: the shape of the output.
 
     Raises:
       InvalidReply: the datatype is unknown, or the data have another number of elements than the
@@ -128,11 +115,7 @@ def numpy_dtype(name: str, datatype: str) -> "np.dtype[Any]":
     """Return the NumPy dtype for a datatype of the protocol; object for BYTES.
 
     Args:
-      name: the alias of the output, for the text of an error.
       datatype: the datatype in the protocol, such as "FP32".
-
-    Raises:
-      InvalidReply: the protocol does not have the datatype.
     """
     if datatype not in _TENSORFLOW_NAMES:
         raise InvalidReply(
@@ -146,7 +129,6 @@ def tensor_spec(name: str, datatype: str, shape: Sequence[int]) -> TensorSpec:
     """Convert the protocol's metadata of a tensor to a TensorSpec.
 
     Args:
-      name: the alias of the input or output.
       datatype: the datatype in the protocol, such as "FP32". tpuserve's servers write
         "COMPOSITE_FP32" for a sparse or composite tensor, which gets no name.
       shape: the shape; -1 for a dimension without a fixed size.

@@ -79,11 +79,7 @@ class RestV1(Api):
         return Call(f"{_path(model)}:predict", _encode(document, inputs), _JSON)
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Request the signatures of a model from its metadata.
-
-        Raises:
-          InvalidReply: the reply is not the JSON of a model's metadata.
-        """
+        """Request the signatures of a model from its metadata."""
         reply = yield Call(f"{_path(model)}/metadata")
         document = decode_json(reply)
         try:
@@ -97,11 +93,7 @@ class RestV1(Api):
             raise invalid_reply("the metadata have another form", reply) from error
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
-        """Request the state of each version of a model.
-
-        Raises:
-          InvalidReply: the reply is not the JSON of a model's status.
-        """
+        """Request the state of each version of a model."""
         reply = yield Call(_path(ModelReference(name)))
         return _decode_versions(reply)
 
@@ -113,19 +105,14 @@ class RestV1(Api):
 
 
 def decode_json(reply: Reply) -> Any:
-    """Parse the JSON body of a reply.
-
-    Raises:
-      InvalidReply: the body is not JSON.
-    """
+    """Parse the JSON body of a reply."""
     try:
         return orjson.loads(reply.body)
     except ValueError:
         pass
     try:
-        # orjson has refused the body. TensorFlow Serving writes NaN and Infinity as words,
-        # which Python's json module can read. It also writes bytes that are not UTF-8 into strings,
-        # so decode such bytes with surrogateescape.
+        # orjson has refused the body. TensorFlow Serving writes NaN and Infinity as words, which
+        # Python's json module can read.
         return json.loads(reply.body.decode("utf-8", _NOT_UTF8))
     except (ValueError, RecursionError) as error:
         raise invalid_reply("it is no JSON", reply) from error
@@ -135,7 +122,6 @@ def invalid_reply(reason: str, reply: Reply) -> InvalidReply:
     """Create the error for a reply that does not have the form that the API defines.
 
     Args:
-      reason: what is wrong with the reply, for the text of the error.
       reply: the reply; the first bytes of its body are quoted.
     """
     start = reply.body[:60].decode("utf-8", "replace")
@@ -153,10 +139,7 @@ def _path(model: ModelReference) -> str:
 
 
 def _to_json(name: str, array: Array) -> Any:
-    """Convert an input to a value that orjson can write as JSON.
-
-    A string becomes {"b64": its base64 encoding}, as TensorFlow Serving's REST API requires.
-    """
+    """Convert an input to a value that orjson can write as JSON."""
     kind = arrays.tensorflow_dtype(array, name)
     if kind == "string":
         from base64 import b64encode

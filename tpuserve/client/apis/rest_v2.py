@@ -82,9 +82,6 @@ class RestV2(Api):
         """Request the default signature of a model, and the name that the signature has.
 
         The name is in Triton's model configuration, which not every server offers.
-
-        Raises:
-          InvalidReply: a reply is not the JSON of a model's metadata or configuration.
         """
         described = yield from self._describe(model, "")
         try:
@@ -99,14 +96,7 @@ class RestV2(Api):
             raise invalid_reply("the configuration has another form", reply) from error
 
     def _describe(self, model: ModelReference, name: str) -> Steps[Mapping[str, Signature]]:
-        """Request a signature; the arguments are those of `Api._describe`.
-
-        The query parameter that names a signature is an extension of tpuserve. Other servers ignore
-        the parameter, and describe their default signature.
-
-        Returns:
-          `name` → the signature in the server's reply.
-        """
+        """Request a signature; the arguments are those of `Api._describe`."""
         query = f"?signature_name={quote(name, safe='')}" if name else ""
         reply = yield Call(_path(model) + query)
         document = decode_json(reply)
@@ -125,11 +115,7 @@ class RestV2(Api):
         return {name: Signature(inputs, outputs)}
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
-        """Request the state of each version of a model from Triton's repository index.
-
-        Raises:
-          InvalidReply: the reply is not the JSON of a repository index.
-        """
+        """Request the state of each version of a model from Triton's repository index."""
         reply = yield Call("/v2/repository/index", b"{}")
         try:
             versions = [

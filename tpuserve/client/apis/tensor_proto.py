@@ -17,8 +17,7 @@ from tpuserve.saved_model import dtypes
 
 _NUMBERS = {name: number for number, name in dtypes.DTYPE_NAMES.items()}
 # TensorFlow's name of a dtype → the field of TensorProto that holds its values. The packed encoding
-# of such a field is the little-endian bytes of the array. Therefore the .proto file of this project
-# declares these fields as bytes, and the values need no decoding.
+# of such a field is the little-endian bytes of the array.
 _RAW_FIELDS = {
     "float32": "float_val",
     "float64": "double_val",
@@ -48,12 +47,7 @@ def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
     """Write the dtype, shape and elements of an array to an empty TensorProto.
 
     Args:
-      proto: the TensorProto to fill.
       array: the array; strings are an object array of bytes.
-      name: the alias of the input, for the text of an error.
-
-    Raises:
-      CodedError: TensorFlow has no dtype for the array's elements.
     """
     dtype = arrays.tensorflow_dtype(array, name)
     proto.dtype = _NUMBERS[dtype]
@@ -72,13 +66,9 @@ def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
 def to_arrays(protos: Mapping[str, pb.TensorProto]) -> dict[str, Array]:
     """Convert the TensorProtos of a reply to arrays; strings to object arrays of bytes.
 
-    Args:
-      protos: alias → TensorProto.
-
     Raises:
       InvalidReply: the values of a TensorProto do not fit its shape, or repeated values (see
         `to_array`) make the arrays together too large.
-      CodedError: NumPy has no dtype for the elements of a TensorProto.
     """
     result: dict[str, Array] = {}
     remaining = MAX_REPEATED_BYTES
@@ -94,17 +84,14 @@ def to_array(
     """Convert a TensorProto to an array; strings to an object array of bytes.
 
     As in TensorFlow, a typed field such as float_val can have fewer values than the shape has
-    elements. Then the last value is repeated; an empty field means zeros.
+    elements.
 
     Args:
-      proto: the TensorProto.
-      name: the alias of the output, for the text of an error.
       max_repeated_bytes: the largest size, in bytes, of an array with repeated values.
 
     Raises:
       InvalidReply: the values of the TensorProto do not fit its shape, or the repeated values make
         the array too large.
-      CodedError: NumPy has no dtype for the elements.
     """
     dtype_name = dtypes.dtype_name(proto.dtype)
     dtype = arrays.numpy_dtype(dtype_name)

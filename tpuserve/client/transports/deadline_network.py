@@ -1,8 +1,7 @@
 """A network backend for httpx that ends a whole blocking call at its deadline.
 
 A timeout of httpx limits only each single read or write. A server that sends a byte now and then
-would keep a call waiting forever. With this backend, each read and write has the remaining time of
-the call as its timeout.
+would keep a call waiting forever.
 """
 
 import ssl
@@ -15,9 +14,8 @@ import httpcore
 
 from tpuserve.client.retries import Deadline
 
-# Number of bytes of each write. httpcore applies a timeout to each wait within a write.
-# Writing a whole body to a slow server could take many times the timeout. Therefore a body is
-# written in pieces, and the remaining time is computed again before each piece.
+# Number of bytes of each write. httpcore applies a timeout to each wait within a write. Writing a
+# whole body to a slow server could take many times the timeout.
 _WRITTEN_BYTES = 1 << 18
 
 
@@ -28,7 +26,6 @@ class DeadlineNetwork(httpcore.SyncBackend):
     """
 
     def __init__(self) -> None:
-        """Create a network backend; no thread has set a deadline yet."""
         self._calls = threading.local()
 
     @contextmanager
@@ -41,11 +38,7 @@ class DeadlineNetwork(httpcore.SyncBackend):
             del self._calls.deadline
 
     def remaining_s(self) -> float:
-        """Return the time in seconds until the deadline that this thread has set with `limit`.
-
-        Raises:
-          DeadlineExceeded: no time remains.
-        """
+        """Return the time in seconds until the deadline that this thread has set with `limit`."""
         deadline: Deadline = self._calls.deadline
         return deadline.remaining_s()
 

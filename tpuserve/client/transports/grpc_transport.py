@@ -27,7 +27,6 @@ class GrpcTransport:
     """Sends the calls of the blocking client over gRPC. Several threads may share an instance."""
 
     def __init__(self, connection: ConnectionSettings) -> None:
-        """Create a transport, which connects to the server with its first call."""
         self._connection = connection
         self._metadata = tuple(connection.authorization().items()) or None
         target = connection.address.base
@@ -40,11 +39,7 @@ class GrpcTransport:
         self._methods: dict[str, Any] = {}
 
     def send(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a call and return its reply.
-
-        Raises:
-          TpuserveError: the server has refused the call or does not answer.
-        """
+        """Send a call and return its reply."""
         method = self._methods.get(call.path)
         if method is None:
             method = self._methods[call.path] = self._channel.unary_unary(call.path)
@@ -62,18 +57,13 @@ class AsyncGrpcTransport:
     """Sends the calls of the asyncio client over gRPC, on one event loop."""
 
     def __init__(self, connection: ConnectionSettings) -> None:
-        """Create a transport, which opens its channel on the event loop of its first call."""
         self._connection = connection
         self._metadata = tuple(connection.authorization().items()) or None
         self._channel: Any = None
         self._methods: dict[str, Any] = {}
 
     async def send(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a call and return its reply.
-
-        Raises:
-          TpuserveError: the server has refused the call or does not answer.
-        """
+        """Send a call and return its reply."""
         if self._channel is None:
             self._channel = open_async_channel(self._connection)
         method = self._methods.get(call.path)
@@ -110,13 +100,7 @@ def _credentials(connection: ConnectionSettings) -> Any:
 
 
 def convert_error(connection: ConnectionSettings, error: Any, deadline: Deadline) -> TpuserveError:
-    """Convert the grpc.RpcError of a call to the client's error for its status.
-
-    Args:
-      connection: the settings of the connection, for the texts of errors.
-      error: the grpc.RpcError.
-      deadline: the deadline of the call, for the text of DeadlineExceeded.
-    """
+    """Convert the grpc.RpcError of a call to the client's error for its status."""
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return deadline.error()
     return grpc_error(connection, error.code().value[0], error.details() or "")

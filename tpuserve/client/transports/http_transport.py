@@ -13,9 +13,7 @@ from tpuserve.client.transports.httpx_internals import set_network_backend
 from tpuserve.client.transports.transport import ConnectionSettings, http_error, too_large_error
 from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError
 
-# The content encodings of responses that the client decodes. It refuses responses with another
-# encoding or with several: decoding a few of their bytes could produce gigabytes before the client
-# checks the size.
+# The content encodings of responses that the client decodes.
 _ENCODINGS = ("", "identity", "gzip", "deflate")
 
 
@@ -23,7 +21,6 @@ class HttpTransport:
     """Sends the calls of the blocking client over HTTP. Several threads may share an instance."""
 
     def __init__(self, connection: ConnectionSettings) -> None:
-        """Create a transport, which connects to the server with its first call."""
         self._connection = connection
         self._client = httpx.Client(**_settings(connection))
         self._network = DeadlineNetwork()
@@ -31,11 +28,7 @@ class HttpTransport:
         self._requests = _RequestFactory(connection)
 
     def send(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a call and return its reply.
-
-        Raises:
-          TpuserveError: the server has refused the call or does not answer.
-        """
+        """Send a call and return its reply."""
         try:
             with self._network.limit(deadline):
                 request = self._requests.create(call, deadline)
@@ -59,17 +52,12 @@ class AsyncHttpTransport:
     """Sends the calls of the asyncio client over HTTP, on one event loop."""
 
     def __init__(self, connection: ConnectionSettings) -> None:
-        """Create a transport, which connects to the server with its first call."""
         self._connection = connection
         self._client = httpx.AsyncClient(**_settings(connection))
         self._requests = _RequestFactory(connection)
 
     async def send(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a call and return its reply.
-
-        Raises:
-          TpuserveError: the server has refused the call or does not answer.
-        """
+        """Send a call and return its reply."""
         try:
             async with asyncio.timeout(deadline.remaining_s()):
                 return await self._send(call, deadline)
@@ -114,10 +102,7 @@ def _settings(connection: ConnectionSettings) -> dict[str, Any]:
 
 
 class _RequestFactory:
-    """Creates the httpx requests for calls, and keeps the parsed URLs.
-
-    httpx's clients would parse the URL for each request, which takes longer.
-    """
+    """Creates the httpx requests for calls, and keeps the parsed URLs."""
 
     def __init__(self, connection: ConnectionSettings) -> None:
         self._base = connection.address.base
@@ -130,10 +115,6 @@ class _RequestFactory:
         self._urls: dict[str, httpx.URL] = {}
 
     def create(self, call: Call, deadline: Deadline) -> httpx.Request:
-        """Create the httpx request for a call.
-
-        Each network timeout of the request is the time that remains until the deadline.
-        """
         url = self._urls.get(call.path)
         if url is None:
             url = self._urls[call.path] = httpx.URL(self._base + call.path)

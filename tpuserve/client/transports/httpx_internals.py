@@ -9,11 +9,7 @@ from tpuserve.errors import UnsupportedHttpx
 
 
 def set_network_backend(client: httpx.Client, backend: httpcore.NetworkBackend) -> None:
-    """Let a client of httpx use a network backend for all connections, with and without a proxy.
-
-    Raises:
-      UnsupportedHttpx: the installed httpx lacks an attribute that this function uses.
-    """
+    """Let a client of httpx use a network backend for all connections, with and without a proxy."""
     try:
         # httpx uses the transports in `_mounts` for connections through proxies.
         for transport in (client._transport, *client._mounts.values()):
@@ -29,8 +25,4 @@ def set_network_backend(client: httpx.Client, backend: httpcore.NetworkBackend) 
 
 
 def _check_attribute(value: object, attribute: str) -> None:
-    """Raise an AttributeError if an object lacks an attribute.
-
-    Without this check, an assignment would create the missing attribute and have no effect.
-    """
     getattr(value, attribute)

@@ -30,11 +30,9 @@ class ConnectionSettings:
     """The settings of a connection to a server.
 
     Attributes:
-      address: the address of the server.
       api_key: the key that is sent as a bearer token; "" for none.
       ca_file: a PEM file with the certificates that a server's certificate is checked with; None
         for the certificates of the system.
-      max_reply_bytes: the largest size of a reply, in bytes.
     """
 
     address: Address
@@ -54,11 +52,7 @@ class ConnectionSettings:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     def read_ca_file(self) -> bytes | None:
-        """Return the content of the CA file; None if no CA file is given.
-
-        Raises:
-          InvalidSetting: the file cannot be read.
-        """
+        """Return the content of the CA file; None if no CA file is given."""
         if self.ca_file is None:
             return None
         try:
@@ -70,11 +64,7 @@ class ConnectionSettings:
             ) from error
 
     def unreachable_error(self, reason: object) -> ServerUnreachable:
-        """Create the error for a server that does not answer.
-
-        Args:
-          reason: the error of the network library, whose text is quoted.
-        """
+        """Create the error for a server that does not answer."""
         text = " ".join(str(reason).split())[:_MAX_SHOWN_CHARACTERS]
         return ServerUnreachable(
             f"no server answers at {self.address.url}: {text or 'the connection broke'}. Start it "
@@ -91,13 +81,7 @@ def too_large_error(max_bytes: int) -> InvalidReply:
 
 
 def http_error(status: int, headers: Mapping[str, str], body: bytes) -> TpuserveError:
-    """Create the error for a response with an HTTP status of 300 or more.
-
-    Args:
-      status: the HTTP status.
-      headers: the headers of the response, a mapping that ignores the case of names.
-      body: the body of the response, which contains the error message.
-    """
+    """Create the error for a response with an HTTP status of 300 or more."""
     error = statuses.error_of_code(
         statuses.code_of_http_status(status), _http_message(status, body)
     )
@@ -107,13 +91,7 @@ def http_error(status: int, headers: Mapping[str, str], body: bytes) -> Tpuserve
 
 
 def grpc_error(connection: ConnectionSettings, number: int, details: str) -> TpuserveError:
-    """Create the error for a gRPC status that is not OK.
-
-    Args:
-      connection: the settings of the connection, for the texts of errors.
-      number: the number of the status code.
-      details: the message of the status.
-    """
+    """Create the error for a gRPC status that is not OK."""
     code = Code(number)
     if code is Code.UNAVAILABLE and _is_local(details):
         return connection.unreachable_error(details)
@@ -141,9 +119,6 @@ def _seconds(text: str) -> float:
 
 
 def _is_local(details: str) -> bool:
-    """Return whether the client's gRPC library wrote the message of an UNAVAILABLE status.
-
-    If so, there is no connection to the server. Otherwise the server has sent the message.
-    """
+    """Return whether the client's gRPC library wrote the message of an UNAVAILABLE status."""
     texts = ("failed to connect", "dns resolution failed", "socket closed", "connection reset")
     return any(text in details.lower() for text in texts)

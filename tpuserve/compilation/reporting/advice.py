@@ -10,7 +10,6 @@ class BucketPlan:
     """Recommended batch sizes, and the padding that they cause for an expected request mix.
 
     Attributes:
-      batch_sizes: Numbers of examples in a batch, in increasing order.
       padding: Fraction of all computed examples that is padding, 0 to 1.
     """
 
@@ -19,11 +18,7 @@ class BucketPlan:
 
 
 def uniform_load(largest: int) -> dict[int, float]:
-    """Return a request mix in which all sizes from 1 example to the largest are equally likely.
-
-    Returns:
-      Number of examples of a request → relative frequency. All frequencies are the same.
-    """
+    """Return a request mix in which all sizes from 1 example to the largest are equally likely."""
     return dict.fromkeys(range(1, largest + 1), 1.0)
 
 
@@ -32,30 +27,18 @@ def choose_batch_buckets(
 ) -> BucketPlan:
     """Choose the batch sizes that pad an expected mix of request sizes the least.
 
-    A request is padded to the smallest chosen batch size that has room for all of its examples. A
-    server splits a request that is larger than all candidates into batches of the largest candidate
-    and a remainder.
+    A request is padded to the smallest chosen batch size that has room for all of its examples.
 
     Args:
       load: Number of examples of a request → its relative frequency.
       candidates: Batch sizes to choose from. The largest is always chosen.
-      most: The largest number of batch sizes to choose.
     """
     sizes = sorted(set(candidates))
     split_load = _split_oversized(load, sizes[-1])
 
     @cache
     def best_plan(count: int, last: int) -> tuple[float, tuple[int, ...]]:
-        """Choose batch sizes for the requests of up to sizes[last] examples.
-
-        Args:
-          count: The largest number of batch sizes to choose.
-          last: Index in `sizes`, the sorted candidates, of the batch size to choose as the largest.
-
-        Returns:
-          The number of computed examples, including padding and weighted by the frequencies of the
-          requests; and the chosen batch sizes.
-        """
+        """Choose batch sizes for the requests of up to sizes[last] examples."""
         size = sizes[last]
         plans: list[tuple[float, tuple[int, ...]]] = [(_padded_rows(split_load, 0, size), (size,))]
         if count > 1:
@@ -74,15 +57,7 @@ def choose_batch_buckets(
 
 
 def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float]:
-    """Split the requests that are larger than the largest batch size, as a server does.
-
-    Args:
-      load: Number of examples of a request → its relative frequency.
-      largest: The largest batch size.
-
-    Returns:
-      Number of examples of a batch → its relative frequency.
-    """
+    """Split the requests that are larger than the largest batch size, as a server does."""
     split_load: dict[int, float] = {}
     for rows, weight in load.items():
         full_batches, remainder = divmod(rows, largest)
@@ -93,11 +68,4 @@ def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float
 
 
 def _padded_rows(load: Mapping[int, float], above: int, size: int) -> float:
-    """Return the number of computed examples if requests of a range of sizes are padded to `size`.
-
-    Args:
-      load: Number of examples of a request → its relative frequency, which weights the sum.
-      above: The requests have more examples than this.
-      size: The requests have at most this number of examples, and are padded to it.
-    """
     return sum(weight * size for rows, weight in load.items() if above < rows <= size)

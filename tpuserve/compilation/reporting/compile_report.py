@@ -14,13 +14,9 @@ class Compilation:
     """One signature at one batch size, compiled for one topology.
 
     Attributes:
-      signature: Name of the signature.
-      topology: The TPU topology that the signature was compiled for.
-      batch_size: Number of examples in a batch.
       stats: Combined figures of all TPU computations of the signature; None if there is an error.
       error: The message of the compiler, or of an earlier step such as the translation to
         StableHLO; None if all computations compile.
-      computations: Number of TPU computations that the signature runs.
       is_cached: True if no computation was compiled for this report: each result was in the cache,
         or is an error of the translation to StableHLO.
     """
@@ -47,8 +43,8 @@ class Compilation:
     def bound(self) -> str | None:
         """The resource that limits the speed on this chip, "compute" or "memory"; None if unknown.
 
-        It is "compute" if the operations at the chip's published peak compute take longer than
-        the memory traffic at the chip's published memory bandwidth, else "memory".
+        It is "compute" if the operations at the chip's published peak compute take longer than the
+        memory traffic at the chip's published memory bandwidth, else "memory".
         """
         generation = chips.find_generation(self.topology.name)
         if self.stats is None or generation is None:
@@ -137,8 +133,6 @@ class CompileAdvice:
     """Recommended batch sizes and TPU for one signature.
 
     Attributes:
-      signature: Name of the signature.
-      buckets: Recommended batch sizes; None if no batch size compiles.
       smallest_topology: The topology with the smallest chip for which all batch sizes compile;
         None if there is no such topology, or if the sizes of the chips are not known.
       latency: The recommendation for a latency goal; None without a goal.
@@ -165,11 +159,8 @@ class CompileReport:
     """All results of compiling a SavedModel, with recommendations.
 
     Attributes:
-      directory: Directory of the SavedModel.
       load: The request mix that the advice is for: number of examples of a request → relative
         frequency. None if all request sizes are equally likely.
-      compilations: Results, one for each combination of signature, topology and batch size.
-      advice: Recommendations, one `CompileAdvice` for each signature.
       notes: Assumptions that the compilation made, such as replaced unknown dimensions; one
         sentence each.
     """

@@ -9,11 +9,10 @@ from tpuserve.compilation.reporting.compile_report import Compilation, LatencyPi
 def pick_for_latency(compilations: Sequence[Compilation], goal_seconds: float) -> LatencyPick:
     """Pick the smallest chip that meets a latency goal at any batch size.
 
-    The batch size is the largest one at which this chip meets the goal. A compilation is ignored
-    if the compiler has no time estimate for some of its operations.
+    The batch size is the largest one at which this chip meets the goal. A compilation is ignored if
+    the compiler has no time estimate for some of its operations.
 
     Args:
-      compilations: Results of one signature for all batch sizes and topologies.
       goal_seconds: The longest acceptable time of a batch, in seconds.
     """
     within = [

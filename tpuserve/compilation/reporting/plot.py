@@ -35,13 +35,8 @@ class PlottedCompilation(Protocol):
 def plot(report: CompileReport, path: Path) -> None:
     """Write a figure of the estimated time and throughput of each signature of a SavedModel.
 
-    Args:
-      report: The results of compiling the SavedModel.
-      path: The PNG, SVG or PDF file to write.
-
     Raises:
       InvalidInput: The file name has another ending, or its directory does not exist.
-      ExtraNotInstalled: matplotlib is not installed.
     """
     compilations = {
         advice.signature: [
@@ -64,11 +59,9 @@ def plot_compilations(
 
     Args:
       compilations_by_name: Name of a signature, or "training step" → its results.
-      path: The PNG, SVG or PDF file to write.
 
     Raises:
       InvalidInput: The file name has another ending, or its directory does not exist.
-      ExtraNotInstalled: matplotlib is not installed.
     """
     check_plot_path(path)
     import matplotlib as mpl
@@ -103,10 +96,7 @@ def _draw_lines(
     compilations: Sequence[PlottedCompilation],
     color: Any,
 ) -> None:
-    """Draw the results for one topology: a line of times, and a line of examples per second.
-
-    The lines are drawn in two diagrams, `time_axes` and `rows_axes`.
-    """
+    """Draw the results for one topology: a line of times, and a line of examples per second."""
     points: list[tuple[int, float, float]] = sorted(
         (
             compilation.batch_size,

@@ -69,12 +69,7 @@ def make_table(title: str, headings: Iterable[str]) -> Table:
 
 
 def print_remarks(console: Console, compilations: Sequence[Any]) -> None:
-    """Print what the estimates in the tables mean; nothing if there are no estimates.
-
-    Args:
-      console: where to print.
-      compilations: `Compilation`s, or the `StepCompilation`s of a training step.
-    """
+    """Print what the estimates in the tables mean; nothing if there are no estimates."""
     all_stats = [compilation.stats for compilation in compilations if compilation.stats]
     if all_stats:
         text = (
@@ -104,10 +99,7 @@ def _build_table(signature: str, compilations: list[Compilation]) -> Table:
 
 
 def _figure_cells(compilation: Compilation) -> list[Text | str]:
-    """Return the table cells for the figures of a compilation, the estimated time first.
-
-    For a failed compilation, return the single cell "fails".
-    """
+    """Return the table cells for the figures of a compilation, the estimated time first."""
     stats = compilation.stats
     if stats is None:
         return [Text("fails", style="red")]
@@ -153,10 +145,7 @@ def print_errors(console: Console, compilations: Sequence[Any]) -> None:
 def _print_chip_advice(
     console: Console, advice: CompileAdvice, compilations: list[Compilation]
 ) -> None:
-    """Print the recommended topology: the smallest chip for which all batch sizes compile.
-
-    If there is none, print why.
-    """
+    """Print the recommended topology: the smallest chip for which all batch sizes compile."""
     if advice.smallest_topology is not None:
         line = Text.assemble(
             ("smallest chip that fits: ", "bold"),
@@ -179,10 +168,7 @@ def _print_chip_advice(
 
 
 def _describe_limit(topology: str, compilations: list[Compilation]) -> str:
-    """Return a remark on how much of the recommended chip's memory the model needs.
-
-    The remark is for the largest compiled batch size; "" if the memory is unknown.
-    """
+    """Return a remark on how much of the recommended chip's memory the model needs."""
     largest = max(
         (compilation for compilation in compilations if compilation.topology.name == topology),
         key=lambda compilation: compilation.batch_size,
@@ -197,10 +183,7 @@ def _describe_limit(topology: str, compilations: list[Compilation]) -> str:
 
 
 def _print_latency_advice(console: Console, advice: CompileAdvice) -> None:
-    """Print the recommended chip and batch size for a latency goal.
-
-    The text says that the recommendation depends on the compiler's time estimate.
-    """
+    """Print the recommended chip and batch size for a latency goal."""
     if advice.latency is None:
         return
     pick, goal = advice.latency.compilation, format_seconds(advice.latency.goal_seconds)

@@ -29,8 +29,7 @@ _HEADINGS = (
 def print_report(report: TrainStepReport, console: Console | None = None) -> None:
     """Print a table of the results, then each compile error.
 
-    The table has a line for each batch size and topology. Each error is followed by the batch sizes
-    and topologies for which it occurred.
+    The table has a line for each batch size and topology.
     """
     console = console or Console()
     table = make_table("training step", _HEADINGS)

@@ -1,8 +1,7 @@
 """Lets `TPUEstimator.train` compile the training step of a program instead of training.
 
 `tpuserve compile --train` registers a request in this module and runs the user's program in the
-same process. The first call of `TPUEstimator.train` finds the request, builds and compiles the step
-for each requested topology and batch size, and does not train.
+same process.
 """
 
 import itertools
@@ -30,8 +29,6 @@ class TrainStepRequest:
     """A request to compile a program's training step instead of training.
 
     Attributes:
-      compiler: the pool of compiler processes, inside of its `with` block.
-      targets: the TPU topologies to compile for.
       batch_sizes: global batch sizes, in examples; empty for the batch size of the program.
       progress: called with the number of finished compilations, the number of all compilations, and
         a description of the current step.
@@ -82,16 +79,6 @@ def _compile_steps(
     steps: Mapping[_Case, tuple[SerializedStep, str]],
     on_done: Callable[[int], None],
 ) -> dict[_Case, StepResult]:
-    """Compile training steps for topologies, in the worker processes of a compiler.
-
-    Args:
-      compiler: The pool of worker processes.
-      steps: Case, a pair of topology and global batch size → its step, and the topology's name.
-      on_done: Called after each step with the number of finished steps.
-
-    Returns:
-      Case → the result, which holds an error if the step does not compile.
-    """
     finished = itertools.count(1)
     died = StepResult(error=WORKER_DIED)
     return compiler.run_jobs(

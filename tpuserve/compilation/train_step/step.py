@@ -11,9 +11,6 @@ class SerializedStep:
     """The training step of one replica, in a form that a process without TensorFlow can compile.
 
     Attributes:
-      module: the step as a serialized StableHLO module in portable form.
-      arguments: shape and NumPy dtype of each argument of the module, in order.
-      layout: which arguments and results of the module are batches, variables and so on.
       capacity: the largest number of steps in one call of the executable, which runs a loop over
         the steps. A call gets a batch for each of its steps.
     """

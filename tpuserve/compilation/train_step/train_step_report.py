@@ -11,13 +11,7 @@ from tpuserve.compilation.train_step.step import StepResult
 
 @dataclass(frozen=True)
 class StepCompilation:
-    """A training step at one batch size, compiled for one topology.
-
-    Attributes:
-      topology: the TPU topology; each of its devices runs a replica.
-      batch_size: global batch size: the number of examples of all replicas together.
-      result: the compiler's figures for one device, or the error.
-    """
+    """A training step at one batch size, compiled for one topology."""
 
     topology: CompileTarget
     batch_size: int
@@ -95,11 +89,7 @@ class StepCompilation:
 
 @dataclass(frozen=True)
 class TrainStepReport:
-    """All results of compiling a training step.
-
-    Attributes:
-      compilations: results, one for each combination of batch size and topology.
-    """
+    """All results of compiling a training step."""
 
     compilations: tuple[StepCompilation, ...]
 

@@ -23,7 +23,6 @@ def compile_step(step: SerializedStep, topology: str) -> StepResult:
     """Compile a loop of training steps for a topology, with a replica on each device.
 
     Args:
-      step: the training step of one replica.
       topology: name in libtpu's notation, such as "v5e:2x2".
 
     Returns:
@@ -46,11 +45,7 @@ def compile_step(step: SerializedStep, topology: str) -> StepResult:
 
 
 def _lower(step: SerializedStep, devices: Any) -> Any:
-    """Build a loop of up to `step.capacity` steps, replicated over devices, for compilation.
-
-    Returns:
-      The result of jax's `lower`, a jax.stages.Lowered.
-    """
+    """Build a loop of up to `step.capacity` steps, replicated over devices, for compilation."""
     jax: Any = importlib.import_module("jax")
     jax.config.update("jax_enable_x64", True)
     layout = step.layout

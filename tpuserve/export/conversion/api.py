@@ -51,13 +51,10 @@ def convert(
     whose files are copied and not read.
 
     Args:
-      directory: The SavedModel to convert: a directory with a saved_model.pb.
       out: The directory to write: a new or an empty one.
-      tags: Tags of the metagraph to convert.
       signatures: Names of the signatures to convert; None for all. The others run on the host.
       function: Alias of a function, which tf.saved_model.SaveOptions(function_aliases=...) set when
-        the model was saved. The calls of this function run on the TPU, and all other ops on the
-        host. None puts as much of each signature on the TPU as XLA can compile.
+        the model was saved.
       whole: Whether to raise an ExportError if a part of a signature would run on the host.
       batch_config: How to batch requests before the TPU; None for no batching in the graph.
       bfloat16: Whether the TPU computes in bfloat16. Inputs, outputs and variables stay float32.
@@ -71,7 +68,6 @@ def convert(
     Raises:
       NotFound, DamagedSavedModel, UnsupportedModel: The directory holds no SavedModel,
         or none that the installed TensorFlow can read.
-      MetagraphNotFound, SignatureNotFound: The SavedModel has no such metagraph or signature.
       ExportError: Nothing would run on the TPU, the function is unknown, the SavedModel has a TPU
         metagraph already, or the output cannot be written.
       InvalidSetting, InvalidType: An argument has an invalid value or type.
@@ -119,14 +115,7 @@ def _compile_patterns(patterns: Any, *, bfloat16: bool) -> list[re.Pattern[str]]
 def _find_compilable(
     model: Source, options: rewriting.Options
 ) -> tuple[Any, tuple[ConvertedSignature, ...]]:
-    """Build a TPU metagraph of which XLA can compile all TPU computations.
-
-    After each attempt, a test compilation finds the ops that XLA cannot compile. The next attempt
-    keeps these ops on the host.
-
-    Returns:
-      The MetaGraphDef; and for each signature, which ops run on the TPU and which on the host.
-    """
+    """Build a TPU metagraph of which XLA can compile all TPU computations."""
     config = options.batch_config
     batch_size = config.allowed_batch_sizes[0] if config and config.allowed_batch_sizes else 2
     refused: dict[str, str] = {}
@@ -157,18 +146,7 @@ def _describe_refused(refused: Mapping[str, str]) -> str:
 def _write_model(
     model: Source, out: Path, temporary: Path, tpu: Any, requests: WarmUp | None
 ) -> list[str]:
-    """Write the graphs of the converted SavedModel, its fingerprint and its warm-up file.
-
-    Args:
-      model: The SavedModel that was read.
-      out: The directory of the result, for messages.
-      temporary: The directory to write to, which is later renamed to `out`.
-      tpu: The MetaGraphDef to add.
-      requests: The requests for the warm-up file; None to write no such file.
-
-    Returns:
-      Notes for the user about choices that the conversion made, one sentence each.
-    """
+    """Write the graphs of the converted SavedModel, its fingerprint and its warm-up file."""
     notes = []
     saved_model = model.saved_model
     by_tags = {

@@ -14,11 +14,8 @@ class HostOp:
     """An op that cannot run on the TPU.
 
     Attributes:
-      op: The op type.
-      node: Name of the node.
       place: `FRONT` if the host runs the op before the TPU, `BEHIND` if after it; "" if the op is
         left out because it checks values that the TPU computes.
-      reason: Why the op cannot run on the TPU.
     """
 
     op: str
@@ -32,13 +29,7 @@ class ConvertedSignature:
     """The division of one signature's nodes between the TPU and the host.
 
     Attributes:
-      name: Name of the signature.
-      num_tpu_ops: Number of nodes on the TPU, without constants and reads of variables.
-      num_host_ops: Number of nodes on the host, without constants and reads of variables.
-      host_ops: The nodes that cannot run on the TPU, each with the reason. Other nodes that the
-        host runs are not listed: nodes on which a node of place `FRONT` depends, nodes that depend
-        on a node of place `BEHIND`, and nodes outside of the function that the user chose for the
-        TPU.
+      host_ops: The nodes that cannot run on the TPU, each with the reason.
       functions: Names of the functions that run on the TPU; empty if the host runs all nodes.
     """
 

@@ -15,15 +15,7 @@ from tpuserve.export.files import directory_lock
 
 
 def check_output(directory: Path, out: Path) -> None:
-    """Check that a conversion is allowed to write its output directory.
-
-    Args:
-      directory: The SavedModel to convert.
-      out: The output directory.
-
-    Raises:
-      ExportError: `out` exists and is not an empty directory, or is `directory` or inside of it.
-    """
+    """Check that a conversion is allowed to write its output directory."""
     source, target = directory.resolve(), out.resolve()
     if target == source:
         raise ExportError(f"{out} is the model to convert. Write to a directory beside it.")
@@ -41,9 +33,6 @@ def write_whole(out: Path) -> Iterator[Path]:
 
     A process that is killed leaves the temporary directory. The next export or conversion into the
     same parent directory removes it.
-
-    Raises:
-      ExportError: The file system refuses to write.
     """
     try:
         with (
@@ -92,14 +81,6 @@ def copying(source: Path, target: Path, files: Sequence[Path]) -> Iterator[None]
     """Copy files in a background thread while a with block runs.
 
     The end of the block waits until all files are copied.
-
-    Args:
-      source: The directory that contains the files.
-      target: The directory to copy to. Each file keeps its path relative to `source`.
-      files: The files.
-
-    Raises:
-      OSError: A file cannot be read or written.
     """
     with ThreadPoolExecutor(max_workers=1) as executor:
         copies = executor.submit(_copy_files, source, target, files)

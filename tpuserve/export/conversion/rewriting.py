@@ -54,17 +54,7 @@ class Options:
 
 @dataclass
 class _RewriteState:
-    """The state of the rewriting of one metagraph.
-
-    Attributes:
-      flat: The original graph of all signatures, without function calls.
-      ordered_graph: The graph of `flat` with only those control inputs that order side effects.
-      library: Function name → FunctionDef. The functions that run on the TPU are added.
-      function_library: The FunctionDefLibrary of the original graph, for shape inference.
-      nodes: Name → node of the rewritten graph.
-      options: The choices of the user.
-      refused_nodes: Name of a node that XLA could not compile in an earlier attempt → why.
-    """
+    """The state of the rewriting of one metagraph."""
 
     flat: FlatGraph
     ordered_graph: GraphIR
@@ -81,14 +71,8 @@ def rewrite_meta_graph(
     """Build a TPU metagraph from a CPU metagraph.
 
     Args:
-      source: The MetaGraphDef to convert; it is not changed.
-      signatures: Names of the signatures to convert. The others stay on the host.
-      options: The choices of the user.
       refused: Name of a node that XLA could not compile in an earlier attempt → why. These nodes
         stay on the host.
-
-    Returns:
-      The MetaGraphDef; and for each signature, which nodes run on the TPU and on the host.
 
     Raises:
       ExportError: No node can run on the TPU, or `options` puts a node on the TPU that only the
@@ -134,13 +118,7 @@ def rewrite_meta_graph(
 
 
 def _make_compilable(flat: FlatGraph, library: dict[str, Any], function_library: Any) -> FlatGraph:
-    """Replace TensorFlow 1's control flow, and ResourceGatherNd, by ops that XLA can compile.
-
-    Args:
-      flat: The graph.
-      library: Function name → FunctionDef. The functions of new loops and branches are added.
-      function_library: The FunctionDefLibrary of the graph; the same functions are added.
-    """
+    """Replace TensorFlow 1's control flow, and ResourceGatherNd, by ops that XLA can compile."""
     before = set(library)
     functional = functionalize(flat.graph, library)
     function_library.function.extend(library[name] for name in library if name not in before)
@@ -151,13 +129,7 @@ def _make_compilable(flat: FlatGraph, library: dict[str, Any], function_library:
 
 
 def _convert_signature(rewriting: _RewriteState, name: str, signature: Any) -> ConvertedSignature:
-    """Move as many nodes of a signature to the TPU as possible.
-
-    Args:
-      rewriting: The state of the rewriting; changed in place.
-      name: Name of the signature.
-      signature: The SignatureDef. Its outputs get the names of the new tensors, in place.
-    """
+    """Move as many nodes of a signature to the TPU as possible."""
     graph, flat = rewriting.ordered_graph, rewriting.flat
     feeds = {
         parse_value(tensor): info
@@ -204,21 +176,7 @@ def _convert_signature(rewriting: _RewriteState, name: str, signature: Any) -> C
 def _choose_groups(
     rewriting: _RewriteState, signature: str, names: set[str], reasons: Mapping[str, str]
 ) -> list[set[str]]:
-    """Choose the nodes of a signature that run on the TPU.
-
-    Args:
-      rewriting: The state of the rewriting.
-      signature: Name of the signature, for messages.
-      names: Names of the nodes to choose from.
-      reasons: Name of a node that only the host can run → why.
-
-    Returns:
-      For each TPU computation, the names of its nodes. If the user chose a function, each call of
-      this function is a computation. Otherwise there is one computation.
-
-    Raises:
-      ExportError: The function that the user chose has a node that only the host can run.
-    """
+    """Choose the nodes of a signature that run on the TPU."""
     graph = rewriting.ordered_graph
     if not rewriting.options.aliased_functions:
         chosen = partition.find_tpu_nodes(graph, names, reasons.keys(), rewriting.library)
@@ -243,7 +201,6 @@ def _choose_groups(
 
 
 def _find_behind(graph: GraphIR, names: Collection[str], on_tpu: Collection[str]) -> set[str]:
-    """Return the names of the nodes on the host that depend on a node on the TPU."""
     behind: set[str] = set()
     for name, node in graph.nodes.items():
         if name in names and name not in on_tpu:
@@ -260,22 +217,7 @@ def _find_observers(
     needed: Collection[str],
     after_host: Collection[str],
 ) -> dict[str, HostOp]:
-    """Find the nodes that only check or print values, such as assertions.
-
-    The outputs of the signature depend on such a node only by control inputs. If the node uses no
-    result of the TPU, the host runs the node before the TPU. Otherwise the node is removed, because
-    XLA drops checks of values that the TPU computes.
-
-    Args:
-      rewriting: The state of the rewriting.
-      fetches: The outputs of the signature, as node outputs.
-      stop: Names of the nodes that are inputs of the signature.
-      needed: Names of the nodes that the signature needs to compute its outputs.
-      after_host: Names of the nodes on the TPU, and on the host after the TPU.
-
-    Returns:
-      Node name → the HostOp that describes the node in the report of the conversion.
-    """
+    """Find the nodes that only check or print values, such as assertions."""
     flat, ordered = rewriting.flat.graph.nodes, rewriting.ordered_graph.nodes
     before = graph_ir.find_needed(flat, [value.producer for value in fetches], stop)
     observers = {}
@@ -309,27 +251,12 @@ def _insert_parts(
     signature: Any,
     controls: Sequence[str],
 ) -> list[str]:
-    """Add the TPU computations of a signature and their calls to the rewritten graph.
-
-    Args:
-      rewriting: The state of the rewriting; changed in place.
-      signature_name: Name of the signature.
-      parts: The TPU computations.
-      on_tpu: Names of the nodes that run on the TPU.
-      host: Names of the nodes that run on the host.
-      inferred: The inferred shapes of the node outputs.
-      signature: The SignatureDef. Its outputs get the names of the new tensors, in place.
-      controls: Names of the nodes that check or print values on the host before the TPU runs.
-
-    Returns:
-      The names of the functions that run on the TPU.
-    """
+    """Add the TPU computations of a signature and their calls to the rewritten graph."""
     if not parts:
         controls, host = (), ()
     replaced: dict[Value, Value] = {}
     # Name of a node → name of the node that replaces it as a control input. A node of a TPU
-    # computation is replaced by the call of the computation. A node that the host runs after the
-    # TPU is replaced by its copy.
+    # computation is replaced by the call of the computation.
     awaited: dict[str, str] = {}
     calls: list[Node] = []
     functions = []
@@ -381,18 +308,7 @@ def _make_call(
     inferred: SignatureShapes,
     controls: Sequence[str],
 ) -> tuple[str, list[Node]]:
-    """Add the function of a TPU computation to the library, and build the nodes that call it.
-
-    Args:
-      rewriting: The state of the rewriting, whose library gets the function.
-      signature: Name of the signature.
-      part: The TPU computation.
-      inferred: The inferred shapes of the node outputs.
-      controls: Names of the nodes that must run before the call.
-
-    Returns:
-      The name of the function; and the nodes. The last node returns the results of the function.
-    """
+    """Add the function of a TPU computation to the library, and build the nodes that call it."""
     library, options = rewriting.library, rewriting.options
     stem = re.sub(r"[^A-Za-z0-9_]", "_", signature)
     name = graph_ir.unused_name(f"tpu_{stem}", library)
@@ -414,11 +330,7 @@ def _make_call(
 
 
 def _check_rows(signature: str, part: TpuPart, inferred: SignatureShapes) -> None:
-    """Check that all inputs and outputs of a TPU computation can be batched.
-
-    Raises:
-      ExportError: The first dimension of an input or output is not certainly the batch dimension.
-    """
+    """Check that all inputs and outputs of a TPU computation can be batched."""
     inputs = part.arguments[: len(part.arguments) - part.num_handles]
     for kind, values in (("takes", inputs), ("returns", part.results)):
         for value in values:
@@ -465,15 +377,7 @@ def _describe_nothing(converted: Sequence[ConvertedSignature]) -> str:
 
 
 def _replace_library(graph: Any, library: Mapping[str, Any]) -> None:
-    """Replace the function library of a GraphDef, in place.
-
-    The new library has only the functions of `library` that the graph calls, directly or
-    indirectly.
-
-    Args:
-      graph: The GraphDef.
-      library: Function name → FunctionDef. It may hold functions that the graph does not call.
-    """
+    """Replace the function library of a GraphDef, in place."""
     reachable = find_called_functions(graph.node, library)
     functions = [library[name] for name in library if name in reachable]
     copies = [type(function).FromString(function.SerializeToString()) for function in functions]

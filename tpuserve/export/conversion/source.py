@@ -29,14 +29,7 @@ _TPU_OPS = (TPU_CALL, REPLICATE_METADATA)
 
 @dataclass(frozen=True)
 class Source:
-    """A SavedModel to convert.
-
-    Attributes:
-      directory: Directory of the SavedModel.
-      saved_model: The parsed SavedModel message.
-      meta_graph: The metagraph to convert, a part of `saved_model`.
-      signatures: Names of the signatures to convert, sorted.
-    """
+    """A SavedModel to convert."""
 
     directory: Path
     saved_model: Any
@@ -48,16 +41,9 @@ def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Sou
     """Read a SavedModel and select the metagraph and the signatures to convert.
 
     Args:
-      directory: Directory with a saved_model.pb.
-      tags: Tag set of the metagraph.
       signatures: Names of the signatures; empty for all.
 
     Raises:
-      NotFound, DamagedSavedModel: The directory holds no readable SavedModel, or files
-        of it are missing.
-      MetagraphNotFound: No metagraph has these tags.
-      SignatureNotFound: The metagraph lacks one of the signatures.
-      ExportError: The SavedModel has a TPU metagraph already, or no signature.
       UnsupportedModel: The metagraph has an op that the installed TensorFlow does not know.
     """
     described = metagraph.read_saved_model(directory)
@@ -85,11 +71,7 @@ def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Sou
 
 
 def find_aliased_functions(source: Source, alias: str) -> frozenset[str]:
-    """Return the names of the functions that tf.saved_model.save stored under an alias.
-
-    Raises:
-      ExportError: The metagraph has no such alias.
-    """
+    """Return the names of the functions that tf.saved_model.save stored under an alias."""
     aliases = source.meta_graph.meta_info_def.function_aliases
     functions = frozenset(name for name, value in aliases.items() if value == alias)
     if not functions:
@@ -116,12 +98,7 @@ def _check_tags(directory: Path, tags: TagSet, available: Iterable[TagSet]) -> N
 
 
 def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
-    """Check that TensorFlow knows all ops of a metagraph, and that none is a TPU op.
-
-    Raises:
-      ExportError: The metagraph already has a TPU op, so it needs no conversion.
-      UnsupportedModel: The installed TensorFlow lacks an op, or is too old for the graph.
-    """
+    """Check that TensorFlow knows all ops of a metagraph, and that none is a TPU op."""
     graph = meta_graph.graph_def
     version = meta_graph.meta_info_def.tensorflow_version or "of unknown version"
     if graph.versions.min_consumer > tf.compat.v1.GRAPH_DEF_VERSION:

@@ -24,14 +24,14 @@ class AtomicDirectory:
     """A temporary directory that is renamed to a version directory when a with block succeeds.
 
     The block writes the files. If it raises, the directory is removed. A process that is killed
-    leaves only its temp-* directory. Servers ignore this directory, and the next export removes it,
-    unless it is in a remote file system.
+    leaves only its temp-* directory.
 
     Attributes:
-      path: The temporary directory, to which the with block writes the files.
-      directory: The version directory, a child of the base directory. Its name is the Unix time in
-        seconds or the newest version plus 1, whichever is larger. The attribute is "" until the
-        temporary directory has been renamed.
+      directory: The version directory, a child of the base directory.
+
+    Args:
+      has_warm_up_file: Whether the with block writes a warm-up file, so that `assets_extra`
+        must not contain one.
     """
 
     def __init__(
@@ -42,20 +42,6 @@ class AtomicDirectory:
         has_warm_up_file: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Check the arguments; nothing is written yet.
-
-        Args:
-          base_directory: Directory of the version directories; created if missing.
-          assets_extra: Path below assets.extra/ → file to copy there.
-          has_warm_up_file: Whether the with block writes a warm-up file, so that `assets_extra`
-            must not contain one.
-          clock: Returns the Unix time in seconds.
-
-        Raises:
-          InvalidSetting: The base directory is empty, a file of `assets_extra` does not exist, or
-            its target is outside of assets.extra/ or is the warm-up file.
-          InvalidType: An argument is not a path.
-        """
         self._base = _check_base(base_directory)
         self._assets_extra = _check_assets({} if assets_extra is None else assets_extra)
         if has_warm_up_file and warm_up_file.PATH.name in self._assets_extra:
@@ -104,16 +90,13 @@ class AtomicDirectory:
     def _publish(self) -> None:
         """Rename the temporary directory to a version number above all existing ones."""
         # Choose a number above all existing versions, even if the clock has been set back: servers
-        # take the highest number as the newest version. Choose at least the current time, so that
-        # the number of a version that was removed is not used again.
+        # take the highest number as the newest version.
         existing = versions.list_versions(self._base)
         version = max(int(self._clock()), int(existing[-1]) + 1 if existing else 0)
         while not self.directory:
             directory = _join(self._base, str(version))
             try:
-                # `rename` first checks that `directory` does not exist. If another export creates
-                # `directory` after this check, the file system still refuses to replace it, because
-                # it has files. So two exports never get the same name.
+                # `rename` first checks that `directory` does not exist.
                 tf.io.gfile.rename(self.path, directory)
             except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
                 if not tf.io.gfile.exists(directory):
@@ -125,7 +108,6 @@ class AtomicDirectory:
 
 
 def _check_base(directory: Any) -> str:
-    """Check that the base directory is a path that is not empty; return it as a string."""
     if not isinstance(directory, (str, bytes, os.PathLike)):
         raise InvalidType(f"export_dir_base is {directory!r}. Give a path.")
     if not os.fspath(directory):
@@ -134,11 +116,6 @@ def _check_base(directory: Any) -> str:
 
 
 def _check_assets(assets_extra: Any) -> dict[str, str]:
-    """Check the argument `assets_extra` of an export.
-
-    Returns:
-      Normalised path below assets.extra/ → file to copy there.
-    """
     if not isinstance(assets_extra, Mapping):
         raise InvalidType(
             f"assets_extra is {assets_extra!r}. Give a dict of path below assets.extra/ → file."

@@ -1,7 +1,7 @@
 """Makes the temporary directories of exports, and locks them so that abandoned ones are removed.
 
 The lock is a file lock on the directory itself. The operating system releases it when the process
-ends, even if the process is killed. A temporary directory without a lock is therefore abandoned.
+ends, even if the process is killed.
 """
 
 import logging
@@ -78,16 +78,6 @@ def _remove_abandoned(base: Path) -> None:
 
 
 def _lock(path: Path, *, wait: bool = False) -> int | None:
-    """Lock a directory for this process.
-
-    Args:
-      path: the directory.
-      wait: whether to wait if another process holds the lock.
-
-    Returns:
-      The file descriptor that holds the lock; None if another process holds it, or if the file
-      system has no locks.
-    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

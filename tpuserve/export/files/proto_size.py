@@ -16,10 +16,6 @@ MOST_BYTES = 2**31 - 1
 def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> None:
     """Check that the constants of several graphs together fit into one saved_model.pb.
 
-    Args:
-      graphs: The tf.Graphs of all metagraphs; the functions that they call are included.
-      most_bytes: Limit in bytes; None for `MOST_BYTES`.
-
     Raises:
       ExportError: The constants exceed the limit; the message names the largest constant.
     """
@@ -34,8 +30,7 @@ def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> No
     if sum(map(_value_bytes, constants)) <= limit:
         return
     # The sizes in memory exceed the limit. The sizes in the file can be smaller: if all elements of
-    # a constant are equal, the file stores a single element. The sizes in the file are compared
-    # only now, because they require the NodeDefs, which are slow to get.
+    # a constant are equal, the file stores a single element.
     stored = [(operation.node_def.ByteSize(), operation) for operation in constants]
     total = sum(size for size, _ in stored)
     if total > limit:
@@ -48,6 +43,5 @@ def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> No
 
 
 def _value_bytes(operation: Any) -> int:
-    """Return the size of a constant's value in memory, in bytes."""
     (tensor,) = operation.outputs
     return int((tensor.shape.num_elements() or 0) * tensor.dtype.size)

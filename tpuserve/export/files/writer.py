@@ -137,10 +137,6 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write saved_model.pb, the warm-up file and the debug info, unless the with block raised.
-
-        The arguments are those of `__exit__`.
-        """
         if error is not None:
             return
         if not self._written:

@@ -62,15 +62,12 @@ def export(
       model: A function, tf.function or concrete function; a tf.Module or other object with
         `__call__`; or a Keras model or layer of tf_keras or Keras 3. If each signature has its own
         function: an object that owns the tables and other resources of the functions, or None.
-      signatures: Alias → tf.TensorSpec, for the single signature serving_default; or signature
-        name → such a mapping; or signature name → (function, such a mapping). With None, the inputs
-        are those of a Keras model, or of a tf.function with an input signature. Without signatures,
-        `export_dir_base` can be given at this position: export(model, "/models/resnet").
+      signatures: Alias → tf.TensorSpec, for the single signature serving_default; or signature name
+        → such a mapping; or signature name → (function, such a mapping). With None, the inputs are
+        those of a Keras model, or of a tf.function with an input signature.
       export_dir_base: Directory of the version directories; created if missing.
       batch_config: How the TPU metagraph batches requests before the TPU. The first dimension of
         all inputs and outputs must be the batch. None means no batching in the graph.
-      to_cpu: Whether to write the metagraph {serve}.
-      to_tpu: Whether to write the metagraph {serve, tpu}.
       assets_extra: Path below assets.extra/ → file to copy there.
       as_text: Write saved_model.pbtxt instead of saved_model.pb.
       warm_up: The requests that a server runs before the model is available; True for one request
@@ -123,17 +120,6 @@ def _trace_functions(
     to_cpu: bool,
     to_tpu: bool,
 ) -> dict[TagSet, dict[str, Any]]:
-    """Trace the functions of all signatures for the CPU metagraph and the TPU metagraph.
-
-    Args:
-      signatures: The signatures.
-      batch_config: How to batch requests before the TPU; None for no batching.
-      to_cpu: Whether to return the functions for the CPU metagraph.
-      to_tpu: Whether to trace the functions for the TPU metagraph.
-
-    Returns:
-      Tag set of the metagraph → signature name → concrete function.
-    """
     # Trace the CPU functions even if `to_cpu` is False: a function that creates its variables in
     # its first call must create them outside of any TPU computation.
     cpu = {signature.name: placement.trace_for_cpu(signature) for signature in signatures}

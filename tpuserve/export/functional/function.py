@@ -24,12 +24,6 @@ class FunctionModel(CallableModel):
     """A model to export that is any callable except a Keras model, such as a tf.function."""
 
     def __init__(self, function: Any, title: str) -> None:
-        """Wrap a callable of the user, and find out its parameters.
-
-        Args:
-          function: The callable from the user.
-          title: Name of the callable in messages.
-        """
         super().__init__(function, title)
         self._is_concrete = isinstance(function, tf.types.experimental.ConcreteFunction)
         self._polymorphic = _find_polymorphic(function)
@@ -51,15 +45,7 @@ class FunctionModel(CallableModel):
         return dict(zip(self._parameters, signature, strict=False))
 
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
-        """Check that the inputs of a signature have the names of the function's parameters.
-
-        Args:
-          signature_name: Name of the signature, for the error message.
-          aliases: Names of the inputs in the signature.
-
-        Raises:
-          InvalidSetting: The function has other parameters.
-        """
+        """Check that the inputs of a signature have the names of the function's parameters."""
         if self._parameters is None:
             return
         kinds = inspect.Parameter
@@ -87,8 +73,7 @@ class FunctionModel(CallableModel):
             return self._call_concrete(keywords)
         function = self._python_function()
         # Call the Python function of a tf.function directly. A call of the tf.function would create
-        # a separate function in the graph. TensorFlow requires that outside-compiled ops are in the
-        # graph of the TPU computation itself.
+        # a separate function in the graph.
         is_converted = self._polymorphic is None or uses_autograph(self._polymorphic)
         if is_converted and _has_source(function):
             context = autograph_context.ControlStatusCtx(status=autograph_context.Status.ENABLED)
@@ -103,11 +88,6 @@ class FunctionModel(CallableModel):
             raise
 
     def _call_concrete(self, keywords: Mapping[str, Any]) -> Any:
-        """Call a concrete function with its inputs by name.
-
-        Raises:
-          ExportError: Python has deleted the variables of the function.
-        """
         try:
             return self.function(**keywords)
         except AssertionError as error:
@@ -130,8 +110,7 @@ def python_body(polymorphic: Any) -> Any:
     """Return the Python function that a tf.function traces; a method is bound to its object."""
     function = polymorphic.python_function
     # For a method, `python_function` is a wrapper, which AutoGraph would change permanently. So
-    # return the method itself, bound to its object. TensorFlow has bound the method to a
-    # placeholder, whose attribute `target` is this object.
+    # return the method itself, bound to its object.
     method = getattr(function, "__original_wrapped__", None)
     owner = getattr(getattr(method, "__self__", None), "target", None)
     if method is None or owner is None:
@@ -149,10 +128,7 @@ def _find_polymorphic(function: Any) -> Any:
 
 
 def _has_source(function: Any) -> bool:
-    """Return whether AutoGraph can read the source code of a function.
-
-    Only such functions are passed to AutoGraph. For others, it would only log a warning.
-    """
+    """Return whether AutoGraph can read the source code of a function."""
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function):
@@ -166,7 +142,6 @@ def _has_source(function: Any) -> bool:
 
 
 def _get_parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
-    """Return the parameters of a function; None for a function in C that has no signature."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):

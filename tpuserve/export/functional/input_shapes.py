@@ -17,7 +17,6 @@ class InputShape:
     """The shape that the user sets for one input of a Keras model.
 
     Attributes:
-      name: the name of the input; "" if the model has only one input.
       shape: the size of each dimension, the batch first; None for an unknown size.
       dtype: TensorFlow's name of the dtype; "" for the dtype that the model declares, or float32.
     """
@@ -31,7 +30,6 @@ def apply_input_shapes(model: Any, shapes: Sequence[InputShape]) -> dict[str, An
     """Return the inputs of a Keras model, with shapes from the user in place of its own.
 
     Args:
-      model: a model of Keras 3 or tf_keras.
       shapes: the shapes from the user. They replace shapes that the model declares. If the model
         declares no inputs, `shapes` must describe all of them.
 

@@ -22,9 +22,6 @@ def load_keras_file(path: Path) -> Any:
 
     Code in the file, such as that of a Lambda layer, is not run.
 
-    Args:
-      path: the file.
-
     Raises:
       InvalidSetting: the file does not exist, or the Keras that saved it cannot load a model from
         it.
@@ -48,11 +45,7 @@ def load_keras_file(path: Path) -> Any:
 
 
 def _read_version(path: Path) -> str:
-    """Return the version number of the Keras package that saved a file.
-
-    Raises:
-      InvalidSetting: the file does not exist, or is no file of Keras.
-    """
+    """Return the version number of the Keras package that saved a file."""
     if (path / BINARY_NAME).is_file():
         raise InvalidSetting(
             f"{path} is a SavedModel and no file of Keras. To add a TPU metagraph to it, run: "
@@ -76,10 +69,6 @@ def _version_of_zip(path: Path) -> str:
 
 
 def _has_lambda(config: Any) -> bool:
-    """Return whether the config of a Keras model contains a Lambda layer.
-
-    tf_keras would run the Python code of such a layer when it loads the file.
-    """
     if isinstance(config, dict):
         return config.get("class_name") == "Lambda" or any(map(_has_lambda, config.values()))
     return isinstance(config, list) and any(map(_has_lambda, config))

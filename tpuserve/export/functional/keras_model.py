@@ -25,15 +25,6 @@ class KerasModel(CallableModel):
     """A model to export that is a Keras model or layer. It is called with training=False."""
 
     def __init__(self, function: Any, title: str) -> None:
-        """Wrap a model or a layer.
-
-        Args:
-          function: The model or layer.
-          title: Name of the model in messages.
-
-        Raises:
-          ExportError: The model belongs to a Keras whose backend is not TensorFlow.
-        """
         super().__init__(function, title)
         backend = _get_backend(function)
         if backend != "tensorflow":
@@ -57,15 +48,7 @@ class KerasModel(CallableModel):
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
         """Check that the inputs of a signature have the names of the model's inputs.
 
-        If the signature and the model have one input each, the names can differ. A model that
-        declares no inputs accepts any names.
-
-        Args:
-          signature_name: Name of the signature, for the error message.
-          aliases: Names of the inputs in the signature.
-
-        Raises:
-          InvalidSetting: The names differ.
+        If the signature and the model have one input each, the names can differ.
         """
         if self._inputs is None or (len(aliases) == 1 and len(self._input_aliases()) == 1):
             return
@@ -86,11 +69,7 @@ class KerasModel(CallableModel):
         return self.function(self._pack_inputs(inputs), **self._inference_arguments())
 
     def _pack_inputs(self, inputs: Mapping[str, Any]) -> Any:
-        """Arrange inputs in the nest that the model takes as its argument.
-
-        Args:
-          inputs: Name of the input → tensor.
-        """
+        """Arrange inputs in the nest that the model takes as its argument."""
         if self._inputs is None:
             (alias, *others) = inputs
             return dict(inputs) if others else inputs[alias]
@@ -100,11 +79,6 @@ class KerasModel(CallableModel):
         return tf.nest.pack_sequence_as(self._inputs, ordered)
 
     def _inference_arguments(self) -> dict[str, bool]:
-        """Return the keyword arguments by which the model or layer is called for inference.
-
-        Returns:
-          {"training": False}; {} if the layer's `call` has no parameter `training`.
-        """
         return {"training": False} if keras_internals.takes_training(self.function) else {}
 
     def _name_outputs(self, returned: Any) -> Mapping[Any, Any]:

@@ -42,11 +42,9 @@ def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) 
     ops run on the TPU.
 
     Args:
-      signature: The signature to trace.
       batch_config: How to batch requests before the TPU; None for no batching.
 
     Raises:
-      ExportError: An op on the TPU takes or returns strings.
       InvalidSetting: `batch_config` is set, although the model has a parameter `use_tpu` or an
         input with a fixed batch size.
     """
@@ -59,13 +57,6 @@ def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) 
 
 
 def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any:
-    """Trace a computation with the inputs of a signature; return the concrete function.
-
-    Args:
-      signature: The signature.
-      computation: Takes and returns a dict of tensors by their names in the signature.
-    """
-
     def serve(**inputs: Any) -> Any:
         large_constants.lift_constants()
         return computation(inputs)
@@ -74,10 +65,7 @@ def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any
 
 
 def _trace_self_placed(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
-    """Trace, with `use_tpu` True, a model that itself chooses its ops for the TPU.
-
-    Logs a warning if the model puts no op on the TPU.
-    """
+    """Trace, with `use_tpu` True, a model that itself chooses its ops for the TPU."""
     if batch_config is not None:
         raise InvalidSetting(
             f"batch_config is set, and {signature.model.title} takes use_tpu and so places itself. "
@@ -115,18 +103,7 @@ def _trace_whole(signature: ExportSignature, batch_config: BatchConfig | None) -
 
 
 def _call_on_tpu(signature: ExportSignature, inputs: Any) -> Any:
-    """Build a model as one TPU computation in the default graph.
-
-    Args:
-      signature: The signature of the model.
-      inputs: Name of the input → tensor.
-
-    Returns:
-      Name of the output → tensor.
-
-    Raises:
-      ExportError: The model returns only its inputs, so that the TPU would compute nothing.
-    """
+    """Build a model as one TPU computation in the default graph."""
     input_ids = {id(tensor) for tensor in inputs.values()}
 
     def computation(inputs: Any) -> Any:
@@ -142,12 +119,7 @@ def _call_on_tpu(signature: ExportSignature, inputs: Any) -> Any:
 
 
 def _check_open_batch(signature: ExportSignature) -> None:
-    """Check that the first dimension of each input is None, so that requests can be batched.
-
-    Raises:
-      InvalidSetting: The size of a first dimension is fixed, an input is a scalar, or there are no
-        inputs.
-    """
+    """Check that the first dimension of each input is None, so that requests can be batched."""
     if not signature.specs:
         raise InvalidSetting(
             f"batch_config is set, and signature {signature.name!r} has no inputs. Leave "

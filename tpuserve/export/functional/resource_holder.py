@@ -17,16 +17,7 @@ from tpuserve.tensorflow_internals import CapturableResource, Trackable
 def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> Any:
     """Build a trackable object that refers to all variables and tables that functions use.
 
-    TensorFlow saves the variables and tables of this object. Those that no function uses, such as
-    the variables of an optimizer, are not part of it.
-
-    Args:
-      functions: Concrete functions.
-      owners: Objects in which to search for the Python objects of tables: trackable objects, and
-        functions that refer to such objects. For variables, no search is necessary.
-
-    Raises:
-      ExportError: A function uses a table or other resource that was not found in `owners`.
+    TensorFlow saves the variables and tables of this object.
     """
     functions = list(functions)
     variables = {id(variable.handle): variable for variable in _used_variables(functions)}
@@ -114,10 +105,7 @@ def _objects_of_function(function: FunctionType) -> Iterator[Any]:
 
 
 def _names_in_code(code: CodeType) -> Iterator[str]:
-    """Yield the names of globals and attributes that a code object and nested ones use.
-
-    They serve to find the global variables to which a function refers.
-    """
+    """Yield the names of globals and attributes that a code object and nested ones use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -25,15 +25,8 @@ def write_saved_model(
     """Write a SavedModel with several metagraphs; return the MetaGraphDefs.
 
     Args:
-      root: The trackable object that holds the variables and tables of the functions.
       functions: Tag set → signature name → concrete function. For the first tag set, TensorFlow
-        saves a metagraph and the variables. The other metagraphs are built with the same root, so
-        that their variables have the same keys in the checkpoint.
-      directory: Directory to write to.
-      as_text: Write saved_model.pbtxt instead of saved_model.pb.
-
-    Raises:
-      ExportError: TensorFlow cannot save the functions.
+        saves a metagraph and the variables.
     """
     # Do not save custom gradients: a served model is not trained, and TensorFlow cannot trace a
     # gradient function for a TPU computation.
@@ -63,13 +56,6 @@ def write_saved_model(
 
 
 def _build_meta_graph(root: Any, functions: Mapping[str, Any], options: Any) -> Any:
-    """Build a MetaGraphDef; the values of variables are not written.
-
-    Args:
-      root: The trackable object that holds the variables and tables of the functions.
-      functions: Signature name → concrete function.
-      options: The tf.saved_model.SaveOptions.
-    """
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "meta_graph.pb")
         saved_model_save.export_meta_graph(root, path, dict(functions), options)
@@ -85,7 +71,5 @@ def _set_tags(meta_graph: Any, tags: TagSet) -> None:
     """Set the tags of a MetaGraphDef, and remove the init op from its signatures."""
     meta_graph.meta_info_def.ClearField("tags")
     meta_graph.meta_info_def.tags.extend(sorted(tags))
-    # Remove the signature of the init op, which fills the tables. Clients would see it as one of
-    # the model's signatures. tf.saved_model.load fails on it if there are two metagraphs and the op
-    # reads an asset. Loaders find the init op in the collection saved_model_main_op instead.
+    # Remove the signature of the init op, which fills the tables.
     meta_graph.signature_def.pop(INIT_SIGNATURE, None)

@@ -26,8 +26,6 @@ class ExportSignature:
     """A signature to export.
 
     Attributes:
-      name: Name of the signature.
-      model: The function or model that computes the signature.
       specs: Name of the input → tf.TensorSpec.
     """
 
@@ -81,16 +79,7 @@ def _check_name(name: Any) -> None:
 
 
 def _make_signature(name: str, model: CallableModel, specs: Any) -> ExportSignature:
-    """Build a signature after a check of its inputs.
-
-    Args:
-      name: Name of the signature.
-      model: The model.
-      specs: Should be a dict, name of an input of the model → tf.TensorSpec.
-
-    Raises:
-      InvalidSetting, InvalidType: `specs` is not such a dict.
-    """
+    """Build a signature after a check of its inputs."""
     if not isinstance(specs, Mapping):
         raise InvalidType(f"signature {name!r} is {specs!r}. {_ADVICE}")
     named_specs: dict[str, Any] = {}
@@ -110,15 +99,6 @@ def _make_signature(name: str, model: CallableModel, specs: Any) -> ExportSignat
 
 
 def _wrap_model(function: Any, subject: str) -> CallableModel:
-    """Wrap a function or Keras model as a CallableModel.
-
-    Args:
-      function: The function or model from the user.
-      subject: Name of the function in messages.
-
-    Raises:
-      ExportError: The function cannot be called.
-    """
     if is_keras(function):
         return KerasModel(function, f"Keras model {function.name!r}")
     if not callable(function):

@@ -24,9 +24,7 @@ class BatchConfig:
       num_batch_threads: Number of batches that run in parallel.
       max_batch_size: Largest number of rows in a batch; a request with more rows is refused.
       batch_timeout_micros: The longest time that a batch waits for more rows, in microseconds.
-      allowed_batch_sizes: Numbers of rows, in increasing order; the last one is max_batch_size. A
-        batch is padded to the next allowed size, so that XLA compiles for these sizes only. With
-        an empty list or None, batches are not padded, and XLA compiles for each new size.
+      allowed_batch_sizes: Numbers of rows, in increasing order; the last one is max_batch_size.
       max_enqueued_batches: Largest number of waiting batches; further requests are refused.
 
     Raises:
@@ -66,22 +64,14 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
     """Call a function through a BatchFunction, which runs it once for several requests.
 
     The function is traced with inputs whose first dimension is None. Variables that it creates
-    belong to the default graph. Variables and other tensors that it reads from the default graph
-    are captured and not batched.
+    belong to the default graph.
 
     Args:
-      function: Takes a nest like `inputs` and returns a nest of tensors with one row for each row
-        of the inputs.
       inputs: A nest of dense tensors of the default graph, [rows, ...]. Elements that are not
         tensors, such as None, are passed to the function unchanged.
-      config: How to merge requests.
 
     Returns:
       A nest like the function's result, with the static shapes that are known.
-
-    Raises:
-      ExportError: An input is sparse or ragged, an input or output is a scalar, or there is no
-        input.
     """
     flat = tf.nest.flatten(inputs)
     tensors = [member for member in flat if tf.is_tensor(member)]
@@ -123,12 +113,6 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
 
 
 def _static_rows(tensors: Sequence[Any]) -> int | None:
-    """Check that inputs can be batched; return their size in the first dimension, None if unknown.
-
-    Raises:
-      ExportError: There is no input, an input is not a dense tensor or is a scalar, or inputs have
-        different sizes in the first dimension.
-    """
     if not tensors:
         raise ExportError("a batched computation has no input. Give it tensors, [rows, ...].")
     for tensor in tensors:

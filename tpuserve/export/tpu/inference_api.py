@@ -1,7 +1,7 @@
 """Functions that a model_fn or an exported function calls to put some of its ops on the TPU.
 
 With `export_saved_model_api_version` V2 of TPUEstimator, the model_fn itself calls these functions,
-and so chooses what runs on the TPU. With V1, the exporter puts the whole model on the TPU.
+and so chooses what runs on the TPU.
 """
 
 import dataclasses
@@ -144,10 +144,6 @@ def model_fn_inference_on_tpu(
     Args:
       model_fn: Takes features and, if it has parameters of these names, labels, mode, config and
         params; returns an EstimatorSpec of mode PREDICT.
-      features: Passed to `model_fn`.
-      labels: Passed to `model_fn`.
-      config: Passed to `model_fn`.
-      params: Passed to `model_fn`.
       batch_config: How to batch requests before the computation; None for no batching. It must be
         None if a feature is sparse.
 
@@ -182,11 +178,6 @@ def model_fn_inference_on_tpu(
 
 
 def _check_batch_config(batch_config: Any, **others: Any) -> None:
-    """Check that `batch_config` is a BatchConfig or None, and that no argument in `others` is one.
-
-    A BatchConfig among the other arguments means that the user has confused the positions of the
-    arguments.
-    """
     for name, value in others.items():
         if isinstance(value, BatchConfig):
             raise InvalidType(
@@ -201,10 +192,6 @@ def _check_batch_config(batch_config: Any, **others: Any) -> None:
 def _call_model_fn(
     model_fn: Callable[..., Any], features: Any, labels: Any, config: Any, params: Any
 ) -> Any:
-    """Call a model_fn in mode PREDICT; return its EstimatorSpec.
-
-    The model_fn gets labels, mode, config and params only if it has parameters of these names.
-    """
     available = {"labels": labels, "mode": _PREDICT, "config": config, "params": params}
     names = inspect.signature(model_fn).parameters
     spec = model_fn(features, **{name: available[name] for name in names if name in available})

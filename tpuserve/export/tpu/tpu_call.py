@@ -65,18 +65,11 @@ def partitioned_call(build: Callable[[], Any]) -> list[Any]:
     A TPUOrdinalSelector chooses the TPU core that runs the call.
 
     Variables that the computation creates belong to the default graph, and the function captures
-    them. They therefore have the same names as in a graph without a TPU.
-
-    Args:
-      build: Takes no arguments, puts its computation on the TPU with `tpu.rewrite`, and returns a
-        nest of tensors.
+    them.
 
     Returns:
       The tensors of the nest that `build` returned, flattened, as tensors of the default graph with
       static shapes.
-
-    Raises:
-      ExportError: This call is inside of another TPU computation.
     """
     check_not_nested()
     graph = tf.compat.v1.get_default_graph()
@@ -102,11 +95,7 @@ def partitioned_call(build: Callable[[], Any]) -> list[Any]:
 
 
 def check_not_nested() -> None:
-    """Check that no TPU computation is being built, because TPU computations cannot be nested.
-
-    Raises:
-      ExportError: A TPU computation is being built.
-    """
+    """Check that no TPU computation is being built, because TPU computations cannot be nested."""
     if tpu_function.get_tpu_context().number_of_shards is not None:
         raise ExportError(
             "a TPU computation cannot be placed inside of another: the whole model is on the TPU "
@@ -117,7 +106,6 @@ def check_not_nested() -> None:
 
 
 def _check_tensor(value: Any) -> Any:
-    """Return a result of a TPU computation after checking that it is a tensor."""
     if not tf.is_tensor(value):
         raise ExportError(
             f"a TPU computation returned {value!r}, which is not a tensor. Return tensors, in any "

@@ -16,8 +16,7 @@ from tpuserve.graph.graph_walk import (
 )
 
 # Types of the ops that are not checked for strings. XLA drops assertions together with their
-# messages. To check a constant would copy its value, and is not necessary: the ops that use a
-# string constant are checked.
+# messages.
 _IGNORED_OPS = ("Assert", "Const")
 
 
@@ -41,11 +40,7 @@ def check_no_strings_on_tpu(graph: Any, title: str) -> None:
     """Check that no op on the TPU takes or returns strings.
 
     Args:
-      graph: The tf.Graph that calls the TPU computations.
       title: Name of the graph in messages, such as "signature 'serving_default'".
-
-    Raises:
-      ExportError: An op on the TPU has strings; the message names the first such op.
     """
     for operation in _operations_on_tpu(graph):
         if _has_strings(operation):
@@ -59,10 +54,7 @@ def check_no_strings_on_tpu(graph: Any, title: str) -> None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[Any]:
-    """Yield the operations that run on the TPU in the TPU computations that a tf.Graph calls.
-
-    Outside-compiled operations run on the host, and are not among them.
-    """
+    """Yield the operations that run on the TPU in the TPU computations that a tf.Graph calls."""
     for function_graph in walk_graphs(graph):
         for operation in function_graph.get_operations():
             if operation.type == TPU_CALL:
@@ -77,10 +69,7 @@ def _operations_on_tpu(graph: Any) -> Iterator[Any]:
 
 
 def _with_called_operations(operations: Iterable[Any]) -> Iterator[Any]:
-    """Yield operations and all operations of the functions that they call.
-
-    Outside-compiled operations, which the host runs, and the functions that they call are skipped.
-    """
+    """Yield operations and all operations of the functions that they call."""
     visited: set[int] = set()
     pending = list(operations)
     while pending:
@@ -95,7 +84,6 @@ def _with_called_operations(operations: Iterable[Any]) -> Iterator[Any]:
 
 
 def _called_graphs(operation: Any) -> Iterator[Any]:
-    """Yield the FuncGraphs of the functions that an operation calls."""
     names = []
     for attribute in operation.node_def.attr.values():
         names += [attribute.func.name, *(function.name for function in attribute.list.func)]
@@ -107,10 +95,6 @@ def _called_graphs(operation: Any) -> Iterator[Any]:
 
 
 def _has_strings(operation: Any) -> bool:
-    """Return whether an operation on the TPU takes or returns strings; TPUs do not support these.
-
-    Assertions and constants are ignored.
-    """
     if operation.type in _IGNORED_OPS:
         return False
     if operation.type == "Identity":
@@ -122,7 +106,6 @@ def _has_strings(operation: Any) -> bool:
 
 
 def _is_result(tensor: Any) -> bool:
-    """Return whether a tensor of a TPU computation is used outside of the computation."""
     is_output = any(output is tensor for output in getattr(tensor.graph, "outputs", ()))
     return is_output or any(
         CLUSTER_ATTRIBUTE not in consumer.node_def.attr for consumer in tensor.consumers()
@@ -130,10 +113,7 @@ def _is_result(tensor: Any) -> bool:
 
 
 def _is_from_host(operation: Any) -> bool:
-    """Return whether an Identity forwards the result of an outside-compiled operation.
-
-    The result can pass through other Identity operations before it reaches this operation.
-    """
+    """Return whether an Identity forwards the result of an outside-compiled operation."""
     while operation.type == "Identity" and HOST_ATTRIBUTE not in operation.node_def.attr:
         operation = operation.inputs[0].op
     return HOST_ATTRIBUTE in operation.node_def.attr

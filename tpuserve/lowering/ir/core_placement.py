@@ -17,11 +17,7 @@ _TPU_DEVICE = re.compile(r"device:TPU:(?P<ordinal>\d+)", re.IGNORECASE)
 def first_cores(metadata: "NodeDef") -> list[int]:
     """Return, for each replica, the index of its first core among the cores of all hosts.
 
-    With model parallelism, a replica has several cores on a TPU. On a CPU, its work is not divided,
-    and only the first core counts.
-
-    Args:
-      metadata: the TPUReplicateMetadata node of the computation.
+    With model parallelism, a replica has several cores on a TPU.
 
     Raises:
       LoweringError: the device assignment names a core that the topology does not have.
@@ -48,11 +44,6 @@ def first_cores(metadata: "NodeDef") -> list[int]:
 
 
 def _core_indices(topology: bytes) -> dict[tuple[int, ...], int]:
-    """Return a dict from the coordinates of each core in a TPU topology to the index of the core.
-
-    Args:
-      topology: a serialised TopologyProto.
-    """
     from tensorflow.core.protobuf.tpu.topology_pb2 import TopologyProto
 
     flat = TopologyProto.FromString(topology).device_coordinates
@@ -68,9 +59,6 @@ def target_core(host_op: "NodeDef") -> int:
     Args:
       host_op: an infeed enqueue or outfeed dequeue, which runs on the host. The ordinal is in its
         attribute `device_ordinal`; if this is negative, in the name of its device.
-
-    Raises:
-      LoweringError: the op has neither a device_ordinal nor a TPU device.
     """
     ordinal = host_op.attr["device_ordinal"].i
     if ordinal >= 0:

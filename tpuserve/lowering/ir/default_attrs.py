@@ -1,7 +1,6 @@
 """Restores node attributes that TensorFlow leaves out of a saved graph.
 
-TensorFlow leaves out each attribute whose value is the default value of the op. Attributes
-determine the types of a node's outputs, so passes over graphs need all of them.
+TensorFlow leaves out each attribute whose value is the default value of the op.
 """
 
 from collections.abc import Iterable

@@ -15,14 +15,7 @@ def rename_changed_functions(
 ) -> None:
     """Rename the changed functions of a GraphDef, so that a tf.Graph can import the GraphDef.
 
-    The tf.Graph already has the original functions, so the changed functions need other names. A
-    function that calls a changed function is renamed too. Unchanged functions are removed from the
-    library of `graph`, because the tf.Graph has them.
-
-    Args:
-      graph: the GraphDef to import; changed in place.
-      original: a GraphDef with the functions that the tf.Graph has.
-      suffix: is appended to the name of each function that is renamed.
+    The tf.Graph already has the original functions, so the changed functions need other names.
     """
     before = {function.signature.name: function for function in original.library.function}
     after = {function.signature.name: function for function in graph.library.function}
@@ -54,7 +47,6 @@ def rename_functions(graph: "GraphDef", new_names: Mapping[str, str]) -> None:
     """Rename functions in the library of a graph, and let all nodes call them by the new names.
 
     Args:
-      graph: the GraphDef; changed in place.
       new_names: old name → new name. All other functions keep their names.
     """
     for node in graph.node:
@@ -67,12 +59,7 @@ def rename_functions(graph: "GraphDef", new_names: Mapping[str, str]) -> None:
 
 
 def rename_calls(node: Any, new_names: Mapping[str, str]) -> None:
-    """Let a NodeDef call other functions, in place.
-
-    Args:
-      node: the NodeDef.
-      new_names: name of a function → name of the function to call instead.
-    """
+    """Let a NodeDef call other functions, in place."""
     node.op = new_names.get(node.op, node.op)
     for attribute in node.attr.values():
         kind = attribute.WhichOneof("value")

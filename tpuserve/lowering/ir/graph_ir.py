@@ -1,7 +1,7 @@
 """The graph IR (intermediate representation), in which passes work on graphs and functions alike.
 
 A node in a GraphDef refers to an output of another node by "node:1", and a node in a FunctionDef by
-"node:output:0". In the IR, both refer to it by a `Value`.
+"node:output:0".
 """
 
 import itertools
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 
 class Value(NamedTuple):
-    """Identifies an output of a node, or an argument of a function.
-
-    Attributes:
-      producer: the name of the node or argument.
-      output_index: the index of the output among the outputs of the node; 0 for an argument.
-    """
+    """Identifies an output of a node, or an argument of a function."""
 
     producer: str
     output_index: int = 0
@@ -48,10 +43,8 @@ class Node:
     """A node of a `GraphIR`. Its inputs are `Value`s, while those of a NodeDef are strings.
 
     Attributes:
-      name: the name, which is unique in the graph.
       definition: a NodeDef with the op type, attributes and device of the node. Its fields `name`
         and `input` are ignored.
-      inputs: the data inputs: outputs of other nodes, or arguments of the function.
       controls: names of the nodes that must run before this node.
     """
 
@@ -75,7 +68,6 @@ class GraphIR:
       arguments: for a function, argument name → DataType enum value.
       external_values: for a part of a graph, its inputs from the rest of the graph: output of a
         node outside of the part → DataType enum value.
-      results: the node outputs or arguments that the function or part returns, in order.
       control_outputs: names of nodes that must run even if no result depends on them.
     """
 
@@ -90,7 +82,6 @@ def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
     """Convert the body of a FunctionDef into a GraphIR.
 
     Args:
-      function: the FunctionDef.
       library: the functions that its nodes call: function name → FunctionDef.
     """
     arguments = {argument.name: argument.type for argument in function.signature.input_arg}
@@ -142,13 +133,7 @@ def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
 
 
 def to_function_def(graph: GraphIR, name: str, library: "Library") -> "FunctionDef":
-    """Convert a GraphIR to a FunctionDef.
-
-    Args:
-      graph: the body of the function. Its nodes and arguments keep their names.
-      name: the name of the function.
-      library: the functions that the nodes call: function name → FunctionDef.
-    """
+    """Convert a GraphIR to a FunctionDef."""
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
     function = FunctionDef()
@@ -184,8 +169,6 @@ def replace_function_body(function: "FunctionDef", graph: GraphIR, library: "Lib
     """Replace the body of a FunctionDef in place; keep its name, arguments and results.
 
     Args:
-      function: the FunctionDef.
-      graph: the new body.
       library: the functions that the nodes of the new body call: function name → FunctionDef.
     """
     replacement = to_function_def(graph, function.signature.name, library)
@@ -258,13 +241,7 @@ def predecessors(node: Node) -> list[str]:
 def find_needed(
     nodes: Mapping[str, Node], names: Iterable[str], stop: Collection[str] = ()
 ) -> set[str]:
-    """Return the names of some nodes and of all nodes that they depend on.
-
-    Args:
-      nodes: Name → node of a graph.
-      names: Names of the nodes to start from. Names that are not in `nodes` are not returned.
-      stop: Names of nodes that are not returned, and whose inputs are not followed.
-    """
+    """Return the names of some nodes and of all nodes that they depend on."""
     return find_reachable(
         names,
         lambda name: predecessors(nodes[name]) if name in nodes and name not in stop else None,
@@ -272,15 +249,7 @@ def find_needed(
 
 
 def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
-    """Return the value to use in place of `value` after nodes of a graph were replaced.
-
-    Args:
-      value: an output of a node, or an argument.
-      replaced: replaced value → the value in its place, which may be replaced itself.
-
-    Returns:
-      `value` itself if it was not replaced.
-    """
+    """Return the value to use in place of `value` after nodes of a graph were replaced."""
     while value in replaced:
         value = replaced[value]
     return value

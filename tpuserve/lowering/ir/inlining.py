@@ -18,14 +18,7 @@ def inline_call(
     nodes may have the call as a control input.
 
     Args:
-      call: the call.
-      function: the name of the called function.
       nodes: name → node of the graph; changed in place.
-      library: function name → FunctionDef.
-      scope: a prefix for the names of the new nodes; a slash is added after it.
-
-    Returns:
-      Output of the call → the node output that has the same value.
     """
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 

@@ -46,7 +46,6 @@ def node_outputs(node: "NodeDef", library: "Library") -> list[tuple[str, int]]:
 
     Args:
       node: a NodeDef with all its attributes, including those with default values.
-      library: function name → FunctionDef, for a node whose op type is the name of a function.
 
     Returns:
       For each output, its name in the body of a function, and its DataType enum value. The name
@@ -90,7 +89,6 @@ def walk_calls(nodes: "Iterable[NodeDef]", library: "Library") -> "Iterator[Node
 
 
 def _may_call_functions(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node's op is a function or has functions as attributes."""
     name = node.op
     if name in library:
         return True

@@ -12,9 +12,7 @@ from tpuserve.lowering.ir.graph_ir import GraphIR, Node
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
-# Boolean attributes by which TensorFlow decides how to run a node or function. MUST_COMPILE means
-# to compile the called function with XLA, SWITCH_MERGE to replace an If or While by Switch and
-# Merge, NOT_INLINE not to inline the function, and INLINE to inline it.
+# Boolean attributes by which TensorFlow decides how to run a node or function.
 MUST_COMPILE = "_XlaMustCompile"
 SWITCH_MERGE = "_lower_using_switch_merge"
 NOT_INLINE = "_noinline"
@@ -29,13 +27,8 @@ def make_call(function: str, definition: "FunctionDef", *, must_compile: bool) -
     """Build the NodeDef of a call of a function.
 
     Args:
-      function: the name of the function.
       definition: the FunctionDef. If the function takes resource handles and XLA does not compile
         the call, an attribute that forbids inlining is added to the FunctionDef.
-      must_compile: whether XLA compiles the call.
-
-    Returns:
-      The NodeDef of a StatefulPartitionedCall. Its name and inputs are not set.
     """
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
@@ -71,12 +64,7 @@ def reseed(graph: GraphIR, replica: int) -> GraphIR:
     """Return a copy of a graph in which random ops have different seeds for each replica.
 
     With equal seeds, all replicas would draw the same random numbers, and dropout would drop the
-    same units on all of them. On replica 0, the seeds do not change. An op whose seeds are both 0
-    does not change either, because TensorFlow seeds it at random.
-
-    Args:
-      graph: the body of the function that each replica runs.
-      replica: index of the replica, from 0.
+    same units on all of them.
     """
     nodes = {}
     for node in graph.nodes.values():

@@ -1,7 +1,7 @@
 """Canonicalisation: simplifies the graph of a TPU computation before XLA clusters are chosen.
 
 It inlines calls that have side effects, and removes Identity ops, dead nodes and needless control
-inputs. As a result, XLA compiles larger clusters of nodes as a whole.
+inputs.
 """
 
 import dataclasses
@@ -22,10 +22,8 @@ def canonicalize_graph(graph: GraphIR, library: "Library") -> GraphIR:
     """Simplify the graph of a TPU computation.
 
     Calls that update a variable, or communicate with the host or other replicas, are inlined.
-    Identity ops, dead nodes, and control inputs of nodes without side effects are removed.
 
     Args:
-      graph: the graph, as one replica runs it.
       library: function name → FunctionDef.
     """
     inlined = inline_effectful_calls(graph, library)
@@ -35,19 +33,7 @@ def canonicalize_graph(graph: GraphIR, library: "Library") -> GraphIR:
 
 
 def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
-    """Replace control inputs by control inputs between nodes that have side effects.
-
-    In TensorFlow, a gradient op has control inputs from dozens of other gradient ops, so that all
-    gradients are complete together. Such control inputs between pure nodes, which have no side
-    effects, are needless. They would split a computation into many clusters, which XLA compiles
-    separately.
-
-    A control input that comes from a pure node is replaced by control inputs from those nodes with
-    side effects on which the pure node depends. A control input of a pure node is moved to the
-    nodes that use the outputs of the pure node. The move keeps the order of variable updates:
-    if an update must wait for a node, TensorFlow often adds the control input to a constant that
-    the update uses, and not to the update itself.
-    """
+    """Replace control inputs by control inputs between nodes that have side effects."""
     # Node name → names of the nodes that replace the node as a control input: the node itself if it
     # has a side effect, else the nodes with side effects that it depends on.
     effects: dict[str, frozenset[str]] = {}
@@ -89,12 +75,7 @@ def _has_effect(node: Node, library: "Library") -> bool:
 
 
 def _look_through_identities(value: Value, graph: GraphIR) -> Value:
-    """Return the node output that a chain of Identity ops forwards.
-
-    Args:
-      value: the output at the end of the chain; returned itself if no Identity produces it.
-      graph: the graph.
-    """
+    """Return the node output that a chain of Identity ops forwards."""
     node = graph.nodes.get(value.producer)
     while node is not None and _is_removable_identity(node):
         value = node.inputs[0]

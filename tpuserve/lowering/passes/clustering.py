@@ -1,7 +1,7 @@
 """Clustering: divides the graph of a TPU computation into clusters, which XLA compiles separately.
 
 Without a TPU, all replicas of a computation are in one graph. XLA cannot compile this graph as a
-whole, because the replicas communicate in it. Each node therefore belongs to one of these clusters:
+whole, because the replicas communicate in it.
 
 * SINGLE_OP: a single op that XLA does not compile together with others. Among them are infeed and
   outfeed ops, collectives, outside-compiled ops, loops and branches that contain such ops, plain
@@ -10,12 +10,6 @@ whole, because the replicas communicate in it. Each node therefore belongs to on
 * INVARIANT: nodes whose values are the same on all replicas; the cluster runs once;
 * PER_REPLICA: nodes whose values differ between replicas; the cluster runs once for each replica;
 * VARIABLE_UPDATE: updates of variables; the cluster runs once, with the values of replica 0.
-
-Each cluster has a level: a number that orders the clusters. Clusters of lower levels run first.
-Clusters of the same level run in the order of the kinds above. There is at most one cluster of each
-level and kind, except for SINGLE_OP. A node gets the lowest level at which all its inputs are
-computed by its own cluster or by clusters that run before. Therefore clusters never wait for each
-other in a cycle.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -65,13 +59,7 @@ class ClusterKind(IntEnum):
 
 @dataclass
 class Cluster:
-    """Nodes that run together, as one function, or a single op that is not put into a function.
-
-    Attributes:
-      kind: decides whether the cluster runs once or on each replica.
-      level: a number that orders clusters: the cluster runs after all clusters of lower levels.
-      nodes: the nodes in topological order; a SINGLE_OP cluster has one node.
-    """
+    """Nodes that run together, as one function, or a single op that is not put into a function."""
 
     kind: ClusterKind
     level: int
@@ -89,14 +77,9 @@ def partition_into_clusters(
     Constants belong to no cluster: each cluster that uses a constant has a copy of its own.
 
     Args:
-      graph: the graph of one replica, from `canonicalize_graph`.
-      invariant: the node outputs that are the same on all replicas.
       library: function name → FunctionDef.
       split_nodes: names of loops and branches that must be SINGLE_OP clusters, as found by
         `replica_invariance.must_split`.
-
-    Returns:
-      The clusters, sorted by level, then by kind.
     """
     clusters: dict[tuple[int, ClusterKind], Cluster] = {}
     single_ops: list[Cluster] = []
@@ -113,9 +96,7 @@ def partition_into_clusters(
         level = _least_level(kind, before)
         if kind is ClusterKind.INVARIANT and _least_level(ClusterKind.PER_REPLICA, before) < level:
             # Run the node on each replica, although its values are the same on all of them. An
-            # INVARIANT cluster could run it only after the PER_REPLICA cluster of its inputs. Nodes
-            # before and after it, such as activations and their gradients, would then be in
-            # different PER_REPLICA clusters, so that XLA could not compile them together.
+            # INVARIANT cluster could run it only after the PER_REPLICA cluster of its inputs.
             kind = ClusterKind.PER_REPLICA
             level = _least_level(kind, before)
         assigned[node.name] = (level, kind)
@@ -162,7 +143,6 @@ class ClusterClosure:
     Attributes:
       nodes: name → node, in topological order. A node of an earlier cluster is among them if this
         is cheaper than to pass its output to the cluster, or if XLA needs it to infer a shape.
-      inputs: the node outputs and arguments that the cluster takes from outside.
     """
 
     nodes: dict[str, Node]
@@ -179,14 +159,9 @@ def close_over_shapes(
     """Return the nodes of a cluster together with other nodes that it computes again.
 
     If the shape of a result is the output of other nodes, as for Reshape, XLA must see these nodes
-    in the cluster to infer the shape. Nodes whose values are the same on all replicas are also
-    computed again, just as each core of a TPU computes them itself.
+    in the cluster to infer the shape.
 
     Args:
-      cluster: a cluster of several nodes.
-      graph: the graph of one replica, which holds the cluster.
-      types: value of the graph → its DataType enum value.
-      invariant: the node outputs that are the same on all replicas.
       library: function name → FunctionDef.
     """
     members = {node.name for node in cluster.nodes}
@@ -223,13 +198,7 @@ def close_over_shapes(
 def live_out_values(
     cluster: Cluster, closures: Iterable[ClusterClosure], graph: GraphIR
 ) -> list[Value]:
-    """Return the node outputs of a cluster that are used outside of it.
-
-    Args:
-      cluster: the cluster.
-      closures: the results of `close_over_shapes` for all clusters, which list their inputs.
-      graph: the graph of one replica, whose results count as uses.
-    """
+    """Return the node outputs of a cluster that are used outside of it."""
     members = {node.name for node in cluster.nodes}
     used = [value for closure in closures for value in closure.inputs] + graph.results
     return list(dict.fromkeys(value for value in used if value.producer in members))

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
     # The type of a callable that builds, from a function of one replica, a function that does the
-    # work of all replicas. Its parameters are: the name of the function; for each argument of the
-    # function, whether it is the same on all replicas; and for each result, whether it is the same
-    # on all replicas. It returns the name of the new function.
+    # work of all replicas.
     UnrollFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 
@@ -34,20 +32,13 @@ def fuse_replicas(
     """Build a single loop or branch that does the work of all replicas.
 
     Args:
-      node: a While, an If or a Case in the graph of one replica.
       operands: operands[i][r] is the value that replica r passes to input i.
-      invariant: the node outputs that are the same on all replicas.
-      library: function name → FunctionDef.
       unroll_function: builds, from a function of one replica such as the body of a loop, a
         function that does the work of all replicas. `UnrollFunction` describes its parameters.
 
     Returns:
       The NodeDef of the new node; its inputs; and for each output of the original node, whether it
-      is the same on all replicas. If so, the new node has one output for it, and otherwise one
-      output for each replica.
-
-    Raises:
-      LoweringError: the node is no While, If or Case, or replicas may disagree on its condition.
+      is the same on all replicas.
     """
     is_loop = op_traits.is_loop(node.definition)
     if not (is_loop or op_traits.is_branch(node.definition)):
@@ -132,15 +123,7 @@ def _copy_definition(node: Node) -> "NodeDef":
 def _flatten_operands(
     operands: Sequence[Sequence[Value]], is_invariant: Sequence[bool]
 ) -> list[Value]:
-    """Return the inputs of a loop or branch that does the work of all replicas.
-
-    An operand that is the same on all replicas becomes one input, and any other becomes one input
-    per replica.
-
-    Args:
-      operands: operands[i][r] is the value that replica r passes to input i.
-      is_invariant: for each operand, whether it is the same on all replicas.
-    """
+    """Return the inputs of a loop or branch that does the work of all replicas."""
     return [
         value
         for values, is_single in zip(operands, is_invariant, strict=True)
@@ -149,16 +132,6 @@ def _flatten_operands(
 
 
 def _repeat(items: Sequence[Any], is_invariant: Sequence[bool], num_replicas: int) -> list[Any]:
-    """Repeat the items of a list, such as types of loop variables, for the replicas.
-
-    Args:
-      items: one item for each operand of the original node.
-      is_invariant: for each operand, whether it is the same on all replicas.
-      num_replicas: the number of replicas.
-
-    Returns:
-      An item once if its operand is the same on all replicas, and `num_replicas` times otherwise.
-    """
     return [
         item
         for item, is_single in zip(items, is_invariant, strict=True)
@@ -179,6 +152,5 @@ def _replace_hints(definition: "NodeDef") -> None:
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
     # Set the attribute that lets TensorFlow replace the loop or branch by Switch and Merge, so that
-    # Grappler optimises the body in the main graph. TensorFlow does not set this attribute in
-    # graphs for a TPU.
+    # Grappler optimises the body in the main graph.
     definition.attr[SWITCH_MERGE].b = True

@@ -1,8 +1,7 @@
 """Replaces the loops and branches of TensorFlow 1 by While and If ops, which XLA can compile.
 
 In TensorFlow 1, a loop consists of Enter, Merge, Switch, NextIteration and Exit nodes, and a branch
-of Switch and Merge nodes. The paper "Implementation of Control Flow in TensorFlow" (2017) describes
-them.
+of Switch and Merge nodes.
 """
 
 import dataclasses
@@ -36,11 +35,10 @@ class FunctionalGraph:
 def functionalize(graph: GraphIR, library: "dict[str, Any]") -> FunctionalGraph:
     """Replace the loops and branches of TensorFlow 1 in a graph by While and If ops.
 
-    Ops such as Switch and Merge stay unchanged if they are not connected in the way that
-    TensorFlow 1 connects them for a loop or branch.
+    Ops such as Switch and Merge stay unchanged if they are not connected in the way that TensorFlow
+    1 connects them for a loop or branch.
 
     Args:
-      graph: The graph. The functions that it calls are not changed.
       library: Function name → FunctionDef; the functions for loops and branches are added.
     """
     if not any(node.op in version_1_loops.OPS for node in graph.nodes.values()):
@@ -52,12 +50,7 @@ def functionalize(graph: GraphIR, library: "dict[str, Any]") -> FunctionalGraph:
 
 
 def functionalize_function(name: str, library: "dict[str, Any]") -> None:
-    """Replace the loops and branches of TensorFlow 1 in the body of a function, in place.
-
-    Args:
-      name: Name of the function.
-      library: Function name → FunctionDef; the functions for loops and branches are added.
-    """
+    """Replace the loops and branches of TensorFlow 1 in the body of a function, in place."""
     function = library[name]
     if any(node.op in version_1_loops.OPS for node in function.node_def):
         body = functionalize(graph_ir.from_function_def(function, library), library).graph
@@ -65,12 +58,7 @@ def functionalize_function(name: str, library: "dict[str, Any]") -> None:
 
 
 class _Rewriter:
-    """Replaces the loops and branches of TensorFlow 1 in one graph.
-
-    Attributes:
-      replaced: Output of an original loop or branch → the output of the While or If that replaces
-        it.
-    """
+    """Replaces the loops and branches of TensorFlow 1 in one graph."""
 
     def __init__(self, graph: GraphIR, library: "dict[str, Any]") -> None:
         self.replaced: dict[Value, Value] = {}
@@ -80,7 +68,6 @@ class _Rewriter:
         self._types = graph_ir.value_types(graph, library)
 
     def finish(self) -> GraphIR:
-        """Return the rewritten graph, with its nodes in topological order."""
         return dataclasses.replace(
             self._graph,
             nodes=graph_ir.topological_order(self._nodes.values()),
@@ -178,20 +165,7 @@ class _Rewriter:
         entered: Mapping[str, int],
         passed: Iterable[int],
     ) -> str:
-        """Add the body or condition of a loop, or a branch, to the library as a function.
-
-        Loops and branches of TensorFlow 1 inside of the function are replaced too.
-
-        Args:
-          name: The name of the function; it is changed if it is taken or has special characters.
-          subgraph: The nodes of the function's body.
-          arguments: DataType enum values of the function's arguments.
-          entered: Name of an Enter node → index of the argument that replaces its output.
-          passed: Indices of arguments that the function also returns, after the other results.
-
-        Returns:
-          The name of the function in the library.
-        """
+        """Add the body or condition of a loop, or a branch, to the library as a function."""
         body = subgraph.to_graph(arguments, entered, passed)
         functional = _prune(functionalize(body, self._library).graph)
         safe = "".join(character if character.isalnum() else "_" for character in name)
@@ -208,26 +182,14 @@ class _Rewriter:
         return node
 
     def _finish_node(self, node: Node, results: list[int], functions: Iterable[str]) -> None:
-        """Set the op type of a new While or If, and record the types of its outputs.
-
-        Args:
-          node: The node. It becomes a StatelessWhile or StatelessIf if all its functions are
-            stateless.
-          results: DataType enum values of its outputs.
-          functions: Names of the functions that it calls.
-        """
+        """Set the op type of a new While or If, and record the types of its outputs."""
         if not any(self._library[name].signature.is_stateful for name in functions):
             node.definition.op = f"Stateless{node.definition.op}"
         for index, dtype in enumerate(results):
             self._types[Value(node.name, index)] = dtype
 
     def _replace(self, replaced: Mapping[Value, Value]) -> None:
-        """Let all nodes use new node outputs in place of old ones.
-
-        Args:
-          replaced: Old node output → new node output. In control inputs, the node of the new output
-            replaces the node of the old one.
-        """
+        """Let all nodes use new node outputs in place of old ones."""
         self.replaced.update(replaced)
         producers = {old.producer: new.producer for old, new in replaced.items()}
         for name, node in self._nodes.items():
@@ -248,8 +210,7 @@ def _prune(graph: GraphIR) -> GraphIR:
     removed: set[str] = set()
     num_removed = -1
     # Find the nodes of the original loops and branches, and the nodes that depend on them. The
-    # nodes of a loop form a cycle, so one pass in topological order may miss some. Repeat the
-    # search until it finds no more nodes.
+    # nodes of a loop form a cycle, so one pass in topological order may miss some.
     while len(removed) > num_removed:
         num_removed = len(removed)
         for name, node in graph.nodes.items():

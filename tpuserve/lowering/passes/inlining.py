@@ -1,8 +1,7 @@
 """Inlines calls of functions that update a variable or communicate with the host or other replicas.
 
 The nodes of such a function run differently: some once for all replicas, and others once for each
-replica. A single call cannot do both. The call is therefore replaced by the nodes of the function,
-which are then treated like all other nodes of the graph.
+replica. A single call cannot do both.
 """
 
 import dataclasses
@@ -27,8 +26,7 @@ def inlined_function_body(name: str, library: "Library") -> GraphIR:
 def inline_effectful_calls(graph: GraphIR, library: "Library") -> GraphIR:
     """Inline the calls that update a variable or communicate with the host or other replicas.
 
-    Such calls inside of the inlined functions are inlined too. A NoOp, which runs after the inlined
-    nodes, takes the name of the call, because the call may be a control input of other nodes.
+    Such calls inside of the inlined functions are inlined too.
     """
     while True:
         calls = [node for node in graph.nodes.values() if _is_effectful_call(node, library)]

@@ -1,7 +1,6 @@
 """Replaces the reference variables of TensorFlow 1 by resource variables.
 
-A function that XLA compiles can take the handle of a resource variable, but no reference. The
-resource variable is restored from the same checkpoint key as the variable that it replaces.
+A function that XLA compiles can take the handle of a resource variable, but no reference.
 """
 
 from typing import Any
@@ -69,16 +68,7 @@ def replace_ref_variables(graph: Any) -> None:
 
 
 def _replace_update(graph: Any, node: Any, variables: Any) -> None:
-    """Turn an op that updates a reference variable into one that updates a resource variable.
-
-    The new op has no output. Nodes that used the output of the old op get the output
-    of a new ReadVariableOp, which runs after the update.
-
-    Args:
-      graph: The GraphDef; changed in place.
-      node: The NodeDef of the update; changed in place.
-      variables: Name → NodeDef of each reference variable.
-    """
+    """Turn an op that updates a reference variable into one that updates a resource variable."""
     variable = variables[node_name(node.input[0])]
     readers = [
         (other, position)
@@ -98,13 +88,6 @@ def _replace_update(graph: Any, node: Any, variables: Any) -> None:
 
 
 def _make_read(node: Any, variable: Any, controls: list[str]) -> None:
-    """Turn a node, in place, into a ReadVariableOp.
-
-    Args:
-      node: The NodeDef to change.
-      variable: The NodeDef of the variable to read.
-      controls: The control inputs of the read, each with its prefix "^".
-    """
     node.op = "ReadVariableOp"
     node.attr.clear()
     node.attr["dtype"].type = variable.attr["dtype"].type
@@ -113,7 +96,6 @@ def _make_read(node: Any, variable: Any, controls: list[str]) -> None:
 
 
 def _takes_reference(node: Any, position: int) -> bool:
-    """Return whether an op requires a reference to a variable as its input at `position`."""
     definition = op_defs.op_definition(node, {})
     arguments: list[bool] = []
     for argument in definition.input_arg if definition is not None else ():

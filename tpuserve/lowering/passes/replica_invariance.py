@@ -1,9 +1,7 @@
 """Replica-invariance analysis: finds the node outputs that are the same on all replicas.
 
 Without a TPU, such an invariant value is computed only once. Values from the infeed differ between
-replicas. So do all values that are computed from them, until a collective op combines the values of
-all replicas. Variables are the same on all replicas, because each replica updates them in the same
-way.
+replicas.
 """
 
 from collections.abc import Sequence
@@ -25,10 +23,6 @@ def invariant_values(
     """Return the node outputs of a graph that are the same on all replicas.
 
     Args:
-      graph: the graph of one replica.
-      known: the values from outside of the graph that are the same on all replicas: arguments, or
-        outputs of nodes outside.
-      num_replicas: the number of replicas.
       library: function name → FunctionDef.
     """
     invariant = set(known)
@@ -49,9 +43,6 @@ def invariant_loop_variables(
     The result for a variable is True only if this holds in every iteration.
 
     Args:
-      node: the While.
-      invariant: the node outputs that are the same on all replicas.
-      num_replicas: the number of replicas.
       library: function name → FunctionDef.
     """
     body = inlining.inlined_function_body(node.definition.attr["body"].func.name, library)
@@ -80,9 +71,6 @@ def has_invariant_predicate(
     """Return whether all replicas take the same branch, or run the same number of iterations.
 
     Args:
-      node: an If, Case or While.
-      invariant: the node outputs that are the same on all replicas.
-      num_replicas: the number of replicas.
       library: function name → FunctionDef.
     """
     if not op_traits.is_loop(node.definition):
@@ -97,18 +85,9 @@ def must_split(
     """Return whether a loop or branch must be split because it updates a variable.
 
     If a loop or branch updates a variable, and its results differ between replicas, the update must
-    run once, and the ops for the results must run on each replica. The lowering then replaces the
-    node by one loop or branch that does the work of all replicas.
-
-    Return False for a node with a collective or another op that is replaced for all replicas at
-    once, because the lowering replaces such a node anyway. Also return False if the replicas may
-    disagree on the condition, because then one loop or branch cannot do the work of all replicas.
+    run once, and the ops for the results must run on each replica.
 
     Args:
-      node: any node of the graph. The result is False if the node is no loop or branch.
-      graph: the graph of one replica.
-      invariant: the node outputs that are the same on all replicas.
-      num_replicas: the number of replicas.
       library: function name → FunctionDef.
     """
     definition = node.definition
@@ -128,14 +107,7 @@ def must_split(
 def invariant_results(
     function: str, invariant_arguments: Sequence[bool], num_replicas: int, library: "Library"
 ) -> list[bool]:
-    """Return, for each result of a function, whether it is the same on all replicas.
-
-    Args:
-      function: the function's name.
-      invariant_arguments: for each argument, whether it is the same on all replicas.
-      num_replicas: the number of replicas.
-      library: function name → FunctionDef.
-    """
+    """Return, for each result of a function, whether it is the same on all replicas."""
     body = inlining.inlined_function_body(function, library)
     known = {
         Value(name)

@@ -33,15 +33,9 @@ def unroll_replicas(
     """Build one graph that does the work of all replicas.
 
     Args:
-      graph: the original graph, which each replica would run on a TPU.
       values: value from outside of the original graph → the values that replace it in the new
         graph, one for each replica.
-      context: the replicas, and the function library.
-      prefix: a prefix for the names of the functions and calls that are added.
       taken: names that the new nodes must not have.
-
-    Raises:
-      LoweringError: an op cannot be lowered to a CPU.
     """
     return _ReplicaUnroller(graph, values, context, prefix, taken).run()
 
@@ -98,11 +92,7 @@ class _ReplicaUnroller:
         )
 
     def _bind_results(self) -> None:
-        """Record which values in the new graph replace the results of the original graph.
-
-        `canonicalize_graph` may have removed the node that produces a result. The other methods
-        record values only for the nodes that are left.
-        """
+        """Record which values in the new graph replace the results of the original graph."""
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
             if node is not None and op_traits.is_constant(node.definition):
@@ -125,12 +115,7 @@ class _ReplicaUnroller:
     # The methods below add the nodes that replace a single op.
 
     def _emit_op(self, node: Node, before: list[str]) -> list[str]:
-        """Add the nodes that do the work of one op on all replicas; return their names.
-
-        Args:
-          node: the op in the graph of one replica.
-          before: names of nodes in the new graph that must run before the added nodes.
-        """
+        """Add the nodes that do the work of one op on all replicas; return their names."""
         controls = [*before, *self._map_controls(node.controls)]
         num_nodes_before = len(self._out.nodes)
         lower_replicated = op_spec(node.op).lower_replicated
@@ -151,13 +136,7 @@ class _ReplicaUnroller:
     def _emit_by_rule(
         self, node: Node, lower_replicated: ReplicatedLowering, controls: list[str]
     ) -> None:
-        """Add the nodes that replace an op, by calling the rule for its op type.
-
-        Args:
-          node: the op in the graph of one replica.
-          lower_replicated: the rule, from the op table; it adds nodes for all replicas.
-          controls: names of the control inputs of the added nodes.
-        """
+        """Add the nodes that replace an op, by calling the rule for its op type."""
         results = lower_replicated(
             ReplicatedOp(
                 node,
@@ -171,12 +150,7 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = copies
 
     def _emit_per_replica(self, node: Node, controls: list[str]) -> None:
-        """Add a copy of an op for each replica, or one copy if all replicas get equal outputs.
-
-        Args:
-          node: the op in the graph of one replica.
-          controls: names of the control inputs of the copies.
-        """
+        """Add a copy of an op for each replica, or one copy if all replicas get equal outputs."""
         num_outputs = len(op_defs.node_outputs(node.definition, self._library))
         is_single = all(value in self._invariant for value in node.inputs) and (
             not op_traits.is_random(node.definition, self._library)
@@ -192,12 +166,7 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = [Value(name, index) for name in names]
 
     def _emit_joint(self, node: Node, controls: list[str]) -> None:
-        """Add to the new graph a single loop or branch that does the work of all replicas.
-
-        Args:
-          node: the loop or branch in the graph of one replica.
-          controls: names of the control inputs of the new node.
-        """
+        """Add to the new graph a single loop or branch that does the work of all replicas."""
         definition, inputs, is_invariant = cross_replica_control_flow.fuse_replicas(
             node,
             [self._replica_values(value) for value in node.inputs],
@@ -219,18 +188,7 @@ class _ReplicaUnroller:
     def _unroll_function(
         self, name: str, invariant_arguments: Sequence[bool], invariant_results: Sequence[bool]
     ) -> str:
-        """Build, from a function of one replica, a function that does the work of all replicas.
-
-        Args:
-          name: the name of the function that one replica calls.
-          invariant_arguments: for each argument, whether it is the same on all replicas. If so, it
-            is one argument of the new function. Otherwise it becomes one argument per replica.
-          invariant_results: for each result, whether it is the same on all replicas. If so, it is
-            one result of the new function. Otherwise it becomes one result per replica.
-
-        Returns:
-          The name of the new function.
-        """
+        """Build, from a function of one replica, a function that does the work of all replicas."""
         body = graph_ir.from_function_def(self._library[name], self._library)
         arguments: dict[str, int] = {}
         values: dict[Value, list[Value]] = {}
@@ -266,18 +224,7 @@ class _ReplicaUnroller:
     def _emit_cluster(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value], before: list[str]
     ) -> list[str]:
-        """Turn a cluster of nodes into a function, and add the calls of it.
-
-        Args:
-          cluster: the cluster, whose nodes run together, compiled by XLA if possible.
-          closure: the nodes of the function: those of the cluster, and others that it computes
-            again.
-          live_out: the node outputs of the cluster that are used outside of it.
-          before: names of nodes in the new graph that must run before the calls.
-
-        Returns:
-          The names of the calls.
-        """
+        """Turn a cluster of nodes into a function, and add the calls of it."""
         members = {node.name for node in cluster.nodes}
         controls = [
             *before,
@@ -301,13 +248,6 @@ class _ReplicaUnroller:
     def _cluster_body(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value]
     ) -> GraphIR:
-        """Return the body of the function that a cluster becomes.
-
-        Args:
-          cluster: the cluster. Its stateful nodes run even if no result depends on them.
-          closure: the nodes of the body, and the values that become the arguments.
-          live_out: the node outputs that become the results.
-        """
         arguments = {value: f"input_{index}" for index, value in enumerate(closure.inputs)}
         nodes = {
             node.name: Node(
@@ -330,18 +270,7 @@ class _ReplicaUnroller:
         )
 
     def _check_updates(self, cluster: Cluster, live_out: list[Value]) -> None:
-        """Check the nodes that update variables: their results must be the same on all replicas.
-
-        Such a node runs once for all replicas, so it has a single result. A result that is not used
-        outside of the cluster is not checked.
-
-        Args:
-          cluster: the cluster; only clusters of kind VARIABLE_UPDATE are checked.
-          live_out: the node outputs of the cluster that are used outside of it.
-
-        Raises:
-          LoweringError: a result that is used differs between replicas.
-        """
+        """Check the nodes that update variables: their results must be the same on all replicas."""
         if cluster.kind is not ClusterKind.VARIABLE_UPDATE or self._num_replicas == 1:
             return
         for value in live_out:
@@ -356,17 +285,7 @@ class _ReplicaUnroller:
     def _emit_calls(
         self, cluster: Cluster, closure: ClusterClosure, body: GraphIR, controls: list[str]
     ) -> list[str]:
-        """Add the calls of a cluster's function: one per replica, or one for all replicas.
-
-        Args:
-          cluster: the cluster, whose kind decides how many calls are added.
-          closure: lists the inputs of the cluster, which become the inputs of the calls.
-          body: the body of the function.
-          controls: names of the control inputs of the calls.
-
-        Returns:
-          The names of the calls.
-        """
+        """Add the calls of a cluster's function: one per replica, or one for all replicas."""
         must_compile = self._context.compiled and self._is_worth_compiling(closure, body)
         # XLA ignores the seeds of random ops. Without XLA, random ops with the same seeds would
         # draw the same numbers on all replicas, so each replica gets a function with other seeds.
@@ -406,10 +325,7 @@ class _ReplicaUnroller:
     # The methods below find what replaces node outputs and control inputs of the original graph.
 
     def _replica_values(self, value: Value) -> list[Value]:
-        """Return the values in the new graph that replace a node output, one for each replica.
-
-        If the node is a constant that the new graph does not have yet, add the constant.
-        """
+        """Return the values in the new graph that replace a node output, one for each replica."""
         if value not in self._out.values:
             node = self._graph.nodes.get(value.producer)
             if node is None or not op_traits.is_constant(node.definition):
@@ -422,11 +338,7 @@ class _ReplicaUnroller:
         return self._out.values[value]
 
     def _map_controls(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the nodes in the new graph that replace some control inputs.
-
-        Args:
-          names: the names of the control inputs in the original graph.
-        """
+        """Return the names of the nodes in the new graph that replace some control inputs."""
         # A control input may come from a node outside of the TPU computation. Such a node has the
         # same name in the new graph.
         return [

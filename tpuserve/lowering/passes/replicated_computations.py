@@ -31,12 +31,7 @@ def lower_computations(
     """Replace each TPU computation of a graph by nodes that do the work of all its replicas.
 
     Args:
-      graph: the graph, which may contain any number of computations.
       library: function name → FunctionDef; functions for the new nodes are added.
-      compiled: whether XLA compiles the computations. If False, their ops run one by one.
-
-    Raises:
-      LoweringError: an op cannot be lowered to a CPU.
     """
     names = {
         _computation_name(node): None
@@ -79,14 +74,6 @@ def _unroll_computation(graph: GraphIR, name: str, context: ReplicaContext) -> G
 def _extract_computation(
     graph: GraphIR, members: dict[str, Node], others: dict[str, Node], types: dict[Value, int]
 ) -> GraphIR:
-    """Return the nodes of a TPU computation as a graph of their own.
-
-    Args:
-      graph: the graph that contains the computation.
-      members: name → node, for the nodes of the computation.
-      others: name → node, for all other nodes of the graph.
-      types: the DataType of each node output of the graph.
-    """
     external_values = {
         value: types[value]
         for node in members.values()
@@ -113,15 +100,7 @@ def _insert_unrolled(
     unrolled: UnrolledGraph,
     types: dict[Value, int],
 ) -> GraphIR:
-    """Return the graph with new nodes in place of the nodes of a TPU computation.
-
-    Args:
-      graph: the graph that contains the computation.
-      members: name → node, for the nodes of the computation, which are removed.
-      others: name → node, for all other nodes of the graph, which stay.
-      unrolled: the new nodes, which do the work of all replicas.
-      types: the DataType of each node output of the graph.
-    """
+    """Return the graph with new nodes in place of the nodes of a TPU computation."""
 
     def replaced_value(value: Value) -> Value:
         return unrolled.values[value][0] if value.producer in members else value
@@ -150,15 +129,6 @@ def _insert_unrolled(
 
 
 def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
-    """Return the index of the first TPU core of each replica of a TPU computation.
-
-    Args:
-      name: the name of the computation.
-      nodes: name → node of the graph; the TPUReplicateMetadata of the computation is among them.
-
-    Raises:
-      LoweringError: the computation has no TPUReplicateMetadata.
-    """
     for node in nodes.values():
         if node.op == REPLICATE_METADATA and _computation_name(node) == name:
             return first_cores(node.definition)
@@ -169,15 +139,6 @@ def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
 
 
 def _replica_values(value: Value, nodes: dict[str, Node], num_replicas: int) -> list[Value]:
-    """Return, for each replica, the value that it gets for an input of the computation.
-
-    The values may differ only if `value` is the output of a TPUReplicatedInput.
-
-    Args:
-      value: the node output that the computation uses.
-      nodes: name → node, for the nodes outside of the computation.
-      num_replicas: the number of replicas.
-    """
     node = nodes.get(value.producer)
     if node is None or node.op != REPLICATED_INPUT:
         return [value] * num_replicas

@@ -16,11 +16,8 @@ class Subgraph:
     """Nodes of a graph that are to become the body of a function.
 
     Attributes:
-      nodes: Name → node.
-      results: The node outputs that the function returns.
       inputs: Node output from outside → index of the argument by which the function receives it.
       entered: Names of the Enter nodes (of a TensorFlow 1 loop) whose outputs the nodes use.
-      stopped: Names of the other nodes outside of the subgraph whose outputs the nodes use.
       awaited: Names of the nodes that must run even if no result depends on them.
     """
 
@@ -67,9 +64,7 @@ class Subgraph:
         """Return the subgraph as the body of a function.
 
         Args:
-          arguments: DataType enum values of the function's arguments.
           entered: Name of an Enter node → index of the argument that replaces its output.
-          passed: Indices of arguments that the function also returns, after the other results.
         """
         names = [
             graph_ir.unused_name(f"argument_{index}", self.nodes) for index in range(len(arguments))
@@ -106,12 +101,9 @@ def extract_subgraph(
     """Extract the nodes that some node outputs depend on.
 
     Args:
-      nodes: Name → node of the graph.
-      results: The node outputs, which become the results of the subgraph.
       inputs: Output of a node in `stop` → index of the argument by which the function receives it.
       stop: Names of nodes that do not become part of the subgraph. The search does not continue to
         their inputs. Enter nodes are treated in the same way.
-      stop_ops: Types of further ops whose nodes are treated like those in `stop`.
       awaited: Names of nodes that must run even if no result depends on them.
     """
     subgraph: dict[str, Node] = {}

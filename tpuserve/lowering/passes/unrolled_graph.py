@@ -22,7 +22,6 @@ class ReplicaContext:
     Attributes:
       cores: cores[r] is the ordinal of the TPU core whose infeed and outfeed replica r uses.
       library: function name → FunctionDef; replica unrolling adds functions.
-      compiled: whether XLA compiles the computation. If False, its ops run one by one.
     """
 
     cores: Sequence[int]
@@ -35,16 +34,7 @@ class ReplicaContext:
         return len(self.cores)
 
     def add_function(self, body: GraphIR, name: str, *, must_compile: bool = False) -> str:
-        """Add a function to the library.
-
-        Args:
-          body: the function's body.
-          name: the function's name; a number is appended if the library has the name.
-          must_compile: whether XLA must compile the function.
-
-        Returns:
-          The name under which the function was added.
-        """
+        """Add a function to the library."""
         name = graph_ir.unused_name(name, self.library)
         function = graph_ir.to_function_def(body, name, self.library)
         if must_compile:
@@ -60,12 +50,10 @@ class UnrolledGraph:
     The original graph is the one that each replica runs.
 
     Attributes:
-      nodes: the nodes, in the order in which they were added.
       values: node output or argument in the original graph → the values in this graph that replace
         it, one for each replica.
       awaited: name of a node in the original graph → names of the nodes in this graph that replace
         the node as a control input.
-      taken: names that no new node may have.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -78,10 +66,6 @@ class UnrolledGraph:
 
         The function becomes `ReplicatedOp.make_node`. The docstring of `ReplicatedOp` describes the
         arguments of the function.
-
-        Args:
-          prefix: a prefix for the names of the nodes.
-          controls: names of the control inputs of the nodes.
         """
         from tensorflow.core.framework.node_def_pb2 import NodeDef
 
@@ -108,13 +92,7 @@ class UnrolledGraph:
         """Add a node.
 
         Args:
-          name: the name of the node. If it is taken, a number is appended.
-          definition: a NodeDef with the op type and attributes.
-          inputs: the data inputs.
           controls: names of the nodes that must run before the node.
-
-        Returns:
-          The name of the new node.
         """
         name = graph_ir.unused_name(name, self.taken)
         self.taken.add(name)
@@ -130,13 +108,7 @@ class UnrolledGraph:
 
 
 def _set_attribute(attribute: Any, name: str, value: Any) -> None:
-    """Set an attribute of a new node to a list of DataTypes, to a DataType or to an integer.
-
-    Args:
-      attribute: the AttrValue; changed in place.
-      name: the name of the attribute. If it is "T", "Tidx" or "dtype", an integer is a DataType.
-      value: a list of DataType enum values, or an integer.
-    """
+    """Set an attribute of a new node to a list of DataTypes, to a DataType or to an integer."""
     if isinstance(value, list):
         attribute.list.type.extend(value)
     elif name in ("T", "Tidx", "dtype"):

@@ -1,8 +1,6 @@
 """Finds control inputs that order the reads and updates of each variable.
 
-They are added to the graph that does the work of all replicas of a TPU computation. The nodes of
-the computation form clusters, which become functions or single ops. Two clusters may use the same
-variable without passing tensors to each other, so control inputs must order them.
+They are added to the graph that does the work of all replicas of a TPU computation.
 """
 
 from typing import TYPE_CHECKING
@@ -21,10 +19,6 @@ class VariableOrdering:
 
     An update of a variable runs after all reads and updates of it in earlier clusters, and before
     all reads and updates of it in later clusters.
-
-    Args:
-      graph: the graph of one replica.
-      library: function name → function.
     """
 
     def __init__(self, graph: GraphIR, library: "Library") -> None:
@@ -39,11 +33,7 @@ class VariableOrdering:
         """Return the names of the nodes that must run before a cluster because of variables.
 
         These are the nodes that `record` has stored for earlier clusters which use a variable of
-        this cluster. Two clusters that only read variables are not ordered.
-
-        Args:
-          cluster: the cluster.
-          closure: lists the inputs of the cluster, among them the handles of variables.
+        this cluster.
         """
         variables, has_update = self._accesses(cluster, closure)
         return [
@@ -54,19 +44,12 @@ class VariableOrdering:
         ]
 
     def record(self, cluster: Cluster, closure: ClusterClosure, names: list[str]) -> None:
-        """Record which nodes of the new graph run a cluster, for later calls of `nodes_before`.
-
-        Args:
-          cluster: the cluster.
-          closure: lists the inputs of the cluster, among them the handles of variables.
-          names: the names of the nodes.
-        """
+        """Record which nodes of the new graph run a cluster, for later calls of `nodes_before`."""
         variables, has_update = self._accesses(cluster, closure)
         if variables and names:
             self._emitted.append((variables, has_update, names))
 
     def _accesses(self, cluster: Cluster, closure: ClusterClosure) -> tuple[set[Value], bool]:
-        """Return the resource handles that a cluster uses, and whether it updates a variable."""
         variables = {value for value in closure.inputs if value in self._handles}
         return variables, any(
             op_traits.writes_variable(node.definition, self._library) for node in cluster.nodes

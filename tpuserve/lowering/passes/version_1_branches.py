@@ -14,11 +14,6 @@ class Branch:
     """A conditional of TensorFlow 1, with all that is needed to replace it by an If.
 
     Attributes:
-      predicate: The node output that is the condition.
-      captured: The node outputs from outside that the two branches use: the inputs of the If.
-      branches: The nodes of the false branch and of the true branch. Their results correspond to
-        `merges`.
-      merges: Names of the Merge nodes, whose outputs are the results of the conditional.
       controls: Names of the nodes outside of the branches that must run before the branches.
     """
 
@@ -30,16 +25,7 @@ class Branch:
 
 
 def find_branch(nodes: Mapping[str, Node], replaced: Collection[Value]) -> Branch | None:
-    """Find a conditional of TensorFlow 1 that contains no other conditional.
-
-    Args:
-      nodes: Name → node of the graph.
-      replaced: Outputs of Merge nodes that belong to conditionals that were replaced already. These
-        nodes are skipped.
-
-    Returns:
-      None if there is no such conditional.
-    """
+    """Find a conditional of TensorFlow 1 that contains no other conditional."""
     groups: dict[Value, list[str]] = {}
     for name, node in nodes.items():
         if node.op != "Merge" or Value(name) in replaced or is_loop_merge(nodes, name):
@@ -56,16 +42,6 @@ def find_branch(nodes: Mapping[str, Node], replaced: Collection[Value]) -> Branc
 
 
 def _find_predicate(nodes: Mapping[str, Node], merge: str) -> Value | None:
-    """Find the condition that decides which input a Merge node forwards.
-
-    Args:
-      nodes: Name → node of the graph.
-      merge: Name of the Merge node.
-
-    Returns:
-      The node output that is the condition. None if there are other loops or branches between the
-      Switch nodes and the Merge, or if the Switch nodes have different conditions.
-    """
     predicates = set()
     for value in nodes[merge].inputs:
         side = extract_subgraph(nodes, [value], {}, (), stop_ops=("Switch",))
@@ -83,18 +59,7 @@ def _origin(nodes: Mapping[str, Node], value: Value) -> Value:
 
 
 def _make_branch(nodes: Mapping[str, Node], predicate: Value, merges: list[str]) -> Branch | None:
-    """Describe the conditional that ends in some Merge nodes.
-
-    Args:
-      nodes: Name → node of the graph.
-      predicate: The node output that is the condition.
-      merges: Names of Merge nodes with this condition.
-
-    Returns:
-      None if a Merge does not have one input from each branch, if a branch uses a value from
-      outside that does not come through a Switch, or if one of the Merge nodes depends on another
-      one.
-    """
+    """Describe the conditional that ends in some Merge nodes."""
     sides: dict[int, list[Value]] = {0: [], 1: []}
     for merge in merges:
         first, second = nodes[merge].inputs
@@ -143,7 +108,6 @@ def _find_side(nodes: Mapping[str, Node], value: Value) -> int | None:
         if node.name not in visited:
             visited.add(node.name)
             # A node without data inputs, such as a constant, has a control input from an Identity
-            # of an output of a Switch. Output 0 of the Switch means the false branch, and output 1
-            # the true branch. So follow control inputs too.
+            # of an output of a Switch.
             pending.extend([*node.inputs, *map(Value, node.controls)])
     return None

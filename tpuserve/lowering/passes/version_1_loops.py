@@ -20,12 +20,8 @@ class LoopVariable:
     """The nodes of one loop variable in a loop of TensorFlow 1.
 
     Attributes:
-      merge: Name of the Merge node, which returns the value of the variable in each iteration.
-      enter: Name of the Enter node, which passes the initial value into the loop.
-      initial: The node output that is the initial value.
       switch: Name of the Switch node, which passes the value to the body of the loop, or after the
         last iteration to the Exit node. None if only the loop condition uses the variable.
-      next_value: The node output that is the value for the next iteration.
       awaited: Names of the nodes that must run before the next iteration.
     """
 
@@ -39,13 +35,7 @@ class LoopVariable:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of TensorFlow 1, with all that is needed to replace it by a While.
-
-    Attributes:
-      condition: The nodes that compute the loop condition.
-      body: The nodes that compute the next values of the loop variables.
-      variables: The loop variables.
-    """
+    """A loop of TensorFlow 1, with all that is needed to replace it by a While."""
 
     condition: Subgraph
     body: Subgraph
@@ -54,10 +44,6 @@ class Loop:
 
 def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
     """Find the loop to which a LoopCond node belongs.
-
-    Args:
-      nodes: Name → node of the graph.
-      loop_cond: Name of the LoopCond node.
 
     Returns:
       None if the loop contains another loop, or does not have the form that TensorFlow 1 builds.
@@ -138,11 +124,7 @@ def _is(nodes: Mapping[str, Node], name: str, op: str) -> bool:
 def _walk(
     nodes: Mapping[str, Node], values: Iterable[Value], stop: Mapping[str, None]
 ) -> list[str]:
-    """Return the names of the nodes that some node outputs depend on.
-
-    The search ends at Enter nodes, at the Merge nodes of loops, and at the nodes in `stop`. These
-    nodes themselves are returned, but not the nodes that only they depend on.
-    """
+    """Return the names of the nodes that some node outputs depend on."""
     reached: dict[str, None] = {}
     pending = [value.producer for value in values]
     while pending:

@@ -17,10 +17,8 @@ def is_full_all_reduce(node: Node, nodes: Mapping[str, Node], num_replicas: int)
     """Return whether a CrossReplicaSum sums over all replicas, which then get the same result.
 
     Args:
-      node: the CrossReplicaSum.
       nodes: name → node of the graph. One of them is the constant with the groups of replicas over
         which the op sums.
-      num_replicas: the number of replicas.
     """
     return len(_replica_groups(node, nodes, num_replicas)) == 1
 
@@ -34,8 +32,7 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
         if len(group) == 1:
             continue
         # Compute the sum once for the whole group, so that all its replicas get exactly the same
-        # sum. AddN adds in a fixed order, so that the sum is reproducible. The sum of 2 or 4
-        # equal values has no rounding error, so the mean of the values is exact.
+        # sum. AddN adds in a fixed order, so that the sum is reproducible.
         total = op.make_node("AddN", [values[replica] for replica in group], T=dtype, N=len(group))
         for replica in group:
             results[replica] = total
@@ -45,8 +42,7 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
 def lower_all_to_all(op: ReplicatedOp) -> list[list[Value]]:
     """Replace an AllToAll by Split and ConcatV2 ops.
 
-    The tensor of each replica is split. Replica i of a group gets the i-th slice of each tensor in
-    the group, concatenated.
+    The tensor of each replica is split.
     """
     attributes = op.node.definition.attr
     dtype, split_count = attributes["T"].type, attributes["split_count"].i
@@ -88,12 +84,7 @@ def lower_permute(op: ReplicatedOp) -> list[list[Value]]:
 def _replica_groups(
     node: Node, nodes: Mapping[str, Node], num_replicas: int
 ) -> Sequence[Sequence[int]]:
-    """Return the groups of replicas of a CrossReplicaSum or an AllToAll.
-
-    Raises:
-      LoweringError: the groups are computed in the graph, or a replica is not in exactly one group.
-        XLA's HloVerifier refuses such groups too.
-    """
+    """Return the groups of replicas of a CrossReplicaSum or an AllToAll."""
     groups = _constant_rows(node, nodes)
     # An empty list of groups, or a single empty group, means that all replicas form one group.
     if not groups or not groups[0]:
@@ -108,14 +99,7 @@ def _replica_groups(
 
 
 def _constant_rows(node: Node, nodes: Mapping[str, Node]) -> Sequence[Sequence[int]]:
-    """Return the replica numbers in the second input of a collective, which must be a constant.
-
-    Returns:
-      The replicas of each group; for a CollectivePermute, pairs (source, target).
-
-    Raises:
-      LoweringError: the input is not a constant.
-    """
+    """Return the replica numbers in the second input of a collective, which must be a constant."""
     from tpuserve.tensorflow_internals import tensor_util
 
     producer = nodes.get(node.inputs[1].producer)

@@ -1,9 +1,6 @@
 """Rules that replace infeed and outfeed ops by ops on FIFO queues.
 
-Each TPU core has one queue for its infeed and one for its outfeed. An op on the host is at one end
-of a queue, and an op of the TPU computation is at the other end. Separate calls of these rules
-replace the two ops, and each adds a queue op. The queue ops have the same `shared_name`, which
-contains the ordinal of the core, so they refer to the same queue.
+Each TPU core has one queue for its infeed and one for its outfeed.
 """
 
 from collections.abc import Sequence
@@ -19,8 +16,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 # The largest number of batches that wait in the infeed queue of a core, and of results that wait in
-# its outfeed queue. With two, the host and the core can work at the same time. The buffers of a TPU
-# have about the same length.
+# its outfeed queue. With two, the host and the core can work at the same time.
 _CAPACITY = 2
 
 
@@ -91,17 +87,6 @@ def _transferred_types(definition: "NodeDef") -> list[int]:
 def _add_host_queue(
     direction: str, node: "NodeDef", types: Sequence[int], scope: RewriteScope
 ) -> str:
-    """Add the queue op for an infeed or outfeed op that runs on the host.
-
-    Args:
-      direction: "infeed" or "outfeed".
-      node: the infeed or outfeed op, which names the TPU core.
-      types: the DataTypes of the tensors that it transfers.
-      scope: the graph or function body that contains the op.
-
-    Returns:
-      The string by which the inputs of a NodeDef refer to the handle of the queue.
-    """
     queue = scope.add_node(f"{node.name}/queue")
     _set_queue(queue, direction, target_core(node), types)
     return scope.reference(queue, "handle")
@@ -116,14 +101,7 @@ def _core_queue(direction: str, core: int, types: Sequence[int]) -> "NodeDef":
 
 
 def _set_queue(node: "NodeDef", direction: str, core: int, types: Sequence[int]) -> None:
-    """Turn a NodeDef into the FIFOQueueV2 that is the infeed or outfeed queue of a TPU core.
-
-    Args:
-      node: the NodeDef; changed in place.
-      direction: "infeed" or "outfeed".
-      core: the ordinal of the core.
-      types: the DataTypes of the tensors in an element of the queue.
-    """
+    """Turn a NodeDef into the FIFOQueueV2 that is the infeed or outfeed queue of a TPU core."""
     node.op = "FIFOQueueV2"
     node.attr["component_types"].list.type.extend(types)
     node.attr["shapes"].list.SetInParent()

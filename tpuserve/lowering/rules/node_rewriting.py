@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RewriteScope:
-    """The graph or function body in which a NodeDef is being replaced.
-
-    Attributes:
-      nodes: the repeated NodeDef field that contains the NodeDef.
-      in_function: True if `nodes` belongs to a FunctionDef, False if it belongs to a GraphDef.
-    """
+    """The graph or function body in which a NodeDef is being replaced."""
 
     nodes: Any
     in_function: bool
@@ -31,7 +26,6 @@ class RewriteScope:
         """Return the string by which inputs of other nodes refer to an output of a node.
 
         Args:
-          node: the node.
           output: the name of an output argument, whose first tensor the string refers to. In the
             main graph, it must be the first output argument of the node.
         """
@@ -44,8 +38,6 @@ def replace_op(node: "NodeDef", op: str, inputs: list[str]) -> None:
     All attributes are removed, because they are those of the old op.
 
     Args:
-      node: the node, which is changed in place.
-      op: the new op type.
       inputs: the new data inputs, each in the form of a NodeDef's input, such as "node:1".
     """
     replace_data_inputs(node, inputs)

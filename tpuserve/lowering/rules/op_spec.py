@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from tpuserve.lowering.rules.node_rewriting import RewriteScope
 
     # The type of `OpSpec.rewrite`: a function that replaces the op of a NodeDef in place, or raises
-    # LoweringError if the op cannot be replaced. The RewriteScope is the graph or function body
-    # that contains the NodeDef.
+    # LoweringError if the op cannot be replaced.
     Rewrite: TypeAlias = Callable[[NodeDef, RewriteScope], None]
 
 # The type of `OpSpec.invariance`: a function that returns whether the outputs of a node are the
-# same on all replicas. Its arguments are the node, name → node of its graph, and the number of
-# replicas.
+# same on all replicas.
 InvarianceRule: TypeAlias = Callable[[Node, Mapping[str, Node], int], bool]
 
 
@@ -66,14 +64,11 @@ class ReplicatedOp:
     The rule adds nodes to a new graph, which does the work of all replicas.
 
     Attributes:
-      node: the op in the graph of one replica.
-      nodes: name → node of the graph of one replica.
       operand: a function; operand(i)[r] is the value, in the new graph, that replica r passes to
         input i. If a constant produces the value, the call adds the constant to the new graph.
       cores: cores[r] is the ordinal of the TPU core whose infeed and outfeed replica r uses.
       make_node: adds a node to the new graph, and returns its first output. It is called as
-        `make_node(op, inputs, replica=r, **attributes)`. `op` is an op type or a NodeDef. `replica`
-        is optional, and becomes part of the name of the node. A Const takes its value as `value`.
+        `make_node(op, inputs, replica=r, **attributes)`.
     """
 
     node: Node
@@ -89,8 +84,7 @@ class ReplicatedOp:
 
 
 # The type of `OpSpec.lower_replicated`: a function that adds nodes which do the work of an op on
-# all replicas. In the returned list, results[i][r] is the value that replaces output i of the op on
-# replica r.
+# all replicas.
 ReplicatedLowering: TypeAlias = Callable[[ReplicatedOp], list[list[Value]]]
 
 
@@ -98,11 +92,6 @@ def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) ->
     """Return False: the outputs of the op differ between replicas.
 
     This function is a possible value of `OpSpec.invariance`.
-
-    Args:
-      node: the op in the graph of one replica.
-      nodes: name → node of this graph.
-      num_replicas: the number of replicas.
     """
     return False
 
@@ -112,11 +101,6 @@ def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas
 
     This function is the value of `OpSpec.invariance` for an op whose outputs are the same on all
     replicas only if there is a single replica.
-
-    Args:
-      node: the op in the graph of one replica.
-      nodes: name → node of this graph.
-      num_replicas: the number of replicas.
     """
     return num_replicas == 1
 
@@ -126,8 +110,6 @@ class OpSpec:
     """The record of how the lowering treats an op type.
 
     Attributes:
-      op: the op type, or a pattern with `*` for several op types.
-      kind: the category of the op, from which its side effects follow.
       is_tpu_op: whether the op belongs to the TPU runtime and has no CPU kernel. Such an op must be
         replaced.
       rewrite: a function that replaces the op in a NodeDef, inside or outside of TPU computations;
@@ -139,9 +121,7 @@ class OpSpec:
       invariance: a function that returns whether all replicas get the same outputs. None means that
         they do if their inputs are the same and the op is not random.
       reduction: how the op combines the values of several replicas into one, as a value of the
-        attribute reduce_op of XlaAllReduce, such as "Add". The inputs of such an op are the value
-        and the group assignment. Empty for an op that is no reduction.
-      is_clustered: whether XLA may compile the op in the same function as other ops.
+        attribute reduce_op of XlaAllReduce, such as "Add".
     """
 
     op: str
@@ -178,7 +158,6 @@ class OpSpec:
         """Whether to treat the op as random if TensorFlow declares it as stateful.
 
         This is False for ops that are stateful for another reason, such as updates of variables.
-        An op that TensorFlow declares as stateless is never random.
         """
         return self.kind not in _EFFECTS_ARE_KNOWN
 

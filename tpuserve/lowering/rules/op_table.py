@@ -1,7 +1,6 @@
 """The table of the ops that the lowering treats specially, with an `OpSpec` for each of them.
 
-The lowering turns a graph for a TPU into a graph for a CPU. To support another op, add an `OpSpec`
-to the table, and write the function that replaces the op. An example of an `OpSpec` is
+The lowering turns a graph for a TPU into a graph for a CPU.
 
     OpSpec(
         "CrossReplicaSum",
@@ -11,11 +10,6 @@ to the table, and write the function that replaces the op. An example of an `OpS
         invariance=collectives.is_full_all_reduce,
         reduction="Add",
     )
-
-The table is used by the passes of the lowering, by the code that runs training steps on PJRT
-devices, by the verification of exported models, and by the advice in error messages. On PJRT
-devices, a collective op that is not a reduction also needs a custom call: add the custom call to
-`tpuserve.pjrt.collectives` and to `tpuserve.stablehlo.spmd_collectives`.
 """
 
 from fnmatch import fnmatchcase
@@ -74,7 +68,6 @@ def _lower_replica_id(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def _rewrite_partitioned_call(node: "NodeDef", scope: RewriteScope) -> None:
-    """Turn a TPUPartitionedCall into a StatefulPartitionedCall of the same function."""
     # Remove the last data input, which is the ordinal of the TPU core: the call runs on the CPU.
     replace_data_inputs(node, data_inputs(node)[:-1])
     node.op = "StatefulPartitionedCall"

@@ -58,8 +58,7 @@ def is_lowered_jointly(node: "NodeDef", library: "Library") -> bool:
     """Return whether a node must be replaced for all replicas at once.
 
     This is true if the node, or a node of the functions that it calls, communicates with the host
-    or with other replicas, or is an XlaReplicaId. XLA cannot run such a node on a CPU, where it
-    compiles programs of a single replica.
+    or with other replicas, or is an XlaReplicaId.
     """
     return any(
         op_spec(inner.op).is_lowered_jointly or is_on_host(inner)
@@ -81,8 +80,7 @@ def is_random(node: "NodeDef", library: "Library") -> bool:
         op_spec(inner.op).is_random
         and op_defs.is_stateful(inner, library)
         # A call of a function that updates a variable is stateful because of the update, even if
-        # the function draws no random numbers. So skip the call: `walk_calls` also yields the nodes
-        # of the function, which are checked themselves.
+        # the function draws no random numbers.
         and not writes_variable(inner, library)
         for inner in op_defs.walk_calls([node], library)
     )

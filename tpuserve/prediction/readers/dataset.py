@@ -30,18 +30,8 @@ def iterate_records(
     """Yield the records of a TFRecord file in batches, which other threads read and transform.
 
     Args:
-      path: the file; it is decompressed if its name ends in ".gz".
-      batch_size: the number of records of a batch; the last batch may be smaller.
-      start: the position of the first record to yield.
       transform: a function for tf.data.Dataset.map. It takes the records of a batch, a string
         tensor [records], and returns tensors. None to yield the records themselves.
-
-    Yields:
-      The result of `transform` for each batch, as arrays, and the position behind the batch.
-
-    Raises:
-      CodedError: the file cannot be read, or a record is damaged.
-      InvalidTensor: `transform` fails for a record, such as one that cannot be parsed.
     """
     position = start
 
@@ -56,8 +46,7 @@ def iterate_records(
         dataset = dataset.map(transform_and_count, tf.data.AUTOTUNE, deterministic=True)
     for batch in _iterate(dataset, path):
         # Count the bytes of all records, for the check of the file's size after the loop. If there
-        # is a `transform`, `transform_and_count` has counted them. Otherwise count them in Python,
-        # because calling a TensorFlow function only to count would take longer.
+        # is a `transform`, `transform_and_count` has counted them.
         result, count, content_bytes = (
             batch if transform is not None else (batch, len(batch), sum(map(len, batch)))
         )
@@ -71,16 +60,7 @@ def iterate_records(
 
 
 def iterate_lines(path: str, batch_size: int, start: Position) -> Iterator[Any]:
-    """Yield the lines of a text file in batches, as arrays [lines] of bytes without line ends.
-
-    Args:
-      path: the file; it is decompressed if its name ends in ".gz".
-      batch_size: the number of lines of a batch; the last batch may be smaller.
-      start: the position of the first line to yield.
-
-    Raises:
-      CodedError: the file cannot be read.
-    """
+    """Yield the lines of a text file in batches, as arrays [lines] of bytes without line ends."""
     dataset = tf.data.TextLineDataset(path, compression_type(path), _BUFFER_BYTES)
     yield from _iterate(_skip(dataset, start).batch(batch_size), path)
     _content_size(path)
@@ -99,11 +79,7 @@ def _iterate(dataset: Any, path: str) -> Iterator[Any]:
 
 
 def _content_size(path: str) -> int:
-    """Return the size of a file in bytes; for a compressed file, the size after decompression.
-
-    Raises:
-      CodedError: the compressed file is truncated or damaged.
-    """
+    """Return the size of a file in bytes; for a compressed file, the size after decompression."""
     if not compression_type(path):
         return os.path.getsize(path)
     try:

@@ -22,20 +22,7 @@ def read_example_batches(
     """Yield the records of a TFRecord file in batches.
 
     If the only input of the signature is a vector of strings, the records are passed to the model
-    without parsing. Otherwise they are parsed as tf.train.Examples with a feature for each input.
-
-    Args:
-      path: the file.
-      signatures: signature name → signature, for all signatures of the model.
-      signature_name: the signature to run.
-      batch_size: the number of records of a batch; the last batch may be smaller.
-      start: the position of the first record to read.
-
-    Raises:
-      SignatureNotFound: the model has no such signature.
-      UnsupportedModel: an input cannot be parsed from a tf.train.Example.
-      CodedError: the file cannot be read, or a record is damaged.
-      InvalidTensor: a record cannot be parsed, or has an integer that its input cannot hold.
+    without parsing.
     """
     specs = find_signature(signatures, signature_name).inputs
     first = start.records
@@ -53,9 +40,6 @@ def string_input(specs: Mapping[str, TensorSpec]) -> str | None:
 
     Such an input takes serialised tf.train.Examples, or other records, as they are in the file.
 
-    Args:
-      specs: the inputs of the signature by alias.
-
     Returns:
       The alias; None if the signature has several inputs or one of another type.
     """
@@ -70,14 +54,6 @@ def make_parser(specs: Mapping[str, TensorSpec]) -> Any:
     """Return a TensorFlow function that parses serialised tf.train.Examples to input tensors.
 
     The function takes a string tensor [examples] and returns input alias → tensor [examples, ...].
-    An input of integers is int64, as in the Examples: `convert_integers` gives it its dtype.
-
-    Args:
-      specs: the inputs of the signature by alias. The feature for an input has the alias as its
-        key.
-
-    Raises:
-      UnsupportedModel: an input cannot be parsed from a tf.train.Example.
     """
     features = {alias: _feature(alias, spec) for alias, spec in specs.items()}
 
@@ -97,15 +73,10 @@ def convert_integers(
     """Convert parsed integers to the dtypes of their inputs; other inputs stay as they are.
 
     An Example has no unsigned integers, so that a uint64 of 2**63 or more is a negative int64 in
-    it. Negative numbers for a uint64 are therefore valid.
+    it.
 
     Args:
       parsed: input alias → array [examples, ...], as the function of `make_parser` returns them.
-      specs: the inputs of the signature by alias.
-      where: the place of the Examples, for error messages.
-
-    Raises:
-      InvalidTensor: the dtype of an input cannot hold an integer.
     """
     return {
         alias: _convert_integers(alias, array, specs[alias], where)

@@ -30,21 +30,8 @@ def read_json_batches(
 ) -> Iterator[InputBatch]:
     """Yield the lines of a file in batches, converted to arrays.
 
-    A line has the form of an element of "instances" in TensorFlow Serving's REST API: an object of
-    input alias → value, or only the value if the signature has one input. Bytes are written as
-    {"b64": "..."}. Empty lines are skipped.
-
     Args:
-      path: the file.
-      signatures: signature name → signature, for all signatures of the model.
-      signature_name: the signature to run.
       batch_size: the number of lines of a batch, including empty lines, which are skipped.
-      start: the position of the first line to read.
-
-    Raises:
-      SignatureNotFound: the model has no such signature.
-      CodedError: the file cannot be read.
-      InvalidJson: a line is not JSON, or does not fit the signature.
     """
     signature = find_signature(signatures, signature_name)
     number = start.records + 1
@@ -86,13 +73,7 @@ def _parse_line(path: str, number: int, line: bytes, signature: Signature) -> di
 def _to_arrays(
     path: str, rows: Mapping[int, Mapping[str, Any]], signature: Signature
 ) -> dict[str, Array]:
-    """Convert the lines of a batch to the input arrays: input alias → array [lines, ...].
-
-    Args:
-      path: the file, for error messages.
-      rows: line number → the inputs of the line, as input alias → value.
-      signature: the signature, which has the dtypes of the inputs.
-    """
+    """Convert the lines of a batch to the input arrays: input alias → array [lines, ...]."""
     first_number, first = next(iter(rows.items()))
     for number, row in rows.items():
         if row.keys() != first.keys():
@@ -115,16 +96,7 @@ def _to_arrays(
 
 
 def _find_invalid_line(values: Mapping[int, Any], dtype: str) -> tuple[int, str]:
-    """Find the line to blame if the values of an input cannot be converted to one array.
-
-    Args:
-      values: line number → value of the input.
-      dtype: the dtype of the input.
-
-    Returns:
-      The number of the first line with an invalid value or another shape than the lines before, and
-      what is wrong with its value.
-    """
+    """Find the line to blame if the values of an input cannot be converted to one array."""
     shape: tuple[int, ...] | None = None
     number = 0
     for number, value in values.items():
@@ -139,15 +111,7 @@ def _find_invalid_line(values: Mapping[int, Any], dtype: str) -> tuple[int, str]
 
 
 def _to_array(values: Sequence[Any], dtype: str) -> Array:
-    """Convert the values of an input, one per line, to an array [lines, ...].
-
-    Args:
-      values: the JSON value of each line.
-      dtype: TensorFlow's name of the dtype of the input.
-
-    Raises:
-      ValueError: a value has another type than `dtype`, or lists differ in length.
-    """
+    """Convert the values of an input, one per line, to an array [lines, ...]."""
     if dtype == "string":
         strings = np.array(_to_bytes(values), dtype=object)
         if any(isinstance(element, list) for element in strings.flat):
@@ -180,7 +144,6 @@ def _to_array(values: Sequence[Any], dtype: str) -> Array:
 
 
 def _has_boolean(value: Any) -> bool:
-    """Return whether a value of JSON is a boolean, or a list with one at any depth."""
     if not isinstance(value, list):
         return isinstance(value, bool)
     types = set(map(type, value))

@@ -18,17 +18,7 @@ from tpuserve.saved_model.signature import Signature, find_signature
 
 
 class _PredictRecord(NamedTuple):
-    """A PredictRequest of an input file.
-
-    Attributes:
-      number: the position of the record in the file, from 0.
-      signature_name: the signature to run.
-      output_names: the aliases of the outputs to compute; None for all outputs.
-      inputs: input alias → array.
-      message: the serialised PredictRequest message.
-      rows: the size of the batch dimension; None if the request must run alone, because its
-        tensors have no common batch dimension.
-    """
+    """A PredictRequest of an input file."""
 
     number: int
     signature_name: str
@@ -58,20 +48,10 @@ def read_request_batches(
     """Yield the PredictRequests of a TFRecord file in batches.
 
     Consecutive requests are merged into one batch if they have the same signature and their tensors
-    differ only in the size of the batch dimension. A request without a batch dimension is a batch
-    by itself.
+    differ only in the size of the batch dimension.
 
     Args:
-      path: the file.
-      signatures: signature name → signature, for all signatures of the model.
-      signature_name: the signature to run for requests that name no signature.
       batch_size: the largest number of rows, along the batch dimension, of merged requests.
-      start: the position of the first record to read.
-
-    Raises:
-      SignatureNotFound: a request names a signature that the model does not have.
-      CodedError: the file cannot be read, or a record is damaged or not a PredictRequest.
-      InvalidInput: a request has no inputs.
     """
     parse = predict_pb2.PredictRequest.FromString
     return _read_batches(path, signatures, signature_name, batch_size, start, parse)
@@ -153,16 +133,6 @@ def _decode(
 
 
 def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None:
-    """Return the size of the batch dimension of a request.
-
-    Args:
-      signature: the signature of the request.
-      inputs: input alias → array.
-
-    Returns:
-      The size of the first dimension. None if the inputs differ in this size, or if an input or
-      output of the signature does not have a first dimension of unknown size.
-    """
     for spec in (*signature.inputs.values(), *signature.outputs.values()):
         if not spec.shape or spec.shape[0] is not None:
             return None
@@ -171,17 +141,6 @@ def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None
 
 
 def _mark_last(batches: Iterator[InputBatch], end: Position) -> Iterator[InputBatch]:
-    """Yield batches, and set the attribute `end` of the last batch.
-
-    A group is the records that are read from the file together. Only requests of the same group are
-    merged into a batch. A later run can continue at the `end` of a batch. Only the last batch of a
-    group has an `end`, because a run that continued in the middle of a group would merge other
-    requests.
-
-    Args:
-      batches: the batches of one group of records; at least one.
-      end: the position behind the group.
-    """
     last = next(batches)
     for batch in batches:
         yield last
@@ -192,19 +151,11 @@ def _mark_last(batches: Iterator[InputBatch], end: Position) -> Iterator[InputBa
 def _merge_groups(
     path: str, requests: Sequence[_PredictRecord], batch_size: int
 ) -> Iterator[InputBatch]:
-    """Merge consecutive requests with the same `merge_key` into batches; see `_merge`."""
     for _, group in groupby(requests, key=lambda request: request.merge_key):
         yield from _merge(path, list(group), batch_size)
 
 
 def _merge(path: str, requests: list[_PredictRecord], batch_size: int) -> Iterator[InputBatch]:
-    """Merge requests of the same signature and shapes into batches of at most `batch_size` rows.
-
-    Args:
-      path: the file, for error messages.
-      requests: consecutive requests of the file, all with the same `merge_key`.
-      batch_size: the largest number of rows of a batch; a larger request is a batch by itself.
-    """
     begin, rows = 0, 0
     for index, request in enumerate(requests):
         count = request.rows or 0

@@ -15,21 +15,15 @@ class Writer(Protocol):
     """The interface of a writer of one output file. An instance is not thread-safe."""
 
     def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
-        """Append the outputs of a batch to the file.
-
-        Args:
-          batch: the records that were predicted.
-          outputs: output alias → array [rows, ...].
-        """
+        """Append the outputs of a batch to the file."""
         ...
 
     def sync(self) -> Path:
         """Write all rows so far to the disk, so that a later writer can continue the output file.
 
         Returns:
-          The file that the later writer needs: the output file itself, or for Parquet a second
-          file with the same rows. Pass the size that this file has now as the argument `size` of
-          `open_writer`.
+          The file that the later writer needs: the output file itself, or for Parquet a second file
+          with the same rows.
         """
         ...
 
@@ -53,9 +47,6 @@ def open_writer(
     """Create an output file or continue one that an earlier run has begun; return its writer.
 
     Args:
-      output_format: the format of the file.
-      path: the output file.
-      signature: the signature that runs. Its outputs are the columns of a Parquet file.
       size: the number of bytes to keep of the file that `Writer.sync` of the earlier writer
         returned; 0 to create the output file.
     """

@@ -8,17 +8,11 @@ from pathlib import Path
 class AppendFile:
     """A file to which bytes are appended. The bytes that `sync` has written never change.
 
-    Attributes:
-      path: the path of the file.
+    Args:
+      size: the number of bytes to keep; 0 to create the file.
     """
 
     def __init__(self, path: Path, size: int) -> None:
-        """Create the file, or open it and remove all bytes after the first `size` bytes.
-
-        Args:
-          path: the file.
-          size: the number of bytes to keep; 0 to create the file.
-        """
         self.path = path
         self._file = open(path, "rb+" if size else "wb")  # noqa: SIM115
         self._file.truncate(size)

@@ -23,16 +23,7 @@ class JsonLinesWriter(AppendFile):
     """
 
     def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
-        """Append a line for each row of a batch.
-
-        Args:
-          batch: the records that were predicted.
-          outputs: output alias → array [rows, ...].
-
-        Raises:
-          CodedError: JSON has no form for the dtype of an output.
-          CodedError: the outputs differ in the size of their first dimension.
-        """
+        """Append a line for each row of a batch."""
         rows = common_rows(outputs, batch.where)
         columns = {alias: _to_column(alias, array) for alias, array in sorted(outputs.items())}
         self.append(

@@ -29,22 +29,14 @@ class ParquetFileWriter:
     The class implements `tpuserve.prediction.writers.Writer`. An output of shape [rows] becomes a
     column of numbers or bytes. Each further dimension becomes a level of nested lists.
 
-    A Parquet file that is not complete can be neither read nor continued. So this class writes the
-    rows a second time, to an Arrow stream in a file beside the Parquet file. To continue, a later
-    writer copies the rows of the stream to a new Parquet file.
+    A Parquet file that is not complete can be neither read nor continued.
+
+    Args:
+      size: the number of bytes to keep of the Arrow stream of an earlier writer; 0 to create
+        the stream.
     """
 
     def __init__(self, path: Path, size: int, signature: Signature) -> None:
-        """Create a writer. If `size` is not 0, copy the rows of the existing Arrow stream.
-
-        The Parquet file is created by the first rows, or by `close` if there are none.
-
-        Args:
-          path: the file.
-          size: the number of bytes to keep of the Arrow stream of an earlier writer; 0 to create
-            the stream.
-          signature: the signature. If there is no batch, its outputs are the columns of the file.
-        """
         self._path = path
         self._signature = signature
         self._writer: Any = None
@@ -59,12 +51,7 @@ class ParquetFileWriter:
     def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
         """Append the rows of a batch. They are written when there are enough for a row group.
 
-        Args:
-          batch: the records that were predicted.
-          outputs: output alias → array [rows, ...].
-
         Raises:
-          CodedError: Parquet has no type for the dtype of an output.
           CodedError: the outputs differ in the size of their first dimension, or have other
             names or types than in earlier batches.
         """
@@ -99,10 +86,7 @@ class ParquetFileWriter:
         self._writer.close()
 
     def _append(self, rows: Any) -> None:
-        """Add an Arrow record batch to the next row group of the Parquet file.
-
-        The group is written when it is large enough. The first record batch creates the file.
-        """
+        """Add an Arrow record batch to the next row group of the Parquet file."""
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._path, rows.schema)
         self._group.append(rows)
@@ -139,9 +123,5 @@ def _to_column(alias: str, array: Array) -> Any:
 
 
 def _empty_output(spec: TensorSpec) -> Array:
-    """Return an array [0, ...] with the dtype and the number of dimensions of an output.
-
-    It defines the type of the output's column in a file without rows.
-    """
     row_shape = (spec.shape or (None,))[1:]
     return np.zeros([0, *(size or 0 for size in row_shape)], tf.as_dtype(spec.dtype).as_numpy_dtype)

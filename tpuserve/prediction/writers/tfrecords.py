@@ -16,10 +16,5 @@ class PredictionLogWriter(AppendFile):
     """
 
     def write(self, batch: InputBatch, outputs: Mapping[str, Array]) -> None:
-        """Append a PredictionLog for each record of a batch.
-
-        Args:
-          batch: the records that were predicted.
-          outputs: output alias → array [rows, ...].
-        """
+        """Append a PredictionLog for each record of a batch."""
         self.append([frame_records(prediction_logs.encode_batch(batch, outputs))])

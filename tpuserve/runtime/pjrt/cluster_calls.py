@@ -22,28 +22,21 @@ RunCluster = Callable[[str, Sequence[Array]], Sequence[Array]]
 class ClusterCalls:
     """Creates the ops by which a graph calls a Python function to run an XLA cluster.
 
-    TensorFlow finds the Python function of such an op by a token in the op. The token is valid only
-    as long as this object exists, so keep the object for as long as a session runs the graph.
+    TensorFlow finds the Python function of such an op by a token in the op.
+
+    Args:
+      clusters: function name → the XLA cluster, a function that XLA compiles as a whole.
+      run: the Python function that runs a cluster. It takes the function name of the cluster
+        and the values of those arguments that are not variables, and returns the results.
     """
 
     def __init__(self, clusters: Mapping[str, XlaCluster], run: RunCluster) -> None:
-        """Store the XLA clusters and the Python function that runs them.
-
-        Args:
-          clusters: function name → the XLA cluster, a function that XLA compiles as a whole.
-          run: the Python function that runs a cluster. It takes the function name of the cluster
-            and the values of those arguments that are not variables, and returns the results.
-        """
         self._clusters = clusters
         self._run = run
         self._graph = tf.Graph()
 
     def replace_in(self, graph: Any) -> None:
-        """Replace each call of a cluster by an op that calls the Python function.
-
-        Args:
-          graph: the GraphDef; its nodes and those of its functions are changed in place.
-        """
+        """Replace each call of a cluster by an op that calls the Python function."""
         for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
             for node in nodes:
                 name = node.attr["f"].func.name if MUST_COMPILE in node.attr else ""
@@ -68,21 +61,14 @@ class ClusterCalls:
     def _make_py_func(
         self, function: str, input_types: Sequence[Any], output_types: Sequence[Any]
     ) -> Any:
-        """Return the NodeDef of an op that calls the Python function to run a cluster.
-
-        Args:
-          function: the function name of the cluster.
-          input_types: the dtypes of the cluster's arguments that are not variables.
-          output_types: the dtypes of the cluster's results.
-        """
+        """Return the NodeDef of an op that calls the Python function to run a cluster."""
 
         def run(*feeds: Array) -> Sequence[Array]:
             try:
                 return self._run(function, feeds)
             except InvalidTensor as error:
                 # Raise a ValueError in place of the InvalidTensor, whose type TensorFlow would not
-                # keep. TensorFlow reports a ValueError as an InvalidArgumentError, which
-                # `SignatureRunner.run` converts to an InvalidTensor.
+                # keep.
                 raise ValueError(str(error)) from error
 
         with self._graph.as_default():
@@ -92,11 +78,7 @@ class ClusterCalls:
 
 
 def uses_variables(graph: Any) -> bool:
-    """Return whether an op of a graph, or of a function that it calls, uses a variable's value.
-
-    Args:
-      graph: a GraphDef that is pruned to the nodes that run.
-    """
+    """Return whether an op of a graph, or of a function that it calls, uses a variable's value."""
     functions = {function.signature.name: function for function in graph.library.function}
     return any(
         node.op in ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableV2")

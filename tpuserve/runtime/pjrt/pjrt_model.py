@@ -54,27 +54,22 @@ _VARIABLES = ("variables", "variables")
 _DEADLINE_THREADS = 2 * (os.cpu_count() or 1)
 
 TraceSignature: TypeAlias = Callable[[Signature, int | None, int | None], Sequence[XlaCluster]]
-"""A function that returns the XLA clusters that a signature runs, with their argument shapes.
-
-The arguments are the signature, and the sizes to use where the signature leaves a dimension open:
-the batch size and the size of all other dimensions. None leaves them open.
-"""
+"""A function that returns the XLA clusters that a signature runs, with their argument shapes."""
 
 CompileClusters: TypeAlias = Callable[
     [ClusterProgram, TraceSignature, Any, Mapping[str, Signature]], None
 ]
-"""A function that compiles clusters of a model during the load.
-
-The arguments are the ClusterProgram, the function that finds the clusters of a signature, the
-lowered GraphDef and the signatures.
-"""
+"""A function that compiles clusters of a model during the load."""
 
 
 class ClusterRunner(SignatureRunner):
     """Runs a signature that consists of a single XLA cluster, without a session.
 
     XLA cannot stop a run. A run that may miss its deadline therefore takes place in another thread.
-    When the deadline passes, the request fails, while the run continues and its result is dropped.
+
+    Args:
+      pure: the function name of the cluster, and the inputs and outputs of the signature that
+        are its arguments and results.
     """
 
     def __init__(
@@ -84,15 +79,6 @@ class ClusterRunner(SignatureRunner):
         signature: Signature,
         threads: ThreadPoolExecutor,
     ) -> None:
-        """Initialise the runner.
-
-        Args:
-          program: runs the clusters of the model.
-          pure: the function name of the cluster, and the inputs and outputs of the signature that
-            are its arguments and results.
-          signature: the signature.
-          threads: the thread pool for runs that may miss their deadlines.
-        """
         # Set has_static_cost: all shapes in an XLA program are static, so the run time depends only
         # on the shapes of the inputs.
         super().__init__(None, signature, has_static_cost=True, enforces_deadlines=True)
@@ -157,7 +143,13 @@ class ClusterRunner(SignatureRunner):
 
 
 class PjrtModel(SessionModel):
-    """A TPU metagraph in memory: XLA clusters run on PJRT devices, the other ops in a session."""
+    """A TPU metagraph in memory: XLA clusters run on PJRT devices, the other ops in a session.
+
+    Args:
+      handles: the C API handles of the nodes that the signatures feed and fetch.
+      calls: the object that created the ops by which the session's graph calls the clusters.
+        The model keeps a reference to it, because these ops work only while it exists.
+    """
 
     def __init__(
         self,
@@ -170,18 +162,6 @@ class PjrtModel(SessionModel):
         calls: ClusterCalls,
         pure_signatures: Mapping[str, PureSignature],
     ) -> None:
-        """Initialise the model.
-
-        Args:
-          session: an initialised session with the ops of the graph that are not in clusters.
-          plan: the load plan of the graph in the session.
-          handles: the C API handles of the nodes that the signatures feed and fetch.
-          choice: the selected metagraph, device and runtime.
-          program: runs the clusters.
-          calls: the object that created the ops by which the session's graph calls the clusters.
-            The model keeps a reference to it, because these ops work only while it exists.
-          pure_signatures: signature name → the cluster of each signature that needs no session.
-        """
         self._program = program
         self._calls = calls
         self._pure_signatures = pure_signatures
@@ -214,13 +194,7 @@ def load_pjrt_model(
 ) -> LoadedModel:
     """Compile the clusters of a model for the PJRT devices, and load its other ops into a session.
 
-    The clusters are compiled before the function returns: for the batch sizes that the batching ops
-    of the model allow or, in a model without such ops, for a batch of one example.
-
     Args:
-      directory: the directory of the SavedModel.
-      plan: the load plan; its `runtime_plan` is a `PjrtPlan`.
-      options: the options of the load.
       max_devices: the largest number of devices to use; None for all.
       forbids_endless_loops: whether to refuse a cluster with a loop whose number of iterations XLA
         does not know. Such a loop may never end, and cannot be stopped.
@@ -228,12 +202,6 @@ def load_pjrt_model(
         signature. None uses a function that infers the shapes of all tensors of the graph.
       compile_clusters: compiles clusters before the function returns. None compiles them for the
         batch sizes described above.
-
-    Raises:
-      ExtraNotInstalled, TpuNotFound: jax or its devices are missing.
-      UnsupportedModel: a function computes with different variables in different signatures.
-      UnsupportedOnTpu: XLA cannot compile an op, or a cluster writes to a variable.
-      DamagedSavedModel: the checkpoint lacks a variable.
     """
     pjrt_plan: PjrtPlan = plan.runtime_plan
     devices = jax_client.list_devices(plan.choice.device.lower())[:max_devices]
@@ -305,13 +273,7 @@ def _compile(
 def _find_clusters(
     trace: TraceSignature, signatures: Mapping[str, Signature]
 ) -> dict[str, XlaCluster]:
-    """Return the clusters that the signatures run: function name → cluster.
-
-    Dimensions that a signature leaves open stay unknown in the shapes of the clusters' arguments.
-
-    Raises:
-      UnsupportedModel: a function runs with different variables in different signatures.
-    """
+    """Return the clusters that the signatures run: function name → cluster."""
     clusters: dict[str, XlaCluster] = {}
     for signature in signatures.values():
         for cluster in trace(signature, None, None):
@@ -341,10 +303,7 @@ def _check_writes(graph: Any, clusters: Iterable[str]) -> None:
 def _check_host_writes(
     meta_graph: Any, signatures: Mapping[str, Signature], clusters: Iterable[XlaCluster]
 ) -> None:
-    """Raise UnsupportedOnTpu if the host updates a variable of which the devices have copies.
-
-    `meta_graph` is the MetaGraphDef of the host, without the clusters.
-    """
+    """Raise UnsupportedOnTpu if the host updates a variable of which the devices have copies."""
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     copied = {spec.name for cluster in clusters for spec in _variables(cluster) if spec is not None}
     for name, signature in signatures.items():
@@ -418,12 +377,7 @@ def _find_pure_signatures(
 
 
 def _make_variable_reader(directory: Path, keys: Mapping[str, str]) -> Callable[[str], Array]:
-    """Return a function that reads a variable's value from the checkpoint of a SavedModel.
-
-    Args:
-      directory: the directory of the SavedModel.
-      keys: name of a variable → key of its value in the checkpoint.
-    """
+    """Return a function that reads a variable's value from the checkpoint of a SavedModel."""
     prefix = str(directory.joinpath(*_VARIABLES))
     reader = functools.cache(lambda: tf.train.load_checkpoint(prefix))
 

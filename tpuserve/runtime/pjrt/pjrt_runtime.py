@@ -43,10 +43,6 @@ class PjrtRuntime:
         """Prepare a metagraph for PJRT devices: replace its TPU ops, and remove unused nodes.
 
         The arguments are those of `ModelRuntime.make_plan`.
-
-        Raises:
-          UnsupportedModel: the metagraph has no TPU tag and no TPU computation.
-          LoweringError: the metagraph has an op that cannot be lowered.
         """
         if not choice.is_tpu_graph:
             raise UnsupportedModel(
@@ -68,14 +64,7 @@ class PjrtRuntime:
 
 
 def make_pjrt_plan(meta_graph: Any) -> PjrtPlan:
-    """Replace the TPU ops of a metagraph, remove unused nodes, and return the plan of its load.
-
-    Args:
-      meta_graph: the MetaGraphDef message of TensorFlow; it is changed in place.
-
-    Raises:
-      LoweringError: the metagraph has an op that cannot be lowered.
-    """
+    """Replace the TPU ops of a metagraph, remove unused nodes, and return the plan of its load."""
     keys = find_checkpoint_keys(meta_graph.graph_def)
     meta_graph.graph_def.CopyFrom(lower(meta_graph.graph_def))
     prune_metagraph(meta_graph)

@@ -23,9 +23,6 @@ class PureSignature:
     """A signature whose outputs are all results of a single call of an XLA cluster.
 
     Attributes:
-      function: the name of the function that XLA compiles.
-      aliases: for each argument of the function that is not a variable, the alias of the signature
-        input that is passed.
       results: output alias → index of the result of the function.
     """
 
@@ -36,17 +33,7 @@ class PureSignature:
 
 @dataclass(frozen=True)
 class _TensorOrigin:
-    """The origin of a tensor: a node, or a call of an XLA cluster.
-
-    Identity ops, and calls of functions that are not clusters, are never origins. The search
-    continues from them to the ops that produce their results.
-
-    Attributes:
-      fed_node: name of the node of the main graph that a request feeds, if this node produces the
-        tensor; empty for a result of a cluster or of another node.
-      cluster: the call of the cluster that produces the tensor; None for a node.
-      index: index of the tensor among the results of the cluster; 0 for a node.
-    """
+    """The origin of a tensor: a node, or a call of an XLA cluster."""
 
     fed_node: str
     cluster: "_ClusterCall | None" = None
@@ -55,12 +42,7 @@ class _TensorOrigin:
 
 @dataclass(frozen=True, eq=False)
 class _ClusterCall:
-    """One call of an XLA cluster.
-
-    Attributes:
-      function: the name of the function that XLA compiles.
-      arguments: where each argument of the call comes from.
-    """
+    """One call of an XLA cluster."""
 
     function: str
     arguments: Sequence[_TensorOrigin]
@@ -75,13 +57,7 @@ def find_pure_signature(
 ) -> PureSignature | None:
     """Find the single XLA cluster that computes a whole signature, if there is one.
 
-    Such a signature needs no session. The call of the cluster may be in the main graph or in
-    another function, as in the export of a tf.function or a Keras model.
-
-    Args:
-      graph: the lowered GraphDef.
-      signature: the signature.
-      clusters: function name → the cluster.
+    Such a signature needs no session.
 
     Returns:
       The function of the cluster, and which inputs and outputs of the signature are its arguments
@@ -113,27 +89,12 @@ class _ClusterSearch:
     """
 
     def __init__(self, graph: Any, clusters: Collection[str], fed: Collection[str]) -> None:
-        """Initialise the search.
-
-        Args:
-          graph: the lowered GraphDef.
-          clusters: the names of the functions that are XLA clusters.
-          fed: names of the nodes whose outputs a request feeds.
-        """
         self.calls: list[_ClusterCall] = []
         self._functions = {function.signature.name: function for function in graph.library.function}
         self._nodes = {node.name: node for node in graph.node}
         self._clusters, self._fed = clusters, fed
 
     def find_sources(self, tensors: Iterable[str]) -> list[_TensorOrigin]:
-        """Return where tensors of the main graph come from.
-
-        Args:
-          tensors: the names of the tensors.
-
-        Raises:
-          _OtherOpError: the tensors depend on an op that computes outside of XLA clusters.
-        """
         nodes: dict[str, Any] = {}
         pending = list(tensors)
         while pending:
@@ -150,17 +111,7 @@ class _ClusterSearch:
         arguments: Mapping[str, _TensorOrigin],
         tensors: Iterable[str],
     ) -> list[_TensorOrigin]:
-        """Return where tensors of the main graph, or of the body of a function, come from.
-
-        Args:
-          nodes: name → node, for the nodes of the main graph or function that the tensors need.
-          arguments: the sources of the tensors that a request feeds or that are arguments of the
-            function, by name.
-          tensors: names of the tensors.
-
-        Raises:
-          _OtherOpError: one of the nodes is an op that computes outside of XLA clusters.
-        """
+        """Return where tensors of the main graph, or of the body of a function, come from."""
         results: dict[str, Sequence[_TensorOrigin]] = {
             name: [source] for name, source in arguments.items()
         }
@@ -185,12 +136,7 @@ class _ClusterSearch:
         return [resolve(tensor) for tensor in tensors]
 
     def _call(self, node: Any, arguments: Sequence[_TensorOrigin]) -> Sequence[_TensorOrigin]:
-        """Return where the results of a node or of a function call come from.
-
-        Args:
-          node: the node.
-          arguments: the sources of the node's inputs.
-        """
+        """Return where the results of a node or of a function call come from."""
         if node.op not in FUNCTION_CALLS:
             return [_TensorOrigin("")]
         name = node.attr["f"].func.name

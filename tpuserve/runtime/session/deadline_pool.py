@@ -1,7 +1,6 @@
 """Adds an inter-op thread pool for runs with a deadline to TensorFlow's sessions.
 
-TensorFlow's default pool has one thread for each core. In that pool, a few slow runs with deadlines
-would occupy all threads, and a short run would miss its deadline before it begins.
+TensorFlow's default pool has one thread for each core.
 """
 
 import os
@@ -15,18 +14,11 @@ from tpuserve import tensorflow_internals
 # of this name share its threads.
 _NAME = "tpuserve_deadline"
 THREADS = 8 * (os.cpu_count() or 1)
-"""The number of threads of the pool for runs with a deadline.
-
-By default, the REST and gRPC frontends of the server together process as many requests at once.
-"""
+"""The number of threads of the pool for runs with a deadline."""
 
 
 def add_deadline_pool(config: Any) -> None:
-    """Add the thread pool for runs with a deadline to a session configuration.
-
-    Args:
-      config: a ConfigProto; the pool is appended to its session_inter_op_thread_pool.
-    """
+    """Add the thread pool for runs with a deadline to a session configuration."""
     pools = config.session_inter_op_thread_pool
     if not pools:
         # Put a default pool first: runs without RunOptions use the first pool of the list, and must

@@ -1,7 +1,6 @@
 """Imports the graph of a model into a session and initialises it, through TensorFlow's C API.
 
-TensorFlow's own SavedModel loader creates a Python object for every node. The objects take longer
-to create than all other steps of a load, and serving does not need them.
+TensorFlow's own SavedModel loader creates a Python object for every node.
 """
 
 import re
@@ -25,24 +24,14 @@ class GraphHandles:
     """The C API handles of some nodes of a graph, such as those that signatures feed and fetch."""
 
     def __init__(self) -> None:
-        """Create an empty collection; `retain` adds handles."""
         self._operations: dict[str, Any] = {}
 
     def retain(self, names: Iterable[str], operations: Iterable[Any]) -> None:
-        """Store handles of nodes.
-
-        Args:
-          names: the names of the nodes.
-          operations: the TF_Operation of each node, in the order of the names.
-        """
+        """Store handles of nodes."""
         self._operations.update(zip(names, operations, strict=True))
 
     def operation(self, name: str) -> Any:
-        """Return the TF_Operation of a node.
-
-        Raises:
-          ValueError: the graph has no such node.
-        """
+        """Return the TF_Operation of a node."""
         operation = self._operations.get(name)
         if operation is None:
             raise ValueError(f"the graph has no node {name}")
@@ -65,9 +54,6 @@ def import_graph(graph: Any, plan: SessionPlan) -> GraphHandles:
 
     Returns:
       The handles of the nodes that the plan retains, such as those that signatures feed and fetch.
-
-    Raises:
-      tf.errors.OpError, ValueError: the nodes are no valid graph.
     """
     handles = GraphHandles()
     op_list = _newer_op_list(plan)
@@ -77,11 +63,7 @@ def import_graph(graph: Any, plan: SessionPlan) -> GraphHandles:
 
 
 def initialise_session(session: Any, plan: SessionPlan) -> None:
-    """Restore the variables and run the initialisation op, in a session with the imported graph.
-
-    Raises:
-      tf.errors.OpError: files are missing or damaged, or an op fails.
-    """
+    """Restore the variables and run the initialisation op, in a session with the imported graph."""
     if plan.restore_op:
         feeds = {plan.filename_tensor: plan.variables_path}
         _run_target(session, plan.restore_op, feeds)
@@ -104,10 +86,6 @@ def import_segment(
     """Add one segment of a large graph to a tf.Graph; a large graph is imported in segments.
 
     Args:
-      graph: a tf.Graph that contains the nodes of earlier segments.
-      segment: the nodes to add.
-      handles: the handles of nodes in earlier segments to which the segment refers. The function
-        adds the handles of the nodes in `segment.retained_nodes`.
       op_list: the serialised OpList of the TensorFlow that wrote the graph, if that is newer than
         the installed TensorFlow; otherwise empty.
     """
@@ -138,24 +116,11 @@ def import_segment(
 
 
 def _newer_op_list(plan: SessionPlan) -> bytes:
-    """Return `plan.op_list` if a newer TensorFlow than the installed one wrote the graph, else b"".
-
-    The list has the default values of attributes that the installed TensorFlow does not know.
-    """
     is_newer = _parse_version(plan.tensorflow_version) > _parse_version(tf.__version__)
     return plan.op_list if is_newer else b""
 
 
 def _segment_graph(segment: GraphSegment, op_list: bytes) -> bytes:
-    """Return a segment's GraphDef without attributes that the installed TensorFlow does not know.
-
-    An attribute is removed only if it has its default value.
-
-    Args:
-      segment: the segment.
-      op_list: the serialised OpList of the newer TensorFlow that wrote the graph, which contains
-        the default values; empty if no newer TensorFlow wrote the graph.
-    """
     if not op_list:
         return segment.content
     graph = graph_pb2.GraphDef.FromString(segment.content)

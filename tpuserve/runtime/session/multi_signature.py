@@ -13,21 +13,18 @@ _MAX_CACHED = 64
 
 
 class MultiSignatureRunner:
-    """Runs several signatures on the same inputs in one session run; thread-safe."""
+    """Runs several signatures on the same inputs in one session run; thread-safe.
+
+    Args:
+      make_runner: returns a SignatureRunner for a merged signature, which has the inputs and
+        outputs of several signatures.
+    """
 
     def __init__(
         self,
         signatures: Mapping[str, Signature],
         make_runner: Callable[[Signature, Sequence[str]], SignatureRunner],
     ) -> None:
-        """Initialise the runner.
-
-        Args:
-          signatures: the signatures of a metagraph by name.
-          make_runner: returns a SignatureRunner for a merged signature, which has the inputs and
-            outputs of several signatures. The arguments are the merged signature, and the names of
-            the signatures that were merged.
-        """
         self._signatures = signatures
         self._make_runner = make_runner
         self._runners: dict[tuple[str, ...], SignatureRunner] = {}
@@ -83,11 +80,7 @@ class MultiSignatureRunner:
 
 
 def _merge_signatures(signatures: Sequence[Signature]) -> Signature:
-    """Merge signatures into one, so that a single session run can compute all of them.
-
-    Returns:
-      A signature with the inputs and outputs of all signatures. Its aliases are the tensor names.
-    """
+    """Merge signatures into one, so that a single session run can compute all of them."""
     inputs = {spec.name: spec for signature in signatures for spec in signature.inputs.values()}
     outputs = {spec.name: spec for signature in signatures for spec in signature.outputs.values()}
     return Signature(inputs, outputs, signatures[0].method_name)

@@ -27,12 +27,10 @@ class RankCheck:
     """Refuses inputs whose ranks TensorFlow's shape inference refuses; thread-safe.
 
     The signature alone does not decide, because TensorFlow Serving runs y = x / 2 + 2 with a list
-    where the signature has a matrix. But some kernels, such as the convolutions of oneDNN, end the
-    process if an input has too few dimensions.
+    where the signature has a matrix.
     """
 
     def __init__(self, graph: Any, signature: Signature, *, checks_sizes: bool = False) -> None:
-        """Create a check for a signature of a tf.Graph; `checks_sizes` as in `SessionPlan`."""
         self._graph = graph
         self._signature = signature
         self._causes: dict[tuple[Any, ...], str] = {}
@@ -62,7 +60,6 @@ class RankCheck:
             raise InvalidTensor(f"{text}: {cause}. Send other shapes.")
 
     def _key(self, array: Array) -> Any:
-        """Return what the check of an input depends on."""
         if not self.checks_sizes:
             return array.ndim
         return array.shape, array.tobytes() if _may_be_sizes(array) else b""

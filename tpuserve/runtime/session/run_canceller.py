@@ -1,10 +1,7 @@
 """Stops a run of a session before its deadline, while other runs of the session continue.
 
 TensorFlow itself stops a single run only at its deadline. But a run also ends as soon as one of its
-ops fails. A run that can be cancelled therefore has an additional op, which fails when the run is
-cancelled. The op waits at a queue for one boolean for each requested output. The boolean is True
-when the output has been computed, and False if `RunCanceller` cancels the run. Each simultaneous
-run has its own queue.
+ops fails.
 """
 
 import threading
@@ -30,25 +27,18 @@ _SCOPE = "tpuserve_cancellation"
 _SLOT, _COUNT, _WATCH = f"{_SCOPE}/slot", f"{_SCOPE}/count", f"{_SCOPE}/watch"
 _CANCEL, _SIZE, _DRAIN = f"{_SCOPE}/cancel", f"{_SCOPE}/size", f"{_SCOPE}/drain"
 # The number of queues in the graph. Each run that can be cancelled before its deadline uses one
-# queue alone, so this is also the maximum number of such simultaneous runs. The number is limited,
-# because the graph has ops for each queue, and each run executes the ops of all queues.
+# queue alone, so this is also the maximum number of such simultaneous runs.
 _SLOTS = min(64, deadline_pool.THREADS)
 
 RunSession = Callable[[Mapping[Any, Any], Sequence[Any]], Any]
-"""A function that runs a session and returns the results.
-
-The arguments are additional feeds, as TF_Output → array, and additional targets.
-"""
+"""A function that runs a session and returns the results."""
 
 
 def add_cancellation_ops(graph: Any, tensors: Iterable[str], handles: GraphHandles) -> None:
     """Add to a graph the ops by which a `RunCanceller` can cancel runs.
 
     Args:
-      graph: a tf.Graph that no session has run yet.
       tensors: the names of the tensors that cancellable runs fetch, such as "y:0".
-      handles: the handles of the nodes of these tensors; the function adds the handles of the ops
-        that it creates.
     """
     sources = {_done_op(tensor): node_name(tensor) for tensor in tensors}
     definition = _build_graph_def(sources)
@@ -66,12 +56,6 @@ class RunCanceller:
     """Cancels runs of a session whose graph has the ops of `add_cancellation_ops`; thread-safe."""
 
     def __init__(self, session: Any, handles: GraphHandles) -> None:
-        """Initialise the canceller.
-
-        Args:
-          session: the session whose runs to cancel.
-          handles: the C API handles of the ops that `add_cancellation_ops` has added.
-        """
         self._handles = handles
         self._free_slots = deque(range(_SLOTS))
         self._cancel = _make_inline_callable(session, [_SLOT, _COUNT], [], [_CANCEL])
@@ -87,19 +71,6 @@ class RunCanceller:
         """Run the session, and stop the run when it is cancelled.
 
         If too many cancellable runs are active, this run cannot be cancelled.
-
-        Args:
-          run_session: runs the session. Its arguments are additional feeds and additional targets,
-            which make the run cancellable.
-          tensors: the names of the tensors that `run_session` fetches.
-          cancellation: cancels the run; None for a run that nobody cancels.
-
-        Returns:
-          The result of `run_session`.
-
-        Raises:
-          Cancelled: the run was cancelled.
-          Exception: any other exception of `run_session`.
         """
         try:
             slot = self._free_slots.popleft()
@@ -151,28 +122,13 @@ class RunCanceller:
         return results
 
     def _empty_queue(self, slot: np.int32) -> None:
-        """Empty the queue of a cancelled or failed run, so that another run can use the queue.
-
-        Args:
-          slot: the number of the queue.
-        """
+        """Empty the queue of a cancelled or failed run, so that another run can use the queue."""
         (size,) = self._size(slot)
         if size:
             self._drain(slot, size)
 
 
 def _build_graph_def(done_ops: Iterable[str]) -> Any:
-    """Return the GraphDef of the ops by which runs can be cancelled.
-
-    Each simultaneous run has a queue. When a requested output has been computed, an op enqueues
-    True. Another op, the watch op, dequeues a boolean for each output. If a boolean is False, the
-    watch op fails, which ends the run. To cancel the run, `RunCanceller` runs an op that enqueues
-    False for each output.
-
-    Args:
-      done_ops: names of the ops that enqueue True, one for each output. In the result they have no
-        control input from the node of the output; the caller must add it.
-    """
     ops = tf.raw_ops
     with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
         queues = [
@@ -210,16 +166,6 @@ def _done_op(tensor: str) -> str:
 def _make_inline_callable(
     session: Any, feeds: Sequence[str], fetches: Sequence[str], targets: Sequence[str]
 ) -> Any:
-    """Return a session callable that runs in the calling thread.
-
-    It works even while all thread pools are busy with runs that are to be cancelled.
-
-    Args:
-      session: the session.
-      feeds: the names of the nodes whose first output is fed.
-      fetches: the names of the tensors to return.
-      targets: the names of the nodes to run.
-    """
     options = config_pb2.CallableOptions(
         feed=[f"{name}:0" for name in feeds], fetch=fetches, target=targets
     )

@@ -51,20 +51,11 @@ _DAMAGE_ERRORS = (
 class SessionModel:
     """A metagraph in a session. It implements the interface `LoadedModel`.
 
-    Attributes:
-      choice: the selected metagraph, device and runtime.
-      signatures: signature name → signature.
-      signature_defs: signature name → SignatureDef message.
+    Args:
+      handles: the C API handles of the nodes that the signatures feed and fetch.
     """
 
     def __init__(self, session: Any, plan: LoadPlan, handles: GraphHandles) -> None:
-        """Initialise the model.
-
-        Args:
-          session: a session whose graph is imported and whose variables are restored.
-          plan: the load plan of the graph in the session.
-          handles: the C API handles of the nodes that the signatures feed and fetch.
-        """
         session_plan: SessionPlan = plan.runtime_plan
         self.choice = plan.choice
         self.signature_defs = {
@@ -160,15 +151,8 @@ def load_session_model(
     """Import the graph of a plan, create a session, restore its variables, and initialise it.
 
     Args:
-      directory: the directory of the SavedModel, for error messages.
-      plan: the load plan; its `runtime_plan` is a `SessionPlan`.
-      options: the session configuration, and the executor that runs the long part of the load.
       make_model: takes the initialised session, the plan, and the C API handles of the nodes that
         the signatures feed and fetch; returns the model.
-
-    Raises:
-      DamagedSavedModel: the files are missing, damaged or contradict each other.
-      CodedError: the initialisation has not ended in time.
     """
     session_plan: SessionPlan = plan.runtime_plan
     is_on_tpu = plan.choice.device == "TPU"
@@ -219,11 +203,7 @@ def load_session_model(
 
 
 def _is_cancellable(plan: LoadPlan) -> bool:
-    """Return whether a run of a model can be cancelled, for example when its client has left.
-
-    Only runs of a graph with a loop can be cancelled, because a loop may never end. Runs of other
-    graphs end soon. Runs on a real TPU cannot be cancelled.
-    """
+    """Return whether a run of a model can be cancelled, for example when its client has left."""
     return plan.runtime_plan.has_loop and plan.choice.device != "TPU"
 
 
@@ -235,16 +215,11 @@ def _with_defaults(signature: Signature, signature_def: Any) -> Signature:
 
 
 def _uses_xla(serialised_graphs: Iterable[bytes]) -> bool:
-    """Return whether any of the serialised GraphDefs has a function that XLA compiles."""
     return any(_MUST_COMPILE in graph for graph in serialised_graphs)
 
 
 def _start_xla_thread_pool(config: Any) -> None:
-    """Start XLA's thread pool at the calling thread's priority, unless this was done before.
-
-    XLA creates it when it compiles the first program, and its threads inherit the priority of the
-    thread that does so. A thread that loads models would slow all later requests.
-    """
+    """Start XLA's thread pool at the calling thread's priority, unless this was done before."""
     global _has_xla_started
     with _xla_lock:
         if _has_xla_started:

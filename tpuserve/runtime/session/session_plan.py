@@ -34,12 +34,9 @@ class SessionPlan:
     Attributes:
       static_cost_signatures: names of the signatures whose run time depends only on the shapes of
         their inputs.
-      has_loop: whether the graph has a loop, so that a run may never end.
       checks_sizes: whether the graph has a kernel that ends the process where integers that a
         client sends, such as sizes and indices, contradict other inputs.
       restore_op: name of the op that restores the variables; empty if there are no variables.
-      filename_tensor: name of the tensor that is fed with `variables_path` for `restore_op`.
-      variables_path: the path prefix of the variables files, variables/variables.
       init_op: name of the op that fills tables after the variables are restored; empty for none.
       assets: name of a tensor → path of the asset file to feed to the tensor for `init_op`.
       tensorflow_version: the version of TensorFlow that wrote the graph; empty if unknown.
@@ -70,18 +67,7 @@ def make_session_plan(
 ) -> SessionPlan:
     """Prepare a metagraph for a session, and return the plan of its load.
 
-    If `choice.lowered` is true, TPU ops are replaced by CPU ops. Unused nodes are removed, and the
-    graph is split into parts for the import.
-
-    Args:
-      meta_graph: the MetaGraphDef message of TensorFlow; it is changed in place.
-      directory: the directory of the SavedModel.
-      choice: the selected metagraph, device and runtime.
-      signatures: signature name → signature.
-
-    Raises:
-      DamagedSavedModel: an asset or an initialisation op is not valid.
-      LoweringError: the metagraph has an op that cannot be lowered to CPU ops.
+    If `choice.lowered` is true, TPU ops are replaced by CPU ops.
     """
     if choice.lowered:
         lowered = lower(meta_graph.graph_def, compiled=choice.compiled)
@@ -112,7 +98,6 @@ def _static_cost_signatures(graph: Any, signatures: Mapping[str, Signature]) -> 
 
 
 def _signature_nodes(signatures: Mapping[str, Signature]) -> set[str]:
-    """Return the names of the nodes that signatures feed and fetch."""
     return {
         node_name(spec.name)
         for signature in signatures.values()

@@ -48,10 +48,17 @@ class SignatureRunner:
     """Runs one signature in a session; thread-safe.
 
     A run takes place in the calling thread or in a thread pool. The calling thread is faster for a
-    small model, but a run there cannot be stopped. So two kinds of runs take place in the thread
-    pool: runs that a client may cancel, if the graph has a loop; and runs that may miss their
-    deadline. A run is not expected to miss its deadline if the run time depends only on the shapes
-    of the inputs, and a run on inputs of the same shapes has met its deadline.
+    small model, but a run there cannot be stopped.
+
+    Args:
+      session: a tf.compat.v1.Session with the graph of the signature; None for a subclass that
+        runs the signature without one.
+      get_tensor: takes the name of a tensor and returns its TF_Output. None looks the tensor up
+        in the Python graph of the session.
+      has_static_cost: whether the run time depends only on the shapes of the inputs.
+      canceller: stops runs that may never end; None for a graph without a loop.
+      enforces_deadlines: whether to stop a run at its deadline; False where runs must not be
+        stopped, as on a TPU.
     """
 
     def __init__(
@@ -65,20 +72,6 @@ class SignatureRunner:
         enforces_deadlines: bool = True,
         checks_sizes: bool = False,
     ) -> None:
-        """Initialise the runner.
-
-        Args:
-          session: a tf.compat.v1.Session with the graph of the signature; None for a subclass that
-            runs the signature without one.
-          signature: the signature.
-          get_tensor: takes the name of a tensor and returns its TF_Output. None looks the tensor up
-            in the Python graph of the session.
-          has_static_cost: whether the run time depends only on the shapes of the inputs.
-          canceller: stops runs that may never end; None for a graph without a loop.
-          enforces_deadlines: whether to stop a run at its deadline; False where runs must not be
-            stopped, as on a TPU.
-          checks_sizes: as in `SessionPlan`.
-        """
         self._session = session
         self._signature = signature
         self._get_tensor = get_tensor or self._python_tensor
@@ -178,8 +171,7 @@ class SignatureRunner:
             self._make_callable(outputs)
             if self._enforces_deadlines and self._types:
                 # Runs with a deadline use a thread pool of their own, and TensorFlow prepares them
-                # separately. Pass inputs of wrong dtypes, so that TensorFlow prepares such a run,
-                # refuses the inputs, and runs no op of the graph.
+                # separately.
                 invalid = [
                     np.array([0], np.float32) if dtype.hasobject else np.array([b""], object)
                     for _, dtype in self._types
@@ -310,7 +302,6 @@ def error_summary(error: Exception) -> str:
 
 
 def _to_array(result: Any) -> Any:
-    """Return a result of a session as an array: a session returns a string of shape [] as bytes."""
     return np.array(result, object) if isinstance(result, bytes) else result
 
 

@@ -26,8 +26,7 @@ from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec, sha
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 
 # Dimensions other than the batch can also be unknown in a signature, such as the length of a
-# sequence. While the model is loaded, these sizes are tried for such dimensions, one after another,
-# until XLA can compile the signature.
+# sequence.
 _OTHER_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -37,16 +36,9 @@ def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Loa
     Before the function returns, each signature is compiled for every batch size in
     `options.batch_sizes`, or for a batch of one example if there are none.
 
-    Args:
-      directory: the directory of the SavedModel.
-      plan: the load plan; its `runtime_plan` is an `XlaPlan` with a `pjrt_plan`.
-      options: the options of the load.
-
     Raises:
       ExtraNotInstalled, TpuNotFound: jax or its CPU device is missing. TpuNotFound stands for a CPU
         device here, because `load_pjrt_model` raises the same error for all devices.
-      UnsupportedModel, UnsupportedOnTpu: XLA cannot run a signature.
-      DamagedSavedModel: the checkpoint lacks a variable.
     """
     xla_plan: XlaPlan = plan.runtime_plan
     return load_pjrt_model(
@@ -61,13 +53,7 @@ def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Loa
 
 
 def _make_tracer(graph: Any) -> TraceSignature:
-    """Return a function that finds the XLA cluster of a signature.
-
-    An XLA cluster is a function of the graph that XLA compiles as a whole.
-
-    Args:
-      graph: a GraphDef in which each signature is computed by one call of one function.
-    """
+    """Return a function that finds the XLA cluster of a signature."""
     nodes = {node.name: node for node in graph.node}
 
     def trace(
@@ -89,11 +75,6 @@ def _make_tracer(graph: Any) -> TraceSignature:
 
 
 def _describe_variable(handle: Any) -> AbstractTensor:
-    """Return an AbstractTensor for a variable's handle, with the dtype and shape of the variable.
-
-    Args:
-      handle: the VarHandleOp node of the variable.
-    """
     shape = shape_from_proto(handle.attr["shape"].shape)
     dtype = tf.as_dtype(handle.attr["dtype"].type)
     return AbstractTensor(tf.resource, (), VariableSpec(variable_name(handle), dtype, shape))
@@ -119,20 +100,6 @@ def _compile_signature(
     trace: Callable[[int], Sequence[XlaCluster]],
     signature: Signature,
 ) -> None:
-    """Compile a signature for one batch size.
-
-    If dimensions other than the batch are open, the function tries several sizes for them, and
-    stops at the first size for which XLA can compile the signature.
-
-    Args:
-      program: compiles the signature.
-      trace: takes a size for the open dimensions other than the batch, and returns the clusters of
-        the signature.
-      signature: the signature.
-
-    Raises:
-      UnsupportedOnTpu: XLA cannot compile the signature for any of the sizes.
-    """
     shapes = [spec.shape or () for spec in signature.inputs.values()]
     sizes = _OTHER_SIZES if any(None in shape[1:] for shape in shapes) else _OTHER_SIZES[:1]
     for size in sizes:

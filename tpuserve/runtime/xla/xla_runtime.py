@@ -34,12 +34,10 @@ class XlaPlan:
     """A CPU metagraph that is prepared for XLA and, as the fallback, for a session.
 
     Attributes:
-      session_plan: the metagraph, prepared for a session.
       pjrt_plan: the metagraph, prepared for XLA: each signature is computed by one call of one
         function. None if XLA cannot run the metagraph.
       signatures: signature name → signature, whose outputs are the results of the call that
         computes the signature.
-      has_loop: whether a function has a loop, so that a run in XLA may never end.
       reason: why XLA cannot run the metagraph; empty if no reason is known before compilation.
     """
 
@@ -53,9 +51,7 @@ class XlaPlan:
 class XlaRuntime:
     """Runs each signature of a CPU metagraph as one XLA program, without a session.
 
-    If XLA cannot run all signatures of a model, the whole model is loaded into a session. XLA does
-    not run only some of the signatures, because the variables would then be in memory twice: for
-    XLA and for the session.
+    If XLA cannot run all signatures of a model, the whole model is loaded into a session.
     """
 
     def make_plan(
@@ -111,8 +107,7 @@ class XlaRuntime:
                 return load_xla_model(directory, plan, options)
             except (UnsupportedModel, UnsupportedOnTpu, LoweringError, DamagedSavedModel) as error:
                 # Fall back to a session even after a DamagedSavedModel error: it may only mean that
-                # the checkpoint stores a variable in slices, which a session can restore. If a file
-                # is really damaged, the session raises an error too.
+                # the checkpoint stores a variable in slices, which a session can restore.
                 reason = str(error)
         logger.warning("%s: TensorFlow runs the model, because XLA cannot: %s", directory, reason)
         fallback = f"TensorFlow runs the model, because XLA cannot: {reason}"

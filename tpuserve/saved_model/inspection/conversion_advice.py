@@ -12,13 +12,7 @@ from tpuserve.tags import TagSet
 
 
 def convert_command(directory: Path, available: Collection[TagSet]) -> str:
-    """Return the shell command that adds a {serve, tpu} metagraph to a SavedModel.
-
-    Args:
-      directory: the directory of the SavedModel.
-      available: the tag sets of its metagraphs. If {serve} is not among them, the command has the
-        option --tags with one of them.
-    """
+    """Return the shell command that adds a {serve, tpu} metagraph to a SavedModel."""
     command = f"tpuserve convert {shlex.quote(str(directory))} {shlex.quote(str(_out(directory)))}"
     if tag_sets.SERVE in available or not available:
         return command

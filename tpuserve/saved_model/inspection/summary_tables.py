@@ -1,7 +1,7 @@
 """Prints the description of a SavedModel as tables, for `tpuserve inspect`.
 
-Names come from a file that may be damaged or malicious. Control characters in them are escaped,
-and long names and lists are shortened. `summary.saved_model_to_dict` has the complete description.
+Names come from a file that may be damaged or malicious. Control characters in them are escaped, and
+long names and lists are shortened.
 """
 
 import os
@@ -46,10 +46,6 @@ def print_summary(model: SavedModel, console: Console | None = None) -> None:
     """Print a box for each metagraph, and a table of the properties of the whole SavedModel.
 
     Characters that the encoding of the console does not have are printed as escape sequences.
-
-    Args:
-      model: the description of the SavedModel.
-      console: the console to print to; None for standard output.
     """
     console = console or _console()
     with console.capture() as capture:
@@ -216,10 +212,7 @@ def _number(items: list[str], noun: str) -> str:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """Convert untrusted text for printing: control characters are escaped, long text is cut.
-
-    If the text contains markup in the syntax of the library rich, the markup has no effect.
-    """
+    """Convert untrusted text for printing: control characters are escaped, long text is cut."""
     if len(text) > _MAX_TEXT:
         text = f"{text[:_MAX_TEXT]}..."
     shown = "".join(

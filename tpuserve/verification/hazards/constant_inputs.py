@@ -59,8 +59,6 @@ def find_constant_inputs(
     """Find ops of TPU computations whose shape arguments are computed values and not constants.
 
     Args:
-      meta_graph_def: TensorFlow's MetaGraphDef of the {serve, tpu} metagraph.
-      nodes: The nodes that the signatures run.
       refusals: The ops that XLA refused while the signatures ran. Their hazards are errors; the
         hazards of other ops are warnings.
     """
@@ -84,16 +82,7 @@ def find_constant_inputs(
 def _find_in_computation(
     function: Any, nodes_on_tpu: Mapping[str, PlacedNode], refusals: XlaRefusals
 ) -> Iterator[Hazard]:
-    """Find ops of a TPU computation whose shape argument depends on the computation's inputs.
-
-    Such an op makes XLA recompile for each new value of the input.
-
-    Args:
-      function: The FunctionDef of the TPU computation.
-      nodes_on_tpu: Node name → node, for all nodes that run on the TPU.
-      refusals: The ops that XLA refused while the signatures ran. They are skipped, because they
-        are reported separately.
-    """
+    """Find ops of a TPU computation whose shape argument depends on the computation's inputs."""
     nodes = {node.name: node for node in function.node_def}
     integer_inputs = {
         argument.name
@@ -124,14 +113,7 @@ def _find_in_computation(
 
 
 def _trace_to_sources(tensors: Sequence[str], nodes: Mapping[str, Any]) -> set[str]:
-    """Return the function arguments on whose values the tensors depend.
-
-    A dependence only on the shape of an argument does not count.
-
-    Args:
-      tensors: Names of tensors in a function.
-      nodes: Node name → NodeDef of the function.
-    """
+    """Return the function arguments on whose values the tensors depend."""
     visited: set[str] = set()
     sources: set[str] = set()
     pending = [node_name(tensor) for tensor in tensors]

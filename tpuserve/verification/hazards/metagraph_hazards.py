@@ -30,14 +30,9 @@ def find_hazards(
     """Find the hazards of a {serve, tpu} metagraph: errors first, then warnings, then notes.
 
     Args:
-      meta_graph_def: TensorFlow's MetaGraphDef of the {serve, tpu} metagraph.
-      placed: Signature name → the nodes that the signature runs.
-      signatures: The selected signatures of the metagraph, by name.
       allowed_batch_sizes: The allowed_batch_sizes of the BatchFunction ops of the SavedModel; empty
         if there are none.
       warm_up: The records of the warm-up file; empty without the file.
-      refusals: The ops that XLA refused while the signatures ran.
-      verified: The results of the runs of the signatures.
       line_of: Takes "node@function", and returns the "file:line" of the user code that has created
         the node; None if it is unknown.
     """
@@ -66,7 +61,6 @@ def find_hazards(
 
 
 def _merge_unique(node_lists: Iterable[Iterable[PlacedNode]]) -> list[PlacedNode]:
-    """Merge the nodes of several signatures without duplicates."""
     unique: dict[tuple[str, str, str, bool], PlacedNode] = {}
     for nodes in node_lists:
         for placed in nodes:
@@ -76,7 +70,6 @@ def _merge_unique(node_lists: Iterable[Iterable[PlacedNode]]) -> list[PlacedNode
 
 
 def _add_line(hazard: Hazard, line_of: Callable[[str], str | None]) -> Hazard:
-    """Return a hazard with the line of user code that has created its node, if that is known."""
     line = line_of(f"{hazard.node}@{hazard.function}") if hazard.node else None
     return hazard if line is None else dataclasses.replace(hazard, line=line)
 

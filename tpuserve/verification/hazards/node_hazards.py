@@ -43,13 +43,7 @@ def find_uncompilable_ops(
 ) -> Iterator[Hazard]:
     """Find the ops that XLA cannot compile.
 
-    The error of a compilation names only the first uncompilable op of a TPU computation. All other
-    ops are looked up in XLA's kernel registry.
-
-    Args:
-      nodes: The nodes that the signatures run.
-      compiled: The nodes of the signatures that ran successfully, so that XLA has compiled them.
-      refusals: The ops that XLA refused while the signatures ran.
+    The error of a compilation names only the first uncompilable op of a TPU computation.
     """
     compiled_names = {(placed.function, placed.node.name) for placed in compiled}
     reported = set()
@@ -199,10 +193,6 @@ def _is_compilable(node: Any) -> bool:
 
 
 def _is_computation(node: Any) -> bool:
-    """Return whether a node needs an XLA kernel to be compiled.
-
-    Identity ops, TPU ops, XLA's own ops and TensorFlow's internal ops do not.
-    """
     is_known = op_table.is_tpu_op(node.op) or node.op.startswith(_XLA_AND_INTERNAL_PREFIXES)
     return node.op not in _FORWARDING_OPS and not is_known
 

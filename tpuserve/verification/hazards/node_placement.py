@@ -20,12 +20,9 @@ class PlacedNode:
     """A node that a signature runs, with its function and its device.
 
     Attributes:
-      node: TensorFlow's NodeDef.
       function: Name of the function that has the node; empty for the main graph.
       computation: Name of the TPU computation that runs the node: the function that a
         TPUPartitionedCall op calls. Empty for nodes outside of TPU computations.
-      on_tpu: Whether the node runs on the TPU. Nodes of a TPU computation that are inside of
-        tpu.outside_compilation run on the host.
     """
 
     node: Any
@@ -38,10 +35,6 @@ def place_nodes(meta_graph_def: Any, signature_name: str) -> list[PlacedNode]:
     """Return the nodes that a signature runs: all that its outputs depend on.
 
     The nodes of called functions are included.
-
-    Args:
-      meta_graph_def: TensorFlow's MetaGraphDef.
-      signature_name: Name of one of its signatures.
     """
     graph_def = meta_graph_def.graph_def
     functions = {function.signature.name: function for function in graph_def.library.function}
@@ -73,15 +66,7 @@ def place_nodes(meta_graph_def: Any, signature_name: str) -> list[PlacedNode]:
 def _place_function(
     function: Any, computation: str, on_tpu: bool, *, is_outermost: bool
 ) -> Iterator[PlacedNode]:
-    """Yield the nodes that a called function runs: all that its results depend on.
-
-    Args:
-      function: The FunctionDef.
-      computation: The name of the TPU computation that runs the function; empty for none.
-      on_tpu: Whether the TPU runs the node that calls the function.
-      is_outermost: Whether the function is itself the TPU computation that a TPUPartitionedCall
-        calls. If so, the host runs its nodes that are outside of the XLA cluster.
-    """
+    """Yield the nodes that a called function runs: all that its results depend on."""
     results = [*function.ret.values(), *function.control_ret.values()]
     nodes = function.node_def
     is_outside = outside_cluster_mask(nodes) if is_outermost else [False] * len(nodes)
@@ -92,12 +77,7 @@ def _place_function(
 
 
 def _reachable_nodes(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:
-    """Return the nodes on which some tensors depend, in the order of the graph.
-
-    Args:
-      nodes: All nodes of the graph or function.
-      results: Names of the tensors.
-    """
+    """Return the nodes on which some tensors depend, in the order of the graph."""
     by_name: Mapping[str, Any] = {node.name: node for node in nodes}
 
     reachable = find_reachable(

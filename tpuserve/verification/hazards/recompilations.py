@@ -23,12 +23,9 @@ def find_recompilations(
 ) -> Iterator[Hazard]:
     """Find the signatures that run on the TPU and have inputs with unknown dimensions.
 
-    A TPU compiles the model again for each new size of these dimensions. Signatures whose warm-up
-    records have the same batch sizes are reported together in one hazard.
+    A TPU compiles the model again for each new size of these dimensions.
 
     Args:
-      placed: Signature name → the nodes that the signature runs.
-      signatures: Signatures to look at, by name.
       allowed_batch_sizes: The allowed_batch_sizes of the BatchFunction ops of the SavedModel; empty
         if there are none.
       warm_up: The records of the warm-up file; empty without the file.
@@ -45,10 +42,7 @@ def find_recompilations(
 
 
 def _find_open_dimensions(name: str, signature: Signature) -> Iterator[Hazard]:
-    """Report inputs with an unknown rank, or with an unknown dimension other than the first.
-
-    The first dimension is the batch dimension, which is reported separately.
-    """
+    """Report inputs with an unknown rank, or with an unknown dimension other than the first."""
     shapes = {alias: spec.shape for alias, spec in signature.inputs.items()}
     open_parts = [
         f"dimension {position} of {alias!r}"
@@ -67,15 +61,7 @@ def _find_open_dimensions(name: str, signature: Signature) -> Iterator[Hazard]:
 
 
 def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) -> Hazard:
-    """Return a hazard about the compilations of signatures for different batch sizes.
-
-    Its message says how to avoid compilations while requests wait.
-
-    Args:
-      names: Names of the signatures.
-      allowed: The allowed_batch_sizes of the BatchFunction ops; empty if there are none.
-      warm_sizes: Batch sizes of the warm-up records; empty without records.
-    """
+    """Return a hazard about the compilations of signatures for different batch sizes."""
     several = len(names) > 1
     subject = f"signature{'s' if several else ''} {', '.join(map(repr, names))}"
     if allowed:
@@ -112,11 +98,7 @@ def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) 
 
 
 def _batch_config(sizes: Sizes) -> str:
-    """Return Python code for the argument batch_config of an export, to show in a message.
-
-    Args:
-      sizes: The allowed_batch_sizes in the code.
-    """
+    """Return Python code for the argument batch_config of an export, to show in a message."""
     return (
         f"batch_config=BatchConfig(num_batch_threads=2, max_batch_size={sizes[-1]}, "
         f"batch_timeout_micros=2000, allowed_batch_sizes={list(sizes)})"

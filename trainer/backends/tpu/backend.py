@@ -24,7 +24,12 @@ _Graph = TypeVar("_Graph", TrainGraph, EvalGraph, PredictGraph)
 
 
 class TpuBackend:
-    """Runs one mode on a TPU system; see `trainer.backends.base.ExecutionBackend`."""
+    """Runs one mode on a TPU system; see `trainer.backends.base.ExecutionBackend`.
+
+    Args:
+      context: the TPU system, and the distribution of the mode's batches over its cores.
+      source_locations: records the line of model_fn that creates an op, for error messages.
+    """
 
     def __init__(
         self,
@@ -32,13 +37,6 @@ class TpuBackend:
         context: TpuModeContext,
         source_locations: SourceLocations,
     ) -> None:
-        """Create a backend; nothing runs yet.
-
-        Args:
-          config: the settings of the run.
-          context: the TPU system, and the distribution of the mode's batches over its cores.
-          source_locations: records the line of model_fn that creates an op, for error messages.
-        """
         self._config, self._context = config, context
         self._interrupt_hook = KeyboardInterruptHook()
         self._source_locations = source_locations
@@ -157,10 +155,7 @@ class TpuBackend:
             raise explained from None
 
     def _with_source_lines(self, program: TPUModelProgram) -> TPUModelProgram:
-        """Return a copy of the program whose model_fn records which source line creates each op.
-
-        XLA's errors name only ops. `run_scope` adds the recorded source lines to these errors.
-        """
+        """Return a copy of the program whose model_fn records which source line creates each op."""
         model_fn = self._source_locations.recording(program.model_fn)
         return dataclasses.replace(program, model_fn=model_fn)
 
@@ -172,17 +167,7 @@ class TpuBackend:
 def create_tpu_backend(
     program: TPUModelProgram, mode: str, *, batch_axis: Any = None
 ) -> TpuBackend:
-    """Create the backend for one mode of a program on a TPU, and log the TPU system.
-
-    Args:
-      program: the user's model_fn and its settings.
-      mode: one of `ModeKeys`.
-      batch_axis: the argument of `trainer.TPUEstimator`.
-
-    Raises:
-      TpuNotFound: there is no TPU system.
-      InvalidSetting: the program's settings do not suit the TPU system.
-    """
+    """Create the backend for one mode of a program on a TPU, and log the TPU system."""
     source_locations = SourceLocations()
     runtime = resolve_runtime(program.config, mode, source_locations.line_of)
     topology = BatchTopology(

@@ -35,11 +35,7 @@ def build_eval_graph(
     enters the loss.
 
     Args:
-      program: the user's model_fn and its settings.
-      input_fn: the user's function that returns a Dataset, or tensors.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values.
-      steps: number of batches to evaluate; None for all batches of the input.
-      context: the TPU system and the settings of the run.
     """
     topology = context.topology
     takes_own_batches = topology.input_mode == InputPipelineConfig.PER_HOST_V2
@@ -87,10 +83,7 @@ def build_eval_graph(
 
 
 class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
-    """Sets how many steps each `session.run` makes, and stops the session at the input's end.
-
-    The steps of one `session.run` are one loop on the TPU.
-    """
+    """Sets how many steps each `session.run` makes, and stops the session at the input's end."""
 
     def __init__(
         self,

@@ -16,14 +16,7 @@ from trainer.model.model_program import TPUModelProgram
 
 @dataclass(frozen=True)
 class TpuModeContext:
-    """The TPU system on which a mode, such as training, runs, and the settings of the run.
-
-    Attributes:
-      topology: the distribution of the batches over hosts, replicas and cores.
-      runtime: the TPU system, real or emulated.
-      rendezvous: collects the errors of the threads that drive infeed and outfeed.
-      batch_axis: the argument of `trainer.TPUEstimator`.
-    """
+    """The TPU system on which a mode, such as training, runs, and the settings of the run."""
 
     topology: BatchTopology
     runtime: TpuRuntime
@@ -34,11 +27,6 @@ class TpuModeContext:
         self, program: TPUModelProgram, input_fn: Callable[..., Any], **options: Any
     ) -> tuple[ReplicaProgram, Infeed]:
         """Build the ops that feed the batches of a mode, such as training, to the cores.
-
-        Args:
-          program: the user's model_fn and its settings.
-          input_fn: the user's function that returns a Dataset, or tensors.
-          options: more arguments of `trainer.infeed.build_infeed`.
 
         Returns:
           (the program, wrapped so that input_fn and model_fn receive params with batch size and

@@ -33,11 +33,7 @@ def build_predict_graph(
     """Build the graph that predicts with a model on all replicas, in the default graph.
 
     Args:
-      program: the user's model_fn and its settings.
-      input_fn: the user's function that returns a Dataset, or tensors.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values.
-      select: takes model_fn's predictions and returns those that the user of `predict` asked for.
-      context: the TPU system and the settings of the run.
 
     Raises:
       InvalidSetting: batch_axis is set, or the predictions are not a dict, have no static shape,
@@ -62,9 +58,7 @@ def build_predict_graph(
     def read_batches(session: Any) -> Iterator[Any]:
         while not session.should_stop():
             predictions.batches.clear()
-            # Make one step per session.run, whatever iterations_per_loop is. A longer loop would
-            # yield nothing until its last batch has been fed, and the input may wait for the
-            # predictions of earlier batches. Also, hooks expect a call after each batch.
+            # Make one step per session.run, whatever iterations_per_loop is.
             connected.infeed_outfeed_hook.send_next_batch_signal(1)
             session.run(connected.done.op, {step.iterations: 1})
             yield from list(predictions.batches)

@@ -19,11 +19,7 @@ class ReplicaProgram(TPUModelProgram):
     """The user's model_fn and settings, with batch size and TPUContext added to the params.
 
     Attributes:
-      topology: the distribution of the batches over hosts, replicas and cores.
-      device_assignment: the cores of each replica; None for one core each.
-      pipeline: the input pipeline for which `call_input_fn` calls input_fn. Only copies of the
-        program have a pipeline: the function that `pipeline_input` returns makes a copy for each
-        pipeline. None in the original.
+      pipeline: the input pipeline for which `call_input_fn` calls input_fn.
     """
 
     topology: BatchTopology | None = None
@@ -81,13 +77,7 @@ class ReplicaProgram(TPUModelProgram):
 def make_replica_program(
     program: TPUModelProgram, topology: BatchTopology, device_assignment: Any
 ) -> ReplicaProgram:
-    """Wrap the user's program for the replicas of a TPU run.
-
-    Args:
-      program: the user's model_fn and its settings.
-      topology: the distribution of the batches over hosts, replicas and cores.
-      device_assignment: the cores of each replica; None for one core each.
-    """
+    """Wrap the user's program for the replicas of a TPU run."""
     fields = {
         field.name: getattr(program, field.name) for field in dataclasses.fields(TPUModelProgram)
     }

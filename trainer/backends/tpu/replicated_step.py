@@ -1,7 +1,6 @@
 """Builds the step that all replicas run, with its infeed and outfeed.
 
-A step is one training, evaluation or prediction step: it runs model_fn on one batch. `StepPart`s
-add further ops to the step, such as those that send predictions to the host.
+A step is one training, evaluation or prediction step: it runs model_fn on one batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,12 +29,8 @@ class ConnectedStep:
     """The tensors and hooks with which the host runs the loop of a `ReplicatedStep`.
 
     Attributes:
-      done: the tensor to fetch in order to run the loop once.
-      receiver: passes the tensors that arrive from the outfeed to the `StepPart`s.
       infeed_outfeed_hook: drives infeed and outfeed. Pass the number of steps to its
         `send_next_batch_signal` before each run of the loop.
-      hooks: SessionRunHooks of the infeed and the outfeed.
-      part_hooks: SessionRunHooks of the `StepPart`s.
     """
 
     done: Any
@@ -52,10 +47,16 @@ class ReplicatedStep:
     the ops that feed the loop and receive its results on the host.
 
     Attributes:
-      infeed: feeds the batches.
-      outfeed: transfers the tensors of the `StepPart`s to the host.
       iterations: int32 placeholder []: the number of steps that a run of the loop makes.
-      spec: the EstimatorSpec or TPUEstimatorSpec that model_fn returned; set by `build_loop`.
+
+    Args:
+      input_fn: the user's function that returns a Dataset, or tensors.
+      parts: the data that enters or leaves each step beside the batch; see `StepPart`.
+      padding: the policy for batches with fewer examples than the batch size; None refuses
+        such batches.
+      steps: the number of global batches to feed; None for all. Ignored if `padding` is None.
+      outfeed_every_n_steps: a number n. Of every n steps of a loop, only the first sends
+        tensors to the host.
     """
 
     def __init__(
@@ -69,19 +70,6 @@ class ReplicatedStep:
         steps: int | None = None,
         outfeed_every_n_steps: int = 1,
     ) -> None:
-        """Store the settings, and build the infeed of the step.
-
-        Args:
-          program: the user's model_fn and its settings.
-          input_fn: the user's function that returns a Dataset, or tensors.
-          context: the TPU system and the settings of the run.
-          parts: the data that enters or leaves each step beside the batch; see `StepPart`.
-          padding: the policy for batches with fewer examples than the batch size; None refuses
-            such batches.
-          steps: the number of global batches to feed; None for all. Ignored if `padding` is None.
-          outfeed_every_n_steps: a number n. Of every n steps of a loop, only the first sends
-            tensors to the host.
-        """
         self._context = context
         self._parts = parts
         self._program, self.infeed = context.build_infeed(
@@ -93,11 +81,7 @@ class ReplicatedStep:
         self.spec: Any = None
 
     def build_loop(self) -> Any:
-        """Build the loop of steps on all replicas.
-
-        Returns:
-          A tensor that is available when all replicas have finished their steps.
-        """
+        """Build the loop of steps on all replicas."""
         self.iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
         _, done = tpu_loop.build_tpu_loop(
             self._build_step,
@@ -118,15 +102,9 @@ class ReplicatedStep:
         """Build the ops and hooks with which the host feeds the loop and receives its outfeed.
 
         Args:
-          done: the result of `build_loop`.
           make_hook: takes the arguments of `InfeedOutfeedHook` and returns the hook that drives
             infeed and outfeed; None for `InfeedOutfeedHook` itself.
-          waits_for_results: whether `session.run` of the loop returns only after the last outfeed
-            of the loop has been received.
           sleep_secs: the delay before the first batch is fed, in seconds.
-
-        Returns:
-          The tensors and hooks with which the host runs the loop.
         """
         runtime, topology = self._context.runtime, self._context.topology
         is_padded = self.outfeed.is_used and MASK in self.outfeed.template
@@ -165,11 +143,7 @@ class ReplicatedStep:
         return ConnectedStep(done, receiver, hook, (*self.infeed.hooks, hook), tuple(part_hooks))
 
     def _build_step(self, done: Any) -> Any:
-        """Build one step inside the TPU computation; return the op that runs the step.
-
-        Args:
-          done: int32 []: the number of steps that the loop has finished.
-        """
+        """Build one step inside the TPU computation; return the op that runs the step."""
         batch = self.infeed.dequeue()
         for part in self._parts:
             batch = part.dequeue(batch)

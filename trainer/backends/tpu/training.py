@@ -42,12 +42,7 @@ def build_train_graph(
     """Build the graph that trains a model on all replicas, in the default graph.
 
     Args:
-      program: the user's model_fn and its settings.
-      input_fn: the user's function that returns a Dataset, or tensors.
-      global_step: the variable that counts steps.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values.
-      plan: decides how many training steps each `session.run` makes.
-      context: the TPU system and the settings of the run.
     """
     config = program.config.tpu_config
     train_part = _TrainStepPart(context.topology)
@@ -87,13 +82,7 @@ def build_train_graph(
 
 
 class _TrainStepPart(StepPart):
-    """Runs the train_op in each step, and copies the tensors that the host reads after the loop.
-
-    Attributes:
-      loss: the local variable that holds the loss of the last step.
-      loss_name: name of model_fn's loss op.
-      capture: copies the tensors that summaries and logging hooks read on the host.
-    """
+    """Runs the train_op in each step, and copies the tensors that the host reads after the loop."""
 
     name = "train_step"
 
@@ -105,10 +94,7 @@ class _TrainStepPart(StepPart):
         self.loss_name = "loss"
 
     def dequeue(self, batch: ReplicaBatch) -> ReplicaBatch:
-        """Record which summaries exist before model_fn is called; return the batch unchanged.
-
-        Only the summaries that model_fn adds later are inside the TPU computation.
-        """
+        """Record which summaries exist before model_fn is called; return the batch unchanged."""
         self.capture.start()
         return batch
 
@@ -140,14 +126,7 @@ def _check_variables_after(done: Any) -> list[Any]:
 
 
 def _check_sums_over_replicas(topology: BatchTopology) -> None:
-    """Check that the step sums over the replicas, or changes no trainable variable.
-
-    Without a sum, for example of gradients, the replicas would train different models. This
-    function is called inside the step, after model_fn.
-
-    Raises:
-      InvalidSetting: the step changes trainable variables and sums nothing over the replicas.
-    """
+    """Check that the step sums over the replicas, or changes no trainable variable."""
     if topology.replicas == 1 or topology.input_mode == InputPipelineConfig.BROADCAST:
         return
     step_graph = tf.compat.v1.get_default_graph()
@@ -173,15 +152,7 @@ def _writes_trainable_variable(step_graph: Any) -> bool:
 
 
 def _build_host_spec(spec: Any, loss: Any, train_op: Any) -> EstimatorSpec:
-    """Return an EstimatorSpec with model_fn's hooks, and with tensors that a session can fetch.
-
-    A session cannot fetch the tensors of model_fn's own spec, which are inside the loop.
-
-    Args:
-      spec: the spec that model_fn returned inside the step.
-      loss: the loss of the last step, read after the loop.
-      train_op: the op that runs the loop.
-    """
+    """Return an EstimatorSpec with model_fn's hooks, and with tensors that a session can fetch."""
     host_savers.rebuild_savers_on_host(spec.training_hooks or ())
     chief_hooks, scaffold = None, None
     if isinstance(spec, TPUEstimatorSpec):

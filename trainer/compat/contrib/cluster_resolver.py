@@ -45,27 +45,16 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """Finds the workers of the TPU that a program names; without a name, selects this machine.
 
     Programs create the resolver whether or not they use a TPU, and so a missing name is no error.
-    The name "local" always selects this machine. Without a name, or with the name "", the resolver
-    selects the TPU that an environment variable of Google Cloud names, or else this machine. If
-    this machine is selected, master() returns "", and the ClusterSpec is empty. TPUEstimator finds
-    out whether this machine has a TPU, real or emulated.
+    The name "local" always selects this machine.
+
+    Args:
+      tpu: the TPU's name, its grpc:// address, or a list with one of these. None and "" mean the
+        TPU that an environment variable of Google Cloud names, or else this machine.
+      more: further keyword arguments for the constructor of the base class,
+        tf.distribute.cluster_resolver.TPUClusterResolver.
     """
 
     def __init__(self, tpu: Any = None, zone: Any = None, project: Any = None, **more: Any) -> None:
-        """Resolve the name of a TPU.
-
-        Args:
-          tpu: the TPU's name, its grpc:// address, or a list with one of these. None and ""
-            mean the TPU that an environment variable of Google Cloud names, or else this machine.
-            "local" always means this machine.
-          zone: the Google Cloud zone in which to look up the name.
-          project: the Google Cloud project in which to look up the name.
-          more: further keyword arguments for the constructor of the base class,
-            tf.distribute.cluster_resolver.TPUClusterResolver.
-
-        Raises:
-          TpuNotFound: the name cannot be resolved.
-        """
         self._tpu_name = _single_name(tpu)
         try:
             if not self._tpu_name:
@@ -73,19 +62,14 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             if self._tpu_name == "local":
                 logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)
                 # Disable the coordinator, a server that TensorFlow would start in this process for
-                # TPU workers on other machines. Without a TPU's name there are no such workers, and
-                # TensorFlow could not determine the server's address.
+                # TPU workers on other machines.
                 more = {**more, "coordinator_name": None}
             super().__init__(self._tpu_name, zone, project, **more)
         except Exception as error:
             raise self._not_found_error(error) from error
 
     def cluster_spec(self) -> Any:
-        """Return the TPU's workers as a tf.train.ClusterSpec; an empty one if no TPU is named.
-
-        Raises:
-          TpuNotFound: the name cannot be resolved.
-        """
+        """Return the TPU's workers as a tf.train.ClusterSpec; an empty one if no TPU is named."""
         try:
             return super().cluster_spec()
         except Exception as error:
@@ -104,8 +88,7 @@ def replace_tensorflow_resolver() -> None:
     """Replace tf.distribute.cluster_resolver.TPUClusterResolver by the class of this module.
 
     Programs for TPUEstimator on TensorFlow 2 create a resolver even without a TPU, and TensorFlow's
-    class raises a ValueError if no TPU is named. Programs with distribution strategies may rely on
-    the ValueError, so call this function for programs for TPUEstimator only.
+    class raises a ValueError if no TPU is named.
     """
     for module in (tf.distribute, tf.compat.v1.distribute):
         module.cluster_resolver.TPUClusterResolver = TPUClusterResolver
@@ -118,18 +101,6 @@ def _single_name(tpu: Any) -> Any:
 
 
 def _read_environment(zone: Any, project: Any) -> tuple[str, Any, Any]:
-    """Read which TPU the environment variables name, for a program that names no TPU.
-
-    TensorFlow's resolver reads the variables too, but would ask the Google Cloud API for a TPU with
-    the name "local" or "" in a variable.
-
-    Args:
-      zone: the program's zone; None to take the zone in TPU_CONFIG.
-      project: the program's project; None to take the project in TPU_CONFIG.
-
-    Returns:
-      (the name or the addresses, zone, project). The name is "local" if no variable names a TPU.
-    """
     for variable in _NAMING_VARIABLES:
         if name := os.environ.get(variable):
             return name, zone, project

@@ -1,12 +1,6 @@
 """tf.contrib.crf: linear-chain conditional random fields.
 
 Source: Lafferty, McCallum and Pereira, "Conditional Random Fields", 2001.
-
-The functions share these arguments, for b sequences of at most n steps and t tags:
-  inputs: float [b, n, t], the score of each tag at each step.
-  tag_indices: int [b, n], the tag at each step.
-  sequence_lengths: int [b], the number of steps of each sequence; later steps are padding.
-  transition_params: float [t, t], the score of a transition from one tag (row) to the next.
 """
 
 from typing import Any
@@ -87,18 +81,6 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
     scores_by_step, follows = _time_major(inputs, sequence_lengths)
 
     def step(alphas: Any, elements: Any) -> Any:
-        """Advance the forward algorithm by one step.
-
-        Args:
-          alphas: float [b, t], for each tag the log of the sum of exp(score) over all sequences of
-            tags that end in this tag.
-          elements: the scores of a step, float [b, t], and whether the step follows another step
-            of each sequence, bool [b, 1].
-
-        Returns:
-          The alphas after the step. The first step keeps the initial alphas, and a sequence that
-          has ended keeps its alphas.
-        """
         scores, does_follow = elements
         new_alphas = tf.reduce_logsumexp(alphas[:, :, None] + transition_params, 1) + scores
         return tf.where(does_follow, new_alphas, alphas)
@@ -109,13 +91,7 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
 
 
 def _time_major(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any]:
-    """Transpose the inputs so that the steps are the first dimension.
-
-    Returns:
-      The scores, float [n, b, t], and bool [n, b, 1]: whether the step follows another step of the
-      sequence. The first step and padding do not. So a scan can include the first step, and is not
-      empty if all sequences have one step: tf.scan refuses to run over no elements.
-    """
+    """Transpose the inputs so that the steps are the first dimension."""
     steps = tf.shape(inputs)[1]
     inside = tf.transpose(_sequence_mask(sequence_lengths, steps, tf.bool))
     follows = inside & (tf.range(steps) > 0)[:, None]
@@ -133,9 +109,6 @@ def crf_log_likelihood(
       sequence_lengths: int [b], the number of steps of each sequence; later steps are padding.
       transition_params: float [t, t], the score of a transition from one tag (row) to the next.
         None creates the variable "transitions" for the scores.
-
-    Returns:
-      The log-likelihoods, float [b], and the transition scores: transition_params or the variable.
     """
     if transition_params is None:
         num_tags = inputs.shape[2]
@@ -159,15 +132,6 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
     own_tags = tf.zeros_like(scores_by_step[0], tf.int32) + tf.range(tf.shape(scores_by_step)[2])
 
     def forward(state: Any, elements: Any) -> Any:
-        """Advance the Viterbi algorithm by one step.
-
-        Args:
-          state: two tensors [b, t] for b sequences and t tags. The first has, for each tag, the
-            highest score of all sequences of tags that end in this tag. The second has the last
-            but one tag of the sequence with that score.
-          elements: the scores of a step, [b, t], and whether the step follows another step of each
-            sequence, bool [b, 1].
-        """
         scores, does_follow = elements
         candidates = state[0][:, :, None] + transition_params
         best = tf.where(does_follow, tf.reduce_max(candidates, 1) + scores, state[0])
@@ -198,9 +162,6 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], float
     Args:
       score: float [n, t], the score of each tag at each step.
       transition_params: float [t, t], the score of a transition from one tag (row) to the next.
-
-    Returns:
-      The n tags with the highest score, and this score.
     """
     best = np.asarray(score[0])
     backpointers = []

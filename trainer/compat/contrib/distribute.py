@@ -24,17 +24,9 @@ __all__ = [
 
 
 class _Strategy:
-    """The base class of the placeholders for tf.contrib.distribute's classes.
-
-    Programs can import a placeholder, but creating an object of the class raises an error.
-    """
+    """The base class of the placeholders for tf.contrib.distribute's classes."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Refuse to create an object, because tpuserve does not supply tf.contrib.distribute.
-
-        Raises:
-          InvalidSetting: always; the message says what to use instead.
-        """
         name = f"tf.contrib.distribute.{type(self).__name__}"
         raise InvalidSetting(f"{name}: {missing_names.find_replacement(name)}")
 

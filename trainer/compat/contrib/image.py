@@ -1,8 +1,6 @@
 """tf.contrib.image: rotation, translation and projective transforms of images.
 
-A flat transform is a float [8] or [b, 8] tensor, (a0, a1, a2, b0, b1, b2, c0, c1). With
-k = c0 * x + c1 * y + 1, it maps an output pixel (x, y) to the input pixel
-((a0 * x + a1 * y + a2) / k, (b0 * x + b1 * y + b2) / k).
+A flat transform is a float [8] or [b, 8] tensor, (a0, a1, a2, b0, b1, b2, c0, c1).
 """
 
 from typing import Any
@@ -37,15 +35,7 @@ def transform(
       images: [h, w], [h, w, c] or [b, h, w, c].
       transforms: flat transforms, [8] or [b, 8], which map pixels of the result to pixels of the
         images; see the module's docstring for the formula.
-      interpolation: "NEAREST" or "BILINEAR".
       output_shape: height and width of the result in pixels; those of the images by default.
-      name: name scope of the ops.
-
-    Returns:
-      The transformed images, of the rank and dtype of images.
-
-    Raises:
-      InvalidSetting: the rank of images is not 2, 3 or 4.
     """
     with tf.name_scope(name or "transform"):
         images = tf.convert_to_tensor(images)
@@ -88,9 +78,6 @@ def rotate(
     """Rotate images counterclockwise about their centres.
 
     Args:
-      images: see `transform`.
-      interpolation: see `transform`.
-      name: see `transform`.
       angles: in radians; a scalar, or [b] for one angle per image.
     """
     with tf.name_scope(name or "rotate"):
@@ -103,14 +90,7 @@ def rotate(
 def translate(
     images: Any, translations: Any, interpolation: str = "NEAREST", name: str | None = None
 ) -> Any:
-    """Translate images by (dx, dy) pixels.
-
-    Args:
-      images: see `transform`.
-      interpolation: see `transform`.
-      name: see `transform`.
-      translations: [2], or [b, 2] for one translation per image.
-    """
+    """Translate images by (dx, dy) pixels."""
     with tf.name_scope(name or "translate"):
         return transform(images, translations_to_projective_transforms(translations), interpolation)
 
@@ -122,9 +102,6 @@ def angles_to_projective_transforms(
 
     Args:
       angles: in radians, counterclockwise; a scalar or [b].
-      image_height: height of the images in pixels.
-      image_width: width of the images in pixels.
-      name: name scope of the ops.
     """
     with tf.name_scope(name or "angles_to_projective_transforms"):
         angles = tf.reshape(tf.cast(angles, tf.float32), [-1])
@@ -141,7 +118,6 @@ def translations_to_projective_transforms(translations: Any, name: str | None = 
 
     Args:
       translations: (dx, dy) in pixels; [2] or [b, 2].
-      name: name scope of the ops.
     """
     with tf.name_scope(name or "translations_to_projective_transforms"):
         offsets = tf.reshape(tf.cast(translations, tf.float32), [-1, 2])
@@ -156,9 +132,6 @@ def flat_transforms_to_matrices(transforms: Any) -> Any:
 
     Args:
       transforms: float [8] or [b, 8], in the form that `transform` takes.
-
-    Returns:
-      Float [b, 3, 3].
     """
     flat = tf.reshape(tf.cast(transforms, tf.float32), [-1, 8])
     return tf.reshape(tf.concat([flat, tf.ones_like(flat[:, :1])], 1), [-1, 3, 3])
@@ -166,9 +139,6 @@ def flat_transforms_to_matrices(transforms: Any) -> Any:
 
 def matrices_to_flat_transforms(transform_matrices: Any) -> Any:
     """Convert 3x3 matrices to flat transforms.
-
-    Args:
-      transform_matrices: float [3, 3] or [b, 3, 3].
 
     Returns:
       Float [b, 8], in the form that `transform` takes.
@@ -181,9 +151,6 @@ def compose_transforms(*transforms: Any) -> Any:
     """Compose several transforms, [8] or [b, 8] each, into one, [b, 8].
 
     The result has the effect of the transforms one after the other, in the order of the arguments.
-
-    Raises:
-      InvalidSetting: there are no transforms.
     """
     if not transforms:
         raise InvalidSetting("compose_transforms got no transforms. Pass at least one.")

@@ -57,6 +57,9 @@ class HashTable(lookup_ops.StaticHashTableV1):
 
     The op of tf.compat.v1.tables_initializer fills the table; an estimator runs this op whenever
     it creates a session.
+
+    Args:
+      shared_name: the name of the table's op if `name` is None; has no other effect.
     """
 
     def __init__(
@@ -66,14 +69,6 @@ class HashTable(lookup_ops.StaticHashTableV1):
         shared_name: str | None = None,
         name: str | None = None,
     ) -> None:
-        """Create the table.
-
-        Args:
-          initializer: a table initializer with the keys and values.
-          default_value: value of keys that are not in the table.
-          shared_name: the name of the table's op if `name` is None; has no other effect.
-          name: name of the table's op.
-        """
         super().__init__(initializer, default_value, name or shared_name)
 
     @property
@@ -94,21 +89,16 @@ class MutableHashTable(lookup_ops.MutableHashTable):
         name: str = "MutableHashTable",
         checkpoint: bool = True,
     ) -> None:
-        """Create an empty table.
-
-        Args:
-          key_dtype: dtype of the keys.
-          value_dtype: dtype of the values.
-          default_value: value of keys that are not in the table.
-          shared_name: name of the table's op if not None; overrides `name`.
-          name: name of the table's op.
-          checkpoint: whether checkpoints contain the table.
-        """
         super().__init__(key_dtype, value_dtype, default_value, shared_name or name, checkpoint)
 
 
 class MutableDenseHashTable(lookup_ops.DenseHashTable):
-    """A lookup table that ops can change, and that stores its keys and values in dense tensors."""
+    """A lookup table that ops can change, and that stores its keys and values in dense tensors.
+
+    Args:
+      empty_key: a key that marks empty buckets; the table cannot contain the key.
+      initial_num_buckets: initial number of buckets; None for TensorFlow's default.
+    """
 
     def __init__(
         self,
@@ -122,19 +112,6 @@ class MutableDenseHashTable(lookup_ops.DenseHashTable):
         name: str = "MutableDenseHashTable",
         checkpoint: bool = True,
     ) -> None:
-        """Create an empty table.
-
-        Args:
-          key_dtype: dtype of the keys.
-          value_dtype: dtype of the values.
-          default_value: value of keys that are not in the table.
-          empty_key: a key that marks empty buckets; the table cannot contain the key.
-          deleted_key: a key that marks deleted entries; the table cannot contain the key.
-          initial_num_buckets: initial number of buckets; None for TensorFlow's default.
-          shared_name: name of the table's op if not None; overrides `name`.
-          name: name of the table's op.
-          checkpoint: whether checkpoints contain the table.
-        """
         super().__init__(
             key_dtype,
             value_dtype,
@@ -158,13 +135,9 @@ def index_table_from_tensor(
     """Create a table that maps each key of a list to the key's index in the list.
 
     Args:
-      mapping: the list of n keys, [n].
       num_oov_buckets: number of additional ids, n and higher, to which a hash function maps the
         keys that are not in the list.
-      default_value: value of keys that are not in the list if num_oov_buckets is 0.
       hasher_spec: the hash function, such as tf.contrib.lookup.FastHashSpec.
-      dtype: dtype of the keys.
-      name: name of the ops.
     """
     return lookup_ops.index_table_from_tensor(
         mapping, num_oov_buckets, default_value, hasher_spec, dtype, name
@@ -174,47 +147,21 @@ def index_table_from_tensor(
 def index_to_string_table_from_tensor(
     mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Create a table that maps an int64 index to the string at that index of a list.
-
-    Args:
-      mapping: the list of strings, [n].
-      default_value: value of indices that are not in the list.
-      name: name of the ops.
-    """
+    """Create a table that maps an int64 index to the string at that index of a list."""
     return lookup_ops.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
 def string_to_index(
     tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
 ) -> Any:
-    """Return the index of each string of a tensor in a list of strings.
-
-    Args:
-      tensor: strings of any shape.
-      mapping: the list of strings, [n].
-      default_value: result for strings that are not in the list.
-      name: name of the ops.
-
-    Returns:
-      Int64 tensor of the shape of `tensor`.
-    """
+    """Return the index of each string of a tensor in a list of strings."""
     return index_table_from_tensor(mapping, 0, default_value, name=name).lookup(tensor)
 
 
 def index_to_string(
     tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Replace each integer of a tensor by the string at that index of a list.
-
-    Args:
-      tensor: integers of any shape.
-      mapping: the list of strings, [n].
-      default_value: result for indices that are not in the list.
-      name: name of the ops.
-
-    Returns:
-      String tensor of the shape of `tensor`.
-    """
+    """Replace each integer of a tensor by the string at that index of a list."""
     table = index_to_string_table_from_tensor(mapping, default_value, name)
     return table.lookup(tf.cast(tensor, tf.int64))
 

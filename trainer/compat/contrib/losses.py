@@ -39,13 +39,8 @@ def compute_weighted_loss(losses: Any, weights: Any = 1.0, scope: Any = None) ->
     """Return the sum of losses * weights, divided by the number of weights that are not 0.
 
     Args:
-      losses: float [b, ...].
       weights: a scalar, a tensor of the shape of losses, or a tensor of their first dimensions,
         such as [b] for one weight per example.
-      scope: name scope of the ops.
-
-    Returns:
-      Float scalar.
     """
     losses = tf.convert_to_tensor(losses)
     return _tf_losses.compute_weighted_loss(losses, _expand_weights(weights, losses), scope)
@@ -57,12 +52,6 @@ def absolute_difference(
     """Return the weighted mean of |predictions - labels|, a float scalar.
 
     `compute_weighted_loss` documents the weights, and how they determine the mean.
-
-    Args:
-      predictions: float [b, ...].
-      labels: a tensor with the shape of predictions.
-      weights: weights, as in `compute_weighted_loss`.
-      scope: name scope of the ops.
     """
     weights = _expand_weights(weights, predictions)
     return _tf_losses.absolute_difference(labels, predictions, weights, scope)
@@ -72,12 +61,6 @@ def mean_squared_error(predictions: Any, labels: Any, weights: Any = 1.0, scope:
     """Return the weighted mean of (predictions - labels)², a float scalar.
 
     `compute_weighted_loss` documents the weights, and how they determine the mean.
-
-    Args:
-      predictions: float [b, ...].
-      labels: a tensor with the shape of predictions.
-      weights: weights, as in `compute_weighted_loss`.
-      scope: name scope of the ops.
     """
     weights = _expand_weights(weights, predictions)
     return _tf_losses.mean_squared_error(labels, predictions, weights, scope)
@@ -98,12 +81,7 @@ def hinge_loss(logits: Any, labels: Any, scope: Any = None) -> Any:
     """Return the hinge loss of each element, without averaging it or adding it to a collection.
 
     Args:
-      logits: float [...].
       labels: 0 or 1, of the shape of logits.
-      scope: name scope of the ops.
-
-    Returns:
-      Float tensor of the shape of logits.
     """
     with v1.name_scope(scope, "hinge_loss", [logits, labels]):
         logits = tf.convert_to_tensor(logits)
@@ -146,23 +124,13 @@ def softmax_cross_entropy(
 def sparse_softmax_cross_entropy(
     logits: Any, labels: Any, weights: Any = 1.0, scope: Any = None
 ) -> Any:
-    """Return the weighted mean cross entropy of a softmax, for labels that are class ids.
-
-    Args:
-      logits: float [b, classes].
-      labels: int [b] or [b, 1].
-      weights: a scalar, [b] or [b, 1].
-      scope: name scope of the ops.
-    """
+    """Return the weighted mean cross entropy of a softmax, for labels that are class ids."""
     labels = _squeeze_column(labels)
     return _tf_losses.sparse_softmax_cross_entropy(labels, logits, _squeeze_column(weights), scope)
 
 
 def _expand_weights(weights: Any, losses: Any) -> Any:
-    """Append dimensions of size 1 to weights until they have the rank of losses.
-
-    Weights for the first dimensions, such as [b], then broadcast to the shape of losses.
-    """
+    """Append dimensions of size 1 to weights until they have the rank of losses."""
     weights, losses = tf.convert_to_tensor(weights), tf.convert_to_tensor(losses)
     missing = (losses.shape.rank or 0) - (weights.shape.rank or 0)
     if weights.shape.rank and missing > 0:

@@ -17,14 +17,7 @@ _DEFAULT = "serving_default"
 
 
 class Predictor:
-    """Runs the graph of a model in a session of its own; calling the object runs the model.
-
-    Attributes:
-      graph: the model's tf.Graph.
-      session: the session.
-      feed_tensors: name of an input → tensor.
-      fetch_tensors: name of an output → tensor.
-    """
+    """Runs the graph of a model in a session of its own; calling the object runs the model."""
 
     def __init__(
         self, graph: Any, session: Any, feed_tensors: dict[str, Any], fetch_tensors: dict[str, Any]
@@ -37,12 +30,6 @@ class Predictor:
 
         Args:
           input_dict: name of an input → array; inputs with a default value may be left out.
-
-        Returns:
-          Name of an output → array.
-
-        Raises:
-          InvalidSetting: input_dict names an unknown input.
         """
         unknown = [name for name in input_dict if name not in self.feed_tensors]
         if unknown:
@@ -77,20 +64,10 @@ def from_saved_model(
     """Load a SavedModel as a predictor.
 
     Args:
-      export_dir: directory of one version of the SavedModel.
-      signature_def_key: key of the signature; "serving_default" by default.
-      signature_def: a SignatureDef to use instead of a signature of the model.
       input_names: name of an input → name of a tensor. Set input_names and output_names to use
         them instead of a signature.
-      output_names: name of an output → name of a tensor.
       tags: tags of the metagraph, as a list or separated by commas; "serve" by default.
       graph: the tf.Graph to load the model into; a new graph by default.
-      config: a tf.compat.v1.ConfigProto for the session.
-
-    Raises:
-      InvalidSetting: more than one of signature_def_key, signature_def and input_names is set; or
-        input_names is set without output_names, or output_names without input_names.
-      SignatureNotFound: the model has no signature with the key signature_def_key.
     """
     if (input_names is None) != (output_names is None):
         raise InvalidSetting(
@@ -128,16 +105,6 @@ def from_saved_model(
 
 
 def _find_signature(model: Any, key: str, export_dir: str) -> Any:
-    """Return the SignatureDef that a SavedModel has under a key.
-
-    Args:
-      model: the MetaGraphDef of the SavedModel.
-      key: the key.
-      export_dir: directory of the SavedModel, for the error text.
-
-    Raises:
-      SignatureNotFound: the model has no signature with this key.
-    """
     if key not in model.signature_def:
         raise SignatureNotFound(
             f"{export_dir} has no signature {key!r}. Set signature_def_key to one of "
@@ -156,12 +123,7 @@ def from_estimator(
     """Export an estimator's newest checkpoint and load it as a predictor that runs on the CPU.
 
     Args:
-      estimator: a trainer.Estimator or trainer.TPUEstimator.
-      serving_input_receiver_fn: function that returns the predictor's inputs, a
-        ServingInputReceiver.
-      output_key: key of the EstimatorSpec's export_outputs; "serving_default" by default.
       graph: the tf.Graph to load the model into; a new graph by default.
-      config: a tf.compat.v1.ConfigProto for the session.
     """
     with tempfile.TemporaryDirectory() as directory:
         path = estimator.export_saved_model(directory, serving_input_receiver_fn)

@@ -27,24 +27,16 @@ def sequence_loss(
       logits: float [b, steps, classes].
       targets: int32 or int64 [b, steps].
       weights: float [b, steps]; 0 for padding.
-      average_across_timesteps: whether to average over the steps; the divisor is the sum of the
-        weights.
-      average_across_batch: whether to average over the batch; the divisor is the sum of the
-        weights.
       sum_over_timesteps: whether to sum over the steps and divide by the number of weights that are
         not 0.
       sum_over_batch: whether to sum over the batch and divide by the number of weights that are not
         0.
       softmax_loss_function: function of the keyword arguments labels, [b * steps], and logits,
         [b * steps, classes]; tf.nn.sparse_softmax_cross_entropy_with_logits by default.
-      name: name scope of the ops.
 
     Returns:
       A float tensor of shape [], [b], [steps] or [b, steps], without the dimensions that are
       averaged or summed.
-
-    Raises:
-      InvalidSetting: the rank of logits is not 3, or both averages and sums are requested.
     """
     logits = tf.convert_to_tensor(logits)
     if logits.shape.rank != 3:
@@ -76,13 +68,6 @@ def sequence_loss(
 
 
 def _divide_sums(losses: Any, counts: Any, axes: list[int]) -> Any:
-    """Return sum(losses) / sum(counts) over some dimensions; 0 where sum(counts) is 0.
-
-    Args:
-      losses: float [b, steps], the weighted losses.
-      counts: float [b, steps], the numbers whose sum is the divisor.
-      axes: the dimensions to sum over.
-    """
     return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), tf.reduce_sum(counts, axes))
 
 

@@ -1,8 +1,7 @@
 """tf.contrib.summary: functions that add ops which write summaries to a file.
 
 Programs for TPUs use them in the function `host_call` of a TPUEstimatorSpec. All functions are
-those of TensorFlow's module tensorflow.python.ops.summary_ops_v2. As in tf.contrib, summaries are
-recorded only in a context of `always_record_summaries` or `record_summaries_every_n_global_steps`.
+those of TensorFlow's module tensorflow.python.ops.summary_ops_v2.
 """
 
 from tensorflow.compat.v1 import Event, Summary, SummaryMetadata

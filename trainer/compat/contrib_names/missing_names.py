@@ -13,14 +13,10 @@ from trainer.compat.contrib_names.replacements import REPLACEMENTS
 def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
     """Return a function for use as the `__getattr__` of a module of tf.contrib.
 
-    Python calls the function with a name that the module lacks. If this is the name of a submodule,
-    such as "python" in tf.contrib.tpu.python, the function imports the submodule, so programs can
-    use submodules that they have not imported. For any other name it raises the error of
-    `missing_name_error`.
+    Python calls the function with a name that the module lacks.
 
     Args:
       module: the module's name in programs, such as "tf.contrib.data".
-      names: the public names of the module, for the error text.
     """
 
     def __getattr__(name: str) -> Any:
@@ -36,11 +32,7 @@ def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
 
 
 def _is_alias_prefix(path: str) -> bool:
-    """Return whether a path below tf.contrib is a supplied module, or a parent package of one.
-
-    Args:
-      path: a dotted path, such as "tpu.python".
-    """
+    """Return whether a path below tf.contrib is a supplied module, or a parent package of one."""
     return any(f"{alias}.".startswith(f"{path}.") for alias in MODULE_ALIASES)
 
 
@@ -51,8 +43,6 @@ def missing_name_error(module: str, name: str, names: Sequence[str]) -> Attribut
 
     Args:
       module: the module's name in programs, such as "tf.contrib.data".
-      name: the missing name.
-      names: the public names of the module.
     """
     full_name = f"{module}.{name}"
     if name.startswith("__"):
@@ -73,9 +63,6 @@ def find_replacement(name: str) -> str | None:
 
     Args:
       name: the full name, such as "tf.contrib.checkpoint.Saver".
-
-    Returns:
-      The sentence; None if no replacement is known.
     """
     while name.startswith("tf.contrib."):
         if name in REPLACEMENTS:

@@ -2,8 +2,7 @@
 
 The module `trainer.compat.contrib.X` replaces tf.contrib.X and has its public names. The tables
 list the modules inside of tf.contrib.X that programs import by their full paths, such as
-tensorflow.contrib.tpu.python.tpu.tpu_estimator. If TensorFlow has kept such a module elsewhere,
-TensorFlow's own module replaces it.
+tensorflow.contrib.tpu.python.tpu.tpu_estimator.
 """
 
 from collections.abc import Mapping
@@ -54,9 +53,7 @@ _DATA_MODULES = (
 )
 
 # Maps a module of tf.contrib, such as "eager", to the inner modules that defined the module's names
-# in TensorFlow 1, such as "python.tfe" for tensorflow.contrib.eager.python.tfe. A single module of
-# tpuserve, here `trainer.compat.contrib.eager`, replaces all of these inner modules. An inner path
-# of "" stands for the module of tf.contrib itself.
+# in TensorFlow 1, such as "python.tfe" for tensorflow.contrib.eager.python.tfe.
 _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "cluster_resolver": (
         "python.training.cluster_resolver",
@@ -157,10 +154,7 @@ MODULE_ALIASES: Mapping[str, str] = {
 }
 
 # Maps the path of a package below tensorflow.contrib to a module. The public names of this module
-# are attributes of the package too. If a submodule of the package has the name of a function or
-# class of the module, the attribute is the function or class, and not the submodule. For example,
-# framework.python.ops.arg_scope is the function. A program can import the submodule arg_scope only
-# by its full path.
+# are attributes of the package too.
 PACKAGE_EXPORTS: Mapping[str, str] = {
     "framework.python.framework": f"{_CONTRIB}.framework",
     "framework.python.ops": f"{_CONTRIB}.framework",

@@ -11,9 +11,7 @@ import tensorflow as tf
 from tpuserve.devices import TpuSystem, find_emulated_tpu_system
 from trainer.tensorflow_internals import tpu_function
 
-# The modules of tpuserve that build TPU graphs. `find_active_emulated_tpu` returns None for them,
-# because each module either replaces the TPU ops of its graphs itself, or writes the graphs to a
-# SavedModel for a real TPU.
+# The modules of tpuserve that build TPU graphs.
 _OUR_GRAPH_BUILDERS = (
     "trainer.backends.tpu",
     "trainer.infeed",
@@ -27,9 +25,7 @@ def find_active_emulated_tpu() -> TpuSystem | None:
     """Return the emulated TPU for which to build a TPU graph at this point of the program.
 
     Returns:
-      The emulated TPU; None to build the graph as TensorFlow does. None is the result in 4 cases:
-      no TPU is emulated; TensorFlow is building the body of a TPU computation; a module of tpuserve
-      builds the graph; or the program is eager, and thus has no sessions.
+      The emulated TPU; None to build the graph as TensorFlow does.
     """
     tpu_system = find_emulated_tpu_system()
     if tpu_system is None or _is_in_tpu_computation() or _is_called_by_our_builders():

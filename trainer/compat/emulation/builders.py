@@ -1,8 +1,6 @@
 """Patches of TensorFlow's functions that build TPU graphs, for use with an emulated TPU.
 
-While a TPU is emulated, a patched function calls its replacement in this module. The replacement
-gets the argument `build`, a function without arguments that calls TensorFlow's original function
-with the arguments of the call.
+While a TPU is emulated, a patched function calls its replacement in this module.
 """
 
 import functools
@@ -42,13 +40,7 @@ def patch_builders() -> None:
 
 
 def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
-    """Patch a function of TensorFlow to call another function while a TPU is emulated.
-
-    Args:
-      module: the module of TensorFlow that contains the function.
-      name: the name of the function.
-      replacement: the function to call if `find_active_emulated_tpu` returns a TPU.
-    """
+    """Patch a function of TensorFlow to call another function while a TPU is emulated."""
     original = getattr(module, name)
     if getattr(original, _PATCHED, False):
         return
@@ -65,19 +57,12 @@ def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
 
 
 def _build_lowered(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Call the original function that builds a TPU graph, and replace the graph's TPU ops.
-
-    The new ops are ops that the CPU can run.
-    """
+    """Call the original function that builds a TPU graph, and replace the graph's TPU ops."""
     return build_and_lower(build, compiled=tpu_system.is_compiled)
 
 
 def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Build an infeed or outfeed op of a TPU host, and replace it by ops that the CPU can run.
-
-    Raises:
-      TpuNotFound: the emulated TPU has several hosts, so the op's host is not known.
-    """
+    """Build an infeed or outfeed op of a TPU host, and replace it by ops that the CPU can run."""
     if tpu_system.hosts > 1:
         raise TpuNotFound(
             f"infeed and outfeed ops in a program's own session do not work with several hosts: "
@@ -89,11 +74,7 @@ def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any
 
 
 def _build_replicated(tpu_system: TpuSystem, build: "functools.partial[Any]") -> Any:
-    """Call tpu.split_compile_and_replicate, and replace its TPU ops by ops that the CPU can run.
-
-    Raises:
-      TpuNotFound: the computation has more replicas than the emulated TPU has cores.
-    """
+    """Call tpu.split_compile_and_replicate, and replace its TPU ops by ops that the CPU can run."""
     inputs = build.args[1] if len(build.args) > 1 else build.keywords.get("inputs")
     replicas = len(inputs) if isinstance(inputs, list) else 1
     if replicas > tpu_system.tpu_cores:
@@ -120,7 +101,6 @@ def _build_initialization(tpu_system: TpuSystem, build: Callable[[], Any]) -> An
 
 
 def _build_shutdown(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Build a no-op in place of the op that shuts a TPU down."""
     with tf.device(None):
         return tf.no_op(name="ShutdownDistributedTPU")
 
@@ -131,7 +111,6 @@ def _return_host_device(tpu_system: TpuSystem, build: Callable[[], Any]) -> str:
 
 
 def _return_metadata(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Return the metadata of the emulated TPU, in place of a real TPU's metadata."""
     return topology.make_system_metadata(tpu_system)
 
 

@@ -46,15 +46,6 @@ def patch_saved_model_builder() -> None:
 
 
 def _check_not_lowered_for_tpu(graph: Any, tags: Any) -> None:
-    """Check that a graph to export for a TPU was not built for an emulated TPU.
-
-    Args:
-      graph: the graph to export.
-      tags: the tags of the metagraph. Without the tag "tpu" every graph passes the check.
-
-    Raises:
-      ExportError: the tags contain "tpu", and the graph's TPU ops were replaced by other ops.
-    """
     tpu_tags = tag_sets.SERVE_TPU - tag_sets.SERVE
     if tpu_tags & set(tags or ()) and is_lowered(graph):
         raise ExportError(

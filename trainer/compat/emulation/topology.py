@@ -9,9 +9,7 @@ from trainer.tensorflow_internals import Topology, TPUSystemMetadata
 def serialize_topology(tpu_system: TpuSystem) -> bytes:
     """Return the serialized TopologyProto of an emulated TPU system.
 
-    Each chip has two cores, or one core if a host has an odd number of cores. The chips of a host
-    form two columns of the mesh, or one column if their number is odd. 8 cores on one host thus
-    have the topology of a v2-8: a mesh of 2 x 2 chips with 2 cores each.
+    Each chip has two cores, or one core if a host has an odd number of cores.
     """
     cores = tpu_system.tpu_cores // tpu_system.hosts
     cores_per_chip = 2 - cores % 2

@@ -15,15 +15,6 @@ _ROOT = _V1[""]
 
 
 def _root_targets(names: str) -> dict[str, str]:
-    """Return the import targets of some names of tf.estimator.
-
-    Args:
-      names: the names, separated by white space.
-
-    Returns:
-      A dict of name → import target, "module:attribute", which says where tpuserve defines the
-      name.
-    """
     return {name: _ROOT[name] for name in names.split()}
 
 
@@ -92,8 +83,7 @@ _NOT_IN_TPU_EMBEDDING = {
 }
 
 # The supplied modules. Each key is the path of a module below
-# tensorflow_estimator.python.estimator, "" for that package itself. Each value maps the names of
-# the module to import targets, "module:attribute", which say where the name is defined.
+# tensorflow_estimator.python.estimator, "" for that package itself.
 MODULES: Mapping[str, Mapping[str, str]] = {
     "": {},
     "early_stopping": {

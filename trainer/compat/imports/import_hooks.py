@@ -2,8 +2,7 @@
 
 `ImportHook`, a finder on sys.meta_path, supplies modules to all importing modules alike.
 `ProgramImportFunction` replaces builtins.__import__, and treats import statements of the program
-and of libraries differently. A finder cannot do this, because it does not know which module
-contains the import statement.
+and of libraries differently.
 """
 
 import builtins
@@ -43,8 +42,13 @@ class ImportHook(MetaPathFinder):
     """A finder for the modules of tf.contrib and tensorflow_estimator, which tpuserve supplies.
 
     The finder also calls a function as soon as TensorFlow has been imported, so that the function
-    can patch TensorFlow. For this the finder must be the first on sys.meta_path, before the finders
-    of Python.
+    can patch TensorFlow.
+
+    Args:
+      on_tensorflow: function to call when TensorFlow has been imported, before the program's
+        import statement returns.
+      tensorflow_context: function that returns a context manager, inside which TensorFlow is
+        imported.
     """
 
     def __init__(
@@ -52,14 +56,6 @@ class ImportHook(MetaPathFinder):
         on_tensorflow: Callable[[], None],
         tensorflow_context: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """Create a finder.
-
-        Args:
-          on_tensorflow: function to call when TensorFlow has been imported, before the program's
-            import statement returns.
-          tensorflow_context: function that returns a context manager, inside which TensorFlow is
-            imported.
-        """
         self._on_tensorflow = on_tensorflow
         self._tensorflow_context = tensorflow_context
 
@@ -108,18 +104,7 @@ class ImportHook(MetaPathFinder):
         callback: Callable[[ModuleType], None],
         context: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> ModuleSpec | None:
-        """Return the spec that the other finders find for a module, with a callback added.
-
-        Args:
-          name: the full name of the module.
-          path: see importlib.abc.MetaPathFinder.find_spec.
-          target: see importlib.abc.MetaPathFinder.find_spec.
-          callback: function to call with the module after the module's code has been executed.
-          context: function that returns a context manager, inside which the code is executed.
-
-        Returns:
-          The spec; None if no finder finds the module.
-        """
+        """Return the spec that the other finders find for a module, with a callback added."""
         other_finders = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in other_finders)
         spec = next((spec for spec in specs if spec is not None), None)
@@ -137,17 +122,6 @@ class ImportHook(MetaPathFinder):
 
 
 def _find_estimator_spec(name: str) -> ModuleSpec:
-    """Return the spec of a module in the subpackage `tpu` of tensorflow_estimator.
-
-    The other modules of tensorflow_estimator are in sys.modules already, so that the import system
-    does not look for them.
-
-    Args:
-      name: the full name of the module.
-
-    Raises:
-      ModuleNotFoundError: the module is outside of `tpu`, or tpuserve does not supply it.
-    """
     package, _, module = name.rpartition(".")
     aliased_module = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
     if aliased_module is not None and package in _ESTIMATOR_TPU:
@@ -163,11 +137,6 @@ class _AliasLoader(Loader):
     """A loader that makes an existing module available under another name."""
 
     def __init__(self, aliased_module: str | ModuleType) -> None:
-        """Create a loader.
-
-        Args:
-          aliased_module: the existing module, or its name.
-        """
         self._aliased_module = aliased_module
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -187,38 +156,22 @@ class _AliasLoader(Loader):
 
 
 def _make_alias_spec(name: str, aliased_module: str | ModuleType) -> ModuleSpec:
-    """Return the spec that makes an existing module available under another name."""
     return ModuleSpec(name, _AliasLoader(aliased_module), is_package=True)
 
 
 class _AliasPackage(LazyModule):
-    """A package inside tf.contrib without code of its own, such as tf.contrib.tpu.python.
-
-    Its submodules are modules of TensorFlow or tpuserve under another name. Some of these packages
-    also have the public names of another module.
-    """
+    """A package inside tf.contrib without code of its own, such as tf.contrib.tpu.python."""
 
     def __init__(
         self, name: str, display_name: str, targets: Mapping[str, str], exporter: str | None
     ) -> None:
-        """Create the package and register it in sys.modules.
-
-        Args:
-          name: the name under which the package is imported.
-          display_name: the name of the package in error messages.
-          targets: name of a submodule → its import target for `LazyModule`, which is the
-            submodule's full name followed by ":".
-          exporter: the name of a module whose public names the package has too; None for none.
-        """
         names = importlib.import_module(exporter).__all__ if exporter is not None else ()
         self._exported = frozenset(names)
         exports = {exported: f"{exporter}:{exported}" for exported in names}
         super().__init__(name, display_name, {**targets, **exports}, {})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Python sets an imported submodule as an attribute of its package. Ignore the submodule if
-        # the package has a public name of the same spelling: arg_scope, for example, is a function
-        # and a submodule, and in TensorFlow 1 the attribute was the function.
+        # Python sets an imported submodule as an attribute of its package.
         if isinstance(value, ModuleType) and name in self.__dict__.get("_exported", ()):
             return
         super().__setattr__(name, value)
@@ -228,14 +181,7 @@ class _AliasPackage(LazyModule):
 
 
 def _find_contrib_module(path: str) -> str | ModuleType:
-    """Return the module that replaces tf.contrib.PATH: the module itself, or its full name.
-
-    Args:
-      path: a dotted path below tf.contrib; "" for tf.contrib itself.
-
-    Raises:
-      ModuleNotFoundError: tpuserve does not supply the module; the message names a replacement.
-    """
+    """Return the module that replaces tf.contrib.PATH: the module itself, or its full name."""
     aliases = module_aliases.MODULE_ALIASES
     if not path:
         return _OUR_CONTRIB
@@ -261,9 +207,13 @@ class ProgramImportFunction:
     """A replacement of builtins.__import__ that changes what a user's program imports.
 
     If the program is written for TensorFlow 1, `import tensorflow` in the program returns a module
-    with the symbols of TensorFlow 1. The same holds for installed packages that are written for
-    TensorFlow 1. If a package of the program has the name of a package of tpuserve, the program
-    gets its own package: see `name_collisions`. Other imports are not changed.
+    with the symbols of TensorFlow 1.
+
+    Args:
+      get_proxy: function that returns the module that the program gets for `tensorflow`; None
+        if the program gets TensorFlow itself. The function is called after TensorFlow's import.
+      packages: decides which installed packages get the symbols of TensorFlow 1. In the modules
+        of other packages, imports are not changed.
     """
 
     def __init__(
@@ -273,17 +223,6 @@ class ProgramImportFunction:
         packages: Tf1Packages,
         get_package_proxy: Callable[[], TensorFlow1Proxy],
     ) -> None:
-        """Replace builtins.__import__ by this object.
-
-        Args:
-          program: the user's program.
-          get_proxy: function that returns the module that the program gets for `tensorflow`; None
-            if the program gets TensorFlow itself. The function is called after TensorFlow's import.
-          packages: decides which installed packages get the symbols of TensorFlow 1. In the modules
-            of other packages, imports are not changed.
-          get_package_proxy: function that returns the module that these packages get for
-            `tensorflow`.
-        """
         self._program, self._get_proxy = program, get_proxy
         self._packages, self._get_package_proxy = packages, get_package_proxy
         self._original: Callable[..., Any] = builtins.__import__
@@ -327,29 +266,12 @@ class ProgramImportFunction:
 
 
 def _depends_on_version(name: str) -> bool:
-    """Return whether a module of TensorFlow has different symbols in versions 1 and 2.
-
-    This is true of the module tensorflow and of public modules such as tensorflow.nn, but not of
-    tensorflow.compat.v1 or tensorflow.python.ops.
-
-    Args:
-      name: the full name of the module.
-    """
+    """Return whether a module of TensorFlow has different symbols in versions 1 and 2."""
     root, _, path = name.partition(".")
     return root == "tensorflow" and path.partition(".")[0] not in _REAL_PACKAGES
 
 
 def _find_public_module(name: str, proxy: TensorFlow1Proxy | None) -> ModuleType | None:
-    """Return the public module of TensorFlow 1 that has a name such as "tensorflow.train".
-
-    Args:
-      name: the full name of the module.
-      proxy: the module that stands in for `tensorflow`; None if TensorFlow itself is used.
-
-    Returns:
-      The module; None to let Python import the module, because `proxy` is None, the stand-in has
-      no such module, or the module is the same in TensorFlow 1 and 2.
-    """
     root, _, path = name.partition(".")
     if proxy is None or root != "tensorflow" or path.partition(".")[0] in ("", *_REAL_PACKAGES):
         return None
@@ -357,11 +279,6 @@ def _find_public_module(name: str, proxy: TensorFlow1Proxy | None) -> ModuleType
 
 
 def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
-    """Import those names of `from PACKAGE import NAMES` that are submodules of tf.contrib.
-
-    Python itself looks for submodules only if PACKAGE is a package. In tpuserve PACKAGE may be a
-    single file.
-    """
     for imported_name in names:
         name = f"{package}.{imported_name}"
         if name.removeprefix(f"{_CONTRIB}.") in module_aliases.MODULE_ALIASES:
@@ -369,12 +286,7 @@ def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
 
 
 def _check_names_exist(module: Any, names: Sequence[str]) -> None:
-    """Check that a module that tpuserve supplies has the names that a program imports from it.
-
-    Raises:
-      ImportError: a name is missing. The message is the text of the module's AttributeError, which
-        says what replaces the name. Python's own ImportError would not say this.
-    """
+    """Check that a module that tpuserve supplies has the names that a program imports from it."""
     if not isinstance(module, (TensorFlow1Proxy, LazyModule)) and not str(
         getattr(module, "__name__", "")
     ).startswith(_OUR_CONTRIB):

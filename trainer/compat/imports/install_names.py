@@ -37,7 +37,6 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
     """Add tf.estimator, tf.contrib and other removed symbols to TensorFlow's own modules.
 
     The other symbols are the classes for the optimization parameters of TPU embedding tables.
-    TensorFlow must be imported, and `register_estimator_modules` must have been called.
 
     Args:
       replaces_resolver: whether to replace TensorFlow's TPUClusterResolver by tpuserve's class,
@@ -47,8 +46,7 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
     v1, v2 = tensorflow.compat.v1, tensorflow.compat.v2
     contrib = import_contrib()
     # Add the names also to the nested modules tf.compat.v1.compat.v1, tf.compat.v2.compat.v1 and so
-    # on, which are module objects of their own. After `import tensorflow.compat.v2 as tf`, a
-    # program that writes tf.compat.v1.estimator uses tensorflow.compat.v2.compat.v1.estimator.
+    # on, which are module objects of their own.
     for module in (v1, v1.compat.v1, v2.compat.v1):
         module.estimator = sys.modules[f"{_V1}.estimator"]
         module.contrib = contrib
@@ -93,7 +91,7 @@ def enable_tf1() -> TensorFlow1Proxy:
     """Switch TensorFlow to version 1's behaviour, and return a stand-in for the module tensorflow.
 
     Programs for TensorFlow 1 get the stand-in, which has the symbols of both TensorFlow versions,
-    when they import tensorflow. TensorFlow must be imported before this call.
+    when they import tensorflow.
     """
     from trainer.tensorflow_internals import deprecation
 

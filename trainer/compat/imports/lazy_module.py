@@ -13,6 +13,12 @@ class LazyModule(ModuleType):
 
     Attributes:
       display_name: the name by which programs refer to the module, such as "tf.estimator".
+
+    Args:
+      targets: name → import target. The target "module:attribute" is an attribute of a module,
+        as in a Python entry point. The target "module:" is a module itself.
+      unsupported: name that the module does not have → a sentence for the error message, which
+        says what replaces the name.
     """
 
     def __init__(
@@ -22,16 +28,6 @@ class LazyModule(ModuleType):
         targets: Mapping[str, str],
         unsupported: Mapping[str, str],
     ) -> None:
-        """Create the module and register it in sys.modules.
-
-        Args:
-          name: the name under which the module is imported.
-          display_name: the name of the module in error messages.
-          targets: name → import target. The target "module:attribute" is an attribute of a module,
-            as in a Python entry point. The target "module:" is a module itself.
-          unsupported: name that the module does not have → a sentence for the error message, which
-            says what replaces the name.
-        """
         super().__init__(name, f"{display_name}, supplied by tpuserve.")
         self.display_name = display_name
         self._targets, self._unsupported = dict(targets), unsupported
@@ -60,7 +56,6 @@ class LazyModule(ModuleType):
         return list(self.__all__)
 
     def _missing_name_message(self, name: str) -> str:
-        """Return the error message for a name that the module does not have."""
         if name in self._unsupported:
             return f"{self.display_name}.{name} is not supplied. {self._unsupported[name]}"
         message = f"module {self.display_name!r} has no attribute {name!r}"
@@ -77,15 +72,10 @@ def register_lazy_modules(
     """Create a `LazyModule` with submodules, which are lazy too, and register all in sys.modules.
 
     Args:
-      name: the name under which the root module is imported.
-      display_name: the name of the root module in error messages.
       namespaces: maps the dotted path of a module below the root, "" for the root, to a dict of the
         module's names → import targets, as in `LazyModule`. Parents come before their submodules.
       unsupported: maps the dotted path of a name below the root to a sentence for the error
         message, which says what replaces the name.
-
-    Returns:
-      The root module.
     """
     modules: dict[str, LazyModule] = {}
     for path, targets in namespaces.items():

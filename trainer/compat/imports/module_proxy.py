@@ -9,26 +9,17 @@ class TensorFlow1Proxy(ModuleType):
     """A stand-in for the module tensorflow that has the symbols of TensorFlow 1 and 2.
 
     If both versions have a symbol, the stand-in has TensorFlow 1's. The modules of a program and of
-    packages that are written for TensorFlow 1 get the stand-in when they import tensorflow. Other
-    libraries get TensorFlow itself.
+    packages that are written for TensorFlow 1 get the stand-in when they import tensorflow.
     """
 
     def __init__(self, tensorflow: ModuleType, contrib: ModuleType) -> None:
-        """Create the stand-in for TensorFlow.
-
-        Args:
-          tensorflow: the imported TensorFlow, with tf.estimator added.
-          contrib: the module that becomes tf.contrib.
-        """
         super().__init__("tensorflow", tensorflow.__doc__)
         self.__file__ = tensorflow.__file__
         self.__path__ = tensorflow.__path__
         self.__spec__ = tensorflow.__spec__
         self.__version__ = vars(tensorflow)["__version__"]
         self.contrib = contrib
-        # Use the tf.compat of TensorFlow 2. Otherwise __getattr__ would return the module
-        # tf.compat.v1.compat, whose attributes v1 and v2 are not the same module objects as
-        # tf.compat.v1 and tf.compat.v2.
+        # Use the tf.compat of TensorFlow 2.
         self.compat = tensorflow.compat
         self._v1: ModuleType = tensorflow.compat.v1
         self._tensorflow = tensorflow

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# The module of tf_keras that defines batch normalization. Programs derive classes from the classes
-# of this module, and override the methods that compute mean and variance, in order to average mean
-# and variance over the replicas.
+# The module of tf_keras that defines batch normalization.
 BATCH_NORMALIZATION_MODULE = "tf_keras.src.layers.normalization.batch_normalization"
 _METHODS = ("_moments", "_calculate_mean_and_var")
 
@@ -19,12 +17,7 @@ _METHODS = ("_moments", "_calculate_mean_and_var")
 def install_override_shims(module: ModuleType) -> None:
     """Let subclasses of Keras's BatchNormalization define methods that do not accept a mask.
 
-    TensorFlow 1 called the methods without a mask, but tf_keras passes one. In each subclass that
-    is defined after this call, a method that does not accept a mask is wrapped by a function that
-    drops the mask.
-
-    Args:
-      module: the imported module of tf_keras that defines batch normalization.
+    TensorFlow 1 called the methods without a mask, but tf_keras passes one.
     """
     base = module.BatchNormalizationBase
 
@@ -39,7 +32,6 @@ def install_override_shims(module: ModuleType) -> None:
 
 
 def _takes_mask(method: Callable[..., Any]) -> bool:
-    """Return whether a method can be called with an argument `mask`."""
     parameters = inspect.signature(method).parameters
     return "mask" in parameters or any(
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
@@ -47,8 +39,6 @@ def _takes_mask(method: Callable[..., Any]) -> bool:
 
 
 def _drop_mask(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper that calls the method without the argument `mask`."""
-
     @functools.wraps(method)
     def call_without_mask(*arguments: Any, mask: Any = None, **options: Any) -> Any:
         return method(*arguments, **options)

@@ -1,8 +1,7 @@
 """Lists the symbols of the installed TensorFlow's public API, without importing TensorFlow.
 
 The names are read from the files `__init__.py` of TensorFlow's API. They are dotted paths below
-`tf`, for example "train.Saver". The names of tf.keras are those of the package tf_keras, the Keras
-that programs for TensorFlow 1 use.
+`tf`, for example "train.Saver".
 """
 
 import ast
@@ -37,11 +36,9 @@ _KERAS_MODULES: dict[Version, dict[str, str]] = {
 def is_public_name(name: str, version: Version) -> bool:
     """Return whether a name is public in a version of TensorFlow's API.
 
-    A name below a public class or function counts as public, such as "train.Saver.save". A name of
-    tf.estimator counts as public if tpuserve supplies it.
+    A name below a public class or function counts as public, such as "train.Saver.save".
 
     Args:
-      name: a dotted path below `tf`.
       version: "v1" for the API of TensorFlow 1 (tf.compat.v1), "v2" for that of TensorFlow 2.
     """
     parts = name.split(".")
@@ -75,12 +72,6 @@ def list_sibling_names(name: str, version: Version) -> list[str]:
 
 
 def _is_estimator_name(parts: list[str], version: Version) -> bool:
-    """Return whether tpuserve supplies a name of tf.estimator.
-
-    Args:
-      parts: the parts of the name below tf.estimator; empty for tf.estimator itself.
-      version: "v1" for tf.compat.v1.estimator, "v2" for tf.estimator of TensorFlow 2.
-    """
     namespaces = estimator_names.V1 if version == "v1" else estimator_names.V2
     known_names = set(namespaces) - {""}
     known_names |= {
@@ -91,7 +82,6 @@ def _is_estimator_name(parts: list[str], version: Version) -> bool:
 
 @functools.cache
 def _find_package_directory(package: str) -> Path | None:
-    """Return the directory of an installed package; None if the package is not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -99,12 +89,7 @@ def _find_package_directory(package: str) -> Path | None:
 
 
 def _find_module_file(module: str, version: Version) -> Path | None:
-    """Return the file that defines a public module; None if the name is not a module.
-
-    Args:
-      module: the dotted path of the module below `tf`; "" for `tf` itself.
-      version: "v1" for the API of TensorFlow 1 (tf.compat.v1), "v2" for that of TensorFlow 2.
-    """
+    """Return the file that defines a public module; None if the name is not a module."""
     for name, directory in _KERAS_MODULES[version].items():
         if module == name or module.startswith(f"{name}."):
             keras = _find_package_directory("tf_keras")
@@ -120,17 +105,12 @@ def _find_module_file(module: str, version: Version) -> Path | None:
 
 
 def _find_init_file(directory: Path | None) -> Path | None:
-    """Return the path of a directory's `__init__.py`; None if the file does not exist."""
     file = directory and directory / "__init__.py"
     return file if file is not None and file.is_file() else None
 
 
 @functools.cache
 def _list_module_names(module: str, version: Version) -> frozenset[str]:
-    """Return the names of a public module's symbols, without those that begin with an underscore.
-
-    Returns an empty set if there is no such module.
-    """
     file = _find_module_file(module, version)
     if file is None:
         return frozenset()

@@ -7,21 +7,11 @@ import TensorFlow.
 from collections.abc import Mapping
 
 # The type of a table of the names of tf.estimator that tpuserve supplies. Each key is the path of a
-# module below tf.estimator; "" is tf.estimator itself. Each value maps the names in that module to
-# the places where tpuserve defines them, such as "trainer:RunConfig".
+# module below tf.estimator; "" is tf.estimator itself.
 Namespaces = Mapping[str, Mapping[str, str]]
 
 
 def _in_module(module: str, names: str) -> dict[str, str]:
-    """Return the import targets of names that a module of tpuserve defines.
-
-    Args:
-      module: the module that defines all of the names.
-      names: the names, separated by white space.
-
-    Returns:
-      A dict of name → import target, "module:name".
-    """
     return {name: f"{module}:{name}" for name in names.split()}
 
 

@@ -11,11 +11,7 @@ def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
     """Find the attributes of modules that a program uses only where it handles their absence.
 
     Such an attribute is in the body of a try that catches AttributeError, or in an if whose
-    condition tests the attribute by hasattr. A try that catches every exception counts only if its
-    body is a single statement, because longer bodies usually guard against errors of files or data.
-
-    Args:
-      tree: the syntax tree of the source.
+    condition tests the attribute by hasattr.
 
     Returns:
       (line number, name as written) for each attribute, such as (12, "tf.train.Saver").
@@ -49,10 +45,6 @@ def _catches_attribute_error(handler: ast.ExceptHandler, node: ast.Try) -> bool:
 
 
 def _names_tested_by_hasattr(test: ast.expr) -> Iterator[str]:
-    """Yield the names that a condition tests by hasattr.
-
-    For `hasattr(tf, "contrib")` the name is "tf.contrib".
-    """
     for node in ast.walk(test):
         match node:
             case ast.Call(func=ast.Name(id="hasattr"), args=[where, ast.Constant(value=str(name))]):

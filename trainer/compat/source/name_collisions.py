@@ -1,9 +1,7 @@
 """Imports packages of a user's program that have the name of a package of tpuserve.
 
 Programs written for Google's AI Platform keep their modules in a package called `trainer`.
-tpuserve's package `trainer` is imported already, and Python allows one module for each name. This
-module therefore imports the program's package as `program_trainer`. Import statements of the
-program that name `trainer` get that package.
+tpuserve's package `trainer` is imported already, and Python allows one module for each name.
 """
 
 import importlib.util
@@ -21,14 +19,10 @@ def resolve_module_name(name: str, directories: Sequence[Path]) -> str:
     """Return the name under which Python can import a module of a user's program.
 
     The result is `name` itself, unless the program has a package with the name of a package of
-    tpuserve. In this case the function imports the program's package under another name.
+    tpuserve.
 
     Args:
       name: the name of the module in the program's import statement, such as "trainer.model".
-      directories: the directories that hold the program's modules.
-
-    Returns:
-      The name, such as "program_trainer.model".
     """
     root, dot, rest = name.partition(".")
     if root not in OUR_PACKAGES:
@@ -45,14 +39,7 @@ def resolve_module_name(name: str, directories: Sequence[Path]) -> str:
 
 
 def _import_from_path(name: str, path: Path) -> None:
-    """Import a module from a file or a package's directory under a name of our choice.
-
-    If a module of this name is imported already, do nothing.
-
-    Args:
-      name: the name for sys.modules.
-      path: the file or the directory.
-    """
+    """Import a module from a file or a package's directory under a name of our choice."""
     if name in sys.modules:
         return
     file = path / "__init__.py" if path.is_dir() else path

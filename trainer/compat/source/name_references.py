@@ -22,7 +22,6 @@ class NameReference:
       name: the full name of the symbol, such as "tensorflow.train.Saver".
       written_name: the name as the program writes it, such as "tf.train.Saver". In an import
         statement it equals `name`.
-      is_import: whether the place is an import statement.
     """
 
     line: int
@@ -35,10 +34,9 @@ def find_name_references(tree: ast.Module, packages: Sequence[str] = _ROOTS) -> 
     """Return the places where a source file uses symbols of some packages, sorted by line.
 
     Some programs try one import and fall back to another, so one variable may stand for modules of
-    both TensorFlow versions. Such a variable counts as the module that is imported first.
+    both TensorFlow versions.
 
     Args:
-      tree: the syntax tree of the source.
       packages: the names of the packages; those of TensorFlow by default.
     """
     imports = sorted(_find_imports(tree, packages), key=lambda pair: pair[0].line)
@@ -52,19 +50,11 @@ def find_name_references(tree: ast.Module, packages: Sequence[str] = _ROOTS) -> 
 
 
 def _shorten_api_path(reference: NameReference) -> NameReference:
-    """Return a reference whose full name has the shortest path to the symbol.
-
-    For example, "tensorflow.compat.v2.compat.v1.X" becomes "tensorflow.compat.v1.X".
-    """
     name = _NESTED_API.sub("tensorflow.", reference.name)
     return reference if name == reference.name else dataclasses.replace(reference, name=name)
 
 
 def _find_imports(tree: ast.Module, packages: Sequence[str]) -> Iterator[tuple[NameReference, str]]:
-    """Yield (reference to the imported name, name of the variable) for each import.
-
-    The variable is the one to which the import statement assigns the module or symbol.
-    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -79,15 +69,6 @@ def _find_imports(tree: ast.Module, packages: Sequence[str]) -> Iterator[tuple[N
 
 
 def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameReference, str]]:
-    """Yield (reference to a module, name of the variable) for `import MODULE [as NAME]`.
-
-    Without `as NAME`, the variable is the first part of MODULE and stands for the root package,
-    so that there are two references: to the root package and to MODULE.
-
-    Args:
-      line: the line number of the statement.
-      alias: the syntax node of `MODULE [as NAME]`.
-    """
     reference = NameReference(line, alias.name, alias.name, is_import=True)
     if alias.asname:
         yield reference, alias.asname
@@ -101,17 +82,7 @@ def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameRefer
 
 
 def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
-    """Find variables to which the source assigns a TensorFlow symbol, as in `flags = tf.flags`.
-
-    Assignments in functions and classes count too. The assigned symbol may start with a variable
-    that was found before, as in `string = flags.DEFINE_string`.
-
-    Args:
-      tree: the syntax tree of the source.
-      bound_names: name of a variable → full name of the symbol that the variable stands for. The
-        caller gives the variables that imports assign. This function adds the variables that it
-        finds.
-    """
+    """Find variables to which the source assigns a TensorFlow symbol, as in `flags = tf.flags`."""
     assignments = [
         (node.targets[0].id, chain)
         for node in ast.walk(tree)
@@ -148,10 +119,7 @@ def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[
 
 
 def _split_attribute_chain(node: ast.AST) -> list[str]:
-    """Return the parts of a dotted name, such as ["tf", "train", "Saver"] for `tf.train.Saver`.
-
-    Returns [] for an expression that is not a dotted name.
-    """
+    """Return the parts of a dotted name, such as ["tf", "train", "Saver"] for `tf.train.Saver`."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.insert(0, node.attr)

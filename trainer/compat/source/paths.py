@@ -14,9 +14,6 @@ def is_library_file(file: Path) -> bool:
     """Return whether a file is part of an installed package, of Python or of tpuserve.
 
     The executable scripts of installed packages, such as pytest, count as part of a package.
-
-    Args:
-      file: the absolute path of the file, without symbolic links.
     """
     parents = set(file.parents)
     names = {parent.name for parent in parents}
@@ -29,7 +26,6 @@ def is_library_file(file: Path) -> bool:
 
 @functools.cache
 def _standard_library() -> Path:
-    """Return the directory of Python's standard library."""
     return Path(sysconfig.get_path("stdlib")).resolve()
 
 

@@ -25,11 +25,6 @@ class Tf1Evidence:
     """A place in a source file that shows that a program or package is for TensorFlow 1.
 
     In this place the source uses a symbol that only TensorFlow 1 has.
-
-    Attributes:
-      file: the path of the source file, in the form for messages.
-      line: the line number in the file, from 1.
-      name: the name of the symbol, as the source writes it.
     """
 
     file: str
@@ -59,18 +54,12 @@ def uses_tpu_estimator(program: UserProgram) -> bool:
 def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evidence | None:
     """Return the first place where an installed package uses a symbol that only TensorFlow 1 has.
 
-    Searches one module of the package and the package's `__init__.py`. Also searches the files of
-    the package that these two import, directly or indirectly. A use inside a try or behind hasattr
-    does not count, because such code also runs with TensorFlow 2.
+    Searches one module of the package and the package's `__init__.py`.
 
     Args:
       package: the name of the top-level package, such as "bert".
-      file: the file of the module, which a program imports.
       seen: files of the package to skip, because earlier calls searched them. This call adds the
         files that it searches.
-
-    Returns:
-      The place; None if there is none.
     """
     root = next((parent for parent in file.parents if parent.name == package), None)
     starts = [file] if root is None else [root / "__init__.py", file]
@@ -92,19 +81,6 @@ def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evide
 def _find_evidence(
     program: UserProgram, is_evidence: Callable[[NameReference], bool]
 ) -> Tf1Evidence | None:
-    """Return the first place where a program uses a TensorFlow symbol for which a condition holds.
-
-    Searches the program's main file, and the files in the program's directories that the main file
-    imports, directly or indirectly.
-
-    Args:
-      program: the program.
-      is_evidence: the condition, a function of the reference to the symbol.
-
-    Returns:
-      The place; None if there is none.
-    """
-
     def is_own(path: Path) -> bool:
         return not is_library_file(path.resolve())
 
@@ -127,19 +103,7 @@ def _find_in_files(
     find: Callable[[ast.Module], Iterator[NameReference]],
     seen: set[Path],
 ) -> Tf1Evidence | None:
-    """Return the place of the first reference that `find` yields, in files or their imports.
-
-    Args:
-      unread: the files to start with. The function uses the list as its queue of files.
-      directories: the directories in which the modules of absolute imports are looked up.
-      is_own: function that returns whether to search an imported file too.
-      place: the directory relative to which the result states the path of an imported file.
-      find: function that takes the syntax tree of a file, and yields the references that count.
-      seen: imported files to skip; the function adds the imported files that it searches.
-
-    Returns:
-      The place of the reference; None if there is none.
-    """
+    """Return the place of the first reference that `find` yields, in files or their imports."""
     while unread:
         source, path, display_name = unread.pop(0)
         try:
@@ -158,11 +122,7 @@ def _find_in_files(
 
 
 def _find_unguarded_tf1_names(tree: ast.Module) -> Iterator[NameReference]:
-    """Yield the references of a file to symbols that only TensorFlow 1 has.
-
-    Leaves out references for which the program handles the absence of the symbol, by a try or by
-    hasattr.
-    """
+    """Yield the references of a file to symbols that only TensorFlow 1 has."""
     references = [reference for reference in find_name_references(tree) if is_tf1_only(reference)]
     if not references:
         return
@@ -194,13 +154,7 @@ def is_tf1_only(reference: NameReference) -> bool:
 def _find_imported_files(
     tree: ast.Module, importer: Path, directories: Sequence[Path]
 ) -> Iterator[Path]:
-    """Yield the source files of the modules and packages that a module imports.
-
-    Args:
-      tree: the syntax tree of the importing module.
-      importer: the path of that module, to which relative imports refer.
-      directories: the directories in which to look for the modules of absolute imports.
-    """
+    """Yield the source files of the modules and packages that a module imports."""
     for node in ast.walk(tree):
         starts = directories
         if isinstance(node, ast.Import):

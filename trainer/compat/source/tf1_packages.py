@@ -29,29 +29,20 @@ class Tf1Packages:
     """Decides which installed packages get the names of TensorFlow 1 when they import TensorFlow.
 
     A package gets these names if the user has requested it by the option --as_tf1, or if the source
-    of the package's imported modules uses a name that only TensorFlow 1 has. A line on standard
-    error names each such package.
+    of the package's imported modules uses a name that only TensorFlow 1 has.
+
+    Args:
+      is_searched: whether to search the source of the other packages too. A package whose
+        source uses a name that only TensorFlow 1 has then gets TensorFlow 1's names.
     """
 
     def __init__(self, named: Sequence[str] = (), *, is_searched: bool = True) -> None:
-        """Store the settings.
-
-        Args:
-          named: the packages for which the user has given the option --as_tf1.
-          is_searched: whether to search the source of the other packages too. A package whose
-            source uses a name that only TensorFlow 1 has then gets TensorFlow 1's names.
-        """
         self._named, self._is_searched = frozenset(named), is_searched
         self._included: set[str] = set()
         self._searched_files: dict[str, set[Path]] = {}
 
     def includes_module(self, module_globals: Mapping[str, Any] | None) -> bool:
-        """Return whether the package of an importing module gets TensorFlow 1's names.
-
-        Args:
-          module_globals: the global variables of the module that imports TensorFlow; None if the
-            module is unknown.
-        """
+        """Return whether the package of an importing module gets TensorFlow 1's names."""
         if module_globals is None:
             return False
         package = str(module_globals.get("__name__", "")).partition(".")[0]
@@ -71,12 +62,7 @@ class Tf1Packages:
         return True
 
     def _find_reason(self, package: str, file: Any) -> str | None:
-        """Return a text that says why a package gets TensorFlow 1's names; None if it does not.
-
-        Args:
-          package: the name of the top-level package.
-          file: the path of the importing module of the package; None if unknown.
-        """
+        """Return a text that says why a package gets TensorFlow 1's names; None if it does not."""
         if package in self._named:
             return f"{OPTION} {package} is set"
         if not self._is_searched or not isinstance(file, str):

@@ -25,10 +25,8 @@ class UserProgram:
     """Describes a user's program: the source of its main file, and the directories of its modules.
 
     Attributes:
-      name: the script or module, as the user writes it on the command line.
       source: the contents of the main file; empty in an interactive session, which has no file.
       file: the absolute path of the main file; None in an interactive session.
-      directories: the directories that hold the program's modules; their subdirectories count too.
       spec: the import spec of the main module if the program is run as `python -m` runs a module;
         None if it is run as a script.
     """
@@ -40,11 +38,7 @@ class UserProgram:
     spec: ModuleSpec | None = None
 
     def owns_module(self, module_globals: Mapping[str, Any] | None) -> bool:
-        """Return whether a module belongs to the program and not to a library.
-
-        Args:
-          module_globals: the global variables of the module; None if the module is unknown.
-        """
+        """Return whether a module belongs to the program and not to a library."""
         if module_globals is None:
             return False
         if module_globals.get("__name__") in _MAIN_NAMES:
@@ -53,18 +47,13 @@ class UserProgram:
         return isinstance(file, str) and _is_user_file_below(file, self.directories)
 
     def compile_source(self) -> CodeType:
-        """Compile the main file.
-
-        Raises:
-          SyntaxError: the main file is not valid Python; the error names the line.
-        """
+        """Compile the main file."""
         code: CodeType = compile(self.source, str(self.file), "exec", dont_inherit=True)
         return code
 
 
 @functools.lru_cache(maxsize=4096)
 def _is_user_file_below(file: str, directories: tuple[Path, ...]) -> bool:
-    """Return whether a file is below one of the directories and is not part of a library."""
     path = Path(file).resolve()
     return not is_library_file(path) and not {*directories}.isdisjoint(path.parents)
 
@@ -80,9 +69,6 @@ def set_script_directory(directory: Path) -> None:
 
 def program_from_script(script: str) -> UserProgram:
     """Read a script, and return the UserProgram that describes the script and its modules.
-
-    Args:
-      script: the path of the script.
 
     Raises:
       InvalidSetting: the path does not exist, cannot be read, or is not a Python file.
@@ -111,12 +97,6 @@ def program_from_module(name: str) -> UserProgram:
 
     Like `python -m`, puts the working directory first on sys.path, and finds the module there or
     elsewhere on sys.path.
-
-    Args:
-      name: the dotted name of the module, or of a package with a `__main__` module.
-
-    Raises:
-      InvalidSetting: there is no such module, or the module has no Python source file.
     """
     directory = Path.cwd()
     set_script_directory(directory)
@@ -144,9 +124,6 @@ def program_from_module(name: str) -> UserProgram:
 def find_running_program(importer: Mapping[str, Any]) -> UserProgram | None:
     """Return the user's program in this process, if the importing module is part of the program.
 
-    Args:
-      importer: the global variables of the module that imports `trainer.compat`.
-
     Returns:
       The program; None if the importing module belongs to a library, if a tool such as pytest runs
       in this process, or if the importing module was itself imported in an interactive session.
@@ -165,15 +142,6 @@ def find_running_program(importer: Mapping[str, Any]) -> UserProgram | None:
 
 
 def _check_is_text(name: str, source: bytes) -> None:
-    """Check that the main file of a program is text and not binary.
-
-    Args:
-      name: the name of the script or module, for the error text.
-      source: the contents of the file.
-
-    Raises:
-      InvalidSetting: the file is binary.
-    """
     try:
         text = importlib.util.decode_source(source)
     except (SyntaxError, UnicodeDecodeError):
@@ -183,6 +151,5 @@ def _check_is_text(name: str, source: bytes) -> None:
 
 
 def _python_path_directories() -> tuple[Path, ...]:
-    """Return the directories in PYTHONPATH, which may hold modules of the program."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return tuple(Path(entry).resolve() for entry in entries if entry)

@@ -32,9 +32,7 @@ class Exporter(abc.ABC):
         """Export the checkpoint that was evaluated, or decide not to.
 
         Args:
-          estimator: the estimator whose model was evaluated.
           export_path: the directory that receives the version directories.
-          checkpoint_path: the checkpoint that was evaluated.
           eval_result: the metrics of the evaluation: metric name → value, including "global_step".
           is_the_final_export: whether training is over.
 
@@ -47,6 +45,15 @@ class SavedModelExporter(Exporter):
     """Exports a checkpoint if `_should_export` returns true, and then removes old exports.
 
     The public exporters are subclasses: each defines in `_should_export` when to export.
+
+    Args:
+      name: the name of the directory below model_dir/export that receives the exports.
+      assets_extra: path below assets.extra/ → path of the file to copy there.
+      as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
+      exports_to_keep: the number of exports to keep; older exports are removed. None keeps
+        all exports.
+      warm_up: which warm-up requests to write into assets.extra/; True writes one request per
+        signature and batch size.
     """
 
     def __init__(
@@ -59,22 +66,6 @@ class SavedModelExporter(Exporter):
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> None:
-        """Store the settings; nothing is exported yet.
-
-        Args:
-          name: the name of the directory below model_dir/export that receives the exports.
-          serving_input_receiver_fn: builds the placeholders and the features of the exported model.
-          assets_extra: path below assets.extra/ → path of the file to copy there.
-          as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
-          exports_to_keep: the number of exports to keep; older exports are removed. None keeps
-            all exports.
-          warm_up: which warm-up requests to write into assets.extra/; True writes one request per
-            signature and batch size.
-
-        Raises:
-          InvalidSetting: exports_to_keep is less than 1.
-          InvalidType: exports_to_keep is not a whole number.
-        """
         gc.check_exports_to_keep(exports_to_keep)
         self._name = name
         self._serving_input_receiver_fn = serving_input_receiver_fn
@@ -128,11 +119,5 @@ class SavedModelExporter(Exporter):
     def _should_export(
         self, estimator: Any, eval_result: Mapping[str, Any], is_the_final_export: bool
     ) -> bool:
-        """Return whether to export the checkpoint that was evaluated; by default always.
-
-        Args:
-          estimator: the estimator whose model was evaluated.
-          eval_result: the metrics of the evaluation: metric name → value.
-          is_the_final_export: whether training is over.
-        """
+        """Return whether to export the checkpoint that was evaluated; by default always."""
         return True

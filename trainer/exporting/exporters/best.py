@@ -24,9 +24,6 @@ def loss_smaller(
     Args:
       best_eval_result: the metrics of the best evaluation so far, metric name → value.
       current_eval_result: the metrics of the current evaluation, metric name → value.
-
-    Raises:
-      InvalidSetting: one of the results is empty or has no "loss".
     """
     for name, result in (
         ("best_eval_result", best_eval_result),
@@ -105,12 +102,7 @@ class BestExporter(SavedModelExporter):
     def _should_export(
         self, estimator: Any, eval_result: Mapping[str, Any], is_the_final_export: bool
     ) -> bool:
-        """Return whether the model is the best so far, or the first that this object evaluates.
-
-        The best result so far may come from an earlier run of the program. The first model is
-        exported even if it is worse than this result, but then does not become the best: later
-        models are still compared with the result of the earlier run.
-        """
+        """Return whether the model is the best so far, or the first that this object evaluates."""
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
             self._best = self._best_of_earlier_runs()
@@ -140,11 +132,7 @@ class BestExporter(SavedModelExporter):
 
 
 def _check_compare_fn(compare_fn: Any) -> None:
-    """Check that compare_fn takes exactly best_eval_result and current_eval_result.
-
-    Raises:
-      InvalidSetting: compare_fn is not callable, or has missing or unexpected arguments.
-    """
+    """Check that compare_fn takes exactly best_eval_result and current_eval_result."""
     if not callable(compare_fn):
         raise InvalidSetting(
             f"compare_fn is {compare_fn!r}. Give a function of best_eval_result and "

@@ -15,8 +15,7 @@ from trainer.keras_internals import get_private_attribute
 from trainer.tensorflow_internals import tpu_function
 
 # Whether the installed Keras computes the loss of an activity regularizer as a mean over the
-# examples of a batch. Before Keras 3.14 the loss is a sum over the examples, which must be scaled
-# if there are several replicas.
+# examples of a batch.
 _HAS_MEAN_ACTIVITY_LOSS = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
 
 
@@ -99,8 +98,7 @@ class _Keras3Adapter:
 
     def iterations(self, model: Any) -> Any:
         # Read the private variable `_iterations`, which counts steps. The public `iterations`
-        # counts updates of the weights. There are fewer updates than steps if the optimizer
-        # accumulates gradients over several steps.
+        # counts updates of the weights.
         return get_private_attribute(model.optimizer, "_iterations").value
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
@@ -239,17 +237,7 @@ def _user_losses(model: Any) -> Any:
 
 
 def _complete_optimizer(optimizer: Any, variables: Sequence[Any], path: str) -> Any:
-    """Return an optimizer with slot variables for all trainable variables of a loaded model.
-
-    When Keras loads an .h5 file, it sometimes creates slot variables only for variables of the
-    model itself, and none for the variables of its layers. In this case the result is a new
-    optimizer with the values of the file. Otherwise it is the optimizer that was passed.
-
-    Args:
-      optimizer: the optimizer of a model that was loaded from a file.
-      variables: the trainable variables of the model.
-      path: the path of the file.
-    """
+    """Return an optimizer with slot variables for all trainable variables of a loaded model."""
     if len(get_private_attribute(optimizer, "_trainable_variables")) == len(variables):
         return optimizer
     rebuilt = type(optimizer).from_config(optimizer.get_config())
@@ -282,15 +270,7 @@ def _replaced_attributes(owner: Any, **attributes: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sum_activity_losses_over_batch(layers: Iterable[Any]) -> Iterator[None]:
-    """Scale activity regularizers inside a context, for several replicas.
-
-    Before Keras 3.14 the loss of an activity regularizer is a sum over the examples of one replica.
-    Inside the context this loss is multiplied by the number of replicas. Then the mean over the
-    replicas, which the training step computes, is the sum over the global batch.
-
-    Args:
-      layers: the layers whose activity regularizers, if any, are scaled.
-    """
+    """Scale activity regularizers inside a context, for several replicas."""
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     with contextlib.ExitStack() as stack:
         for layer in layers if replicas > 1 and not _HAS_MEAN_ACTIVITY_LOSS else ():
@@ -301,16 +281,11 @@ def _sum_activity_losses_over_batch(layers: Iterable[Any]) -> Iterator[None]:
 
 
 def _multiply_regularizer(regularizer: Any, factor: int) -> Any:
-    """Return a regularizer that multiplies the loss of another regularizer by a factor."""
     return lambda output: regularizer(output) * float(factor)
 
 
 def _make_next_seed(generator: Any) -> Any:
-    """Return a function that replaces SeedGenerator.next; its seeds differ between the replicas.
-
-    Args:
-      generator: the keras.random.SeedGenerator.
-    """
+    """Return a function that replaces SeedGenerator.next; its seeds differ between the replicas."""
     original_next = generator.next
 
     def next_seed(*arguments: Any, **named: Any) -> Any:
@@ -320,7 +295,6 @@ def _make_next_seed(generator: Any) -> Any:
 
 
 def _seed_generators(layer: Any) -> list[Any]:
-    """Return the keras.random.SeedGenerators that are attributes of a layer."""
     return [
         value
         for value in (*vars(layer).values(), *get_private_attribute(layer, "_seed_generators"))
@@ -329,33 +303,18 @@ def _seed_generators(layer: Any) -> list[Any]:
 
 
 def _find_functional(model: Any) -> Any:
-    """Return the functional Keras model that defines a model's inputs and outputs.
-
-    Returns:
-      The model itself, or the functional model inside a Sequential; None for a subclassed model
-      and for a Sequential that is not built.
-    """
+    """Return the functional Keras model that defines a model's inputs and outputs."""
     if isinstance(model, keras.Sequential):
         return get_private_attribute(model, "_functional")
     return model if isinstance(model, keras_internals.Functional) else None
 
 
 def _get_input_name(tensor: Any) -> str:
-    """Return the name of the input layer that has produced a KerasTensor."""
     return str(get_private_attribute(tensor, "_keras_history").operation.name)
 
 
 def _restore_slot_path(path: str, variable_paths: Sequence[str]) -> str:
-    """Restore the slashes of a trainable variable's path inside the path of its optimizer slot.
-
-    A slot is a variable of the optimizer that belongs to one trainable variable. In its path, Keras
-    replaces the slashes by underscores: the momentum of "dense/kernel" in the optimizer "adam" has
-    the path "adam/dense_kernel_momentum". The result is "adam/dense/kernel/momentum".
-
-    Args:
-      path: the path of a variable of the optimizer; returned unchanged if it is not a slot.
-      variable_paths: the paths of the trainable variables.
-    """
+    """Restore the slashes of a trainable variable's path inside the path of its optimizer slot."""
     optimizer, _, name = path.partition("/")
     flat_paths = {path.replace("/", "_"): path for path in reversed(variable_paths)}
     matches = [flat for flat in flat_paths if name.startswith(flat + "_")]

@@ -12,10 +12,7 @@ from trainer.keras_internals import CompileLoss, get_private_attribute
 
 
 class _CompileLossWithoutMetrics(CompileLoss):
-    """A CompileLoss without the metrics that report the loss of each output.
-
-    The training and evaluation steps of an estimator must not update metrics.
-    """
+    """A CompileLoss without the metrics that report the loss of each output."""
 
     @property
     def metrics(self) -> list[Any]:
@@ -27,12 +24,8 @@ def without_loss_metrics(compiled: Any, replicas: int) -> Any:
     """Return a copy of a compiled loss that updates no metrics, for use in an estimator's step.
 
     Args:
-      compiled: the CompileLoss of a model, or None.
       replicas: the number of replicas. A loss that is a sum over examples is multiplied by this
         number; see `make_sum_scaler`.
-
-    Returns:
-      A CompileLoss; None if `compiled` is None.
     """
     if compiled is None:
         return None

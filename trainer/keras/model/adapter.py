@@ -23,7 +23,6 @@ class KerasAdapter(Protocol):
     All variables that the methods return are eager tf.Variables.
 
     Attributes:
-      name: the name of the Keras version in messages.
       has_graph_mode: whether this Keras version can build models without eager execution, as in
         programs of TensorFlow 1.
     """
@@ -76,12 +75,8 @@ class KerasAdapter(Protocol):
         """Call the model on a batch and return its outputs.
 
         Args:
-          model: the Keras model.
           x: the inputs, a nest of tensors [batch size, ...].
           training: whether layers such as dropout behave as in training.
-
-        Returns:
-          The outputs, a nest of tensors.
         """
 
     def compute_loss(
@@ -90,16 +85,8 @@ class KerasAdapter(Protocol):
         """Compute the total loss of a batch, including the losses that layers add.
 
         Args:
-          model: the Keras model.
-          x: the inputs.
-          y: the labels.
-          y_pred: the outputs for x.
-          weights: sample weights, or None.
           replicas: the number of replicas. A loss that is a sum over examples is multiplied by this
             number, so that the mean of the replicas' losses is the loss of the global batch.
-
-        Returns:
-          A scalar tensor; None if the model has no loss.
         """
 
     def scale_loss(self, model: Any, loss: Any) -> Any:
@@ -127,10 +114,7 @@ class KerasAdapter(Protocol):
         """Update the metrics of a model with a batch.
 
         Args:
-          model: the Keras model.
           y: the labels, a nest of tensors [batch size, ...].
-          y_pred: the outputs for the batch, a nest of tensors.
-          weights: sample weights, or None.
         """
 
     def metric_results(self, model: Any) -> dict[str, Any]:
@@ -157,10 +141,6 @@ class KerasAdapter(Protocol):
     def unsupported_options(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
         """Find the options of a model that an estimator does not support.
 
-        Args:
-          model: the Keras model.
-          use_tpu: whether the estimator will run on a TPU.
-
         Returns:
           For each such option: its key in `trainer.keras.model.unsupported_options`, and the name
           of the layer or object that has the option ('' for the model itself).
@@ -174,7 +154,6 @@ def find_adapter(model: Any) -> KerasAdapter:
     """Return the adapter for the version of Keras from which a model's class is derived.
 
     Raises:
-      InvalidType: the object is not a Keras model.
       UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
     """
     for kind in type(model).__mro__:
@@ -188,11 +167,7 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
     """Load a saved model with the version of Keras, Keras 3 or tf_keras, that wrote it.
 
     Args:
-      path: a .keras or .h5 file, or the directory of a SavedModel.
       custom_objects: name → class or function that the file needs.
-
-    Returns:
-      (the adapter for the version of Keras that wrote the model, the model).
 
     Raises:
       InvalidSetting: there is no model at the path; or the model needs classes or functions that
@@ -209,8 +184,7 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
             f"run the program with --no-tf1."
         )
     # If the program has disabled eager execution, load a model of tf_keras into the default graph,
-    # as tf_keras.models.load_model does in such a program. As an exception, load a .keras file
-    # eagerly, because tf_keras can load it only eagerly. Always load a model of Keras 3 eagerly.
+    # as tf_keras.models.load_model does in such a program.
     builds_graph_model = (
         adapter.has_graph_mode
         and not is_zip
@@ -236,15 +210,6 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
 
 
 def _find_adapter_of_file(path: str) -> KerasAdapter:
-    """Return the adapter for the version of Keras that wrote a file.
-
-    Args:
-      path: a .keras or .h5 file, or the directory of a SavedModel.
-
-    Raises:
-      InvalidSetting: the file does not exist, or does not contain a Keras model.
-      UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
-    """
     file = Path(path)
     if file.is_dir():
         if not (file / "saved_model.pb").exists():
@@ -271,7 +236,6 @@ def _find_adapter_of_file(path: str) -> KerasAdapter:
 
 
 def _keras_version_of_zip(file: Path) -> str | None:
-    """Return the version of Keras that wrote a zip file; None if it is not a .keras file."""
     with zipfile.ZipFile(file) as archive:
         if "metadata.json" not in archive.namelist():
             return None
@@ -280,7 +244,6 @@ def _keras_version_of_zip(file: Path) -> str | None:
 
 
 def _keras_version_of_h5(file: Path) -> str | None:
-    """Return the version of Keras that wrote an .h5 file; None if the file is no Keras model."""
     import h5py  # type: ignore[import-untyped]
 
     if not h5py.is_hdf5(file):
@@ -300,16 +263,6 @@ _ADAPTER_MODULES = {
 
 @functools.cache
 def _import_adapter(package: str) -> KerasAdapter:
-    """Import the adapter for one version of Keras, and no adapter for the other version.
-
-    A program that uses only one version need not install or import the other.
-
-    Args:
-      package: "keras" or "tf_keras".
-
-    Raises:
-      UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
-    """
     keras_internals.check_private_names(package)
     adapter: KerasAdapter = importlib.import_module(_ADAPTER_MODULES[package]).ADAPTER
     return adapter

@@ -43,10 +43,7 @@ def explain_batch_error(
 
 
 def _original_error(error: BaseException) -> BaseException:
-    """Return the error that AutoGraph has replaced by an error with a long message.
-
-    If AutoGraph has not replaced an error, return `error`.
-    """
+    """Return the error that AutoGraph has replaced by an error with a long message."""
     while hasattr(error.__context__, "ag_error_metadata"):
         assert error.__context__ is not None
         error = error.__context__

@@ -8,17 +8,7 @@ from trainer.keras.model.unsupported_options import unsupported_option_error
 
 
 def check_convertible(adapter: KerasAdapter, model: Any, *, use_tpu: bool) -> None:
-    """Check that a model is compiled and has no unsupported option.
-
-    Args:
-      adapter: the adapter for the model's version of Keras.
-      model: the Keras model.
-      use_tpu: whether the estimator will run on a TPU.
-
-    Raises:
-      InvalidSetting: the model has an option that `trainer.keras.model.unsupported_options` lists;
-        the message names the option.
-    """
+    """Check that a model is compiled and has no unsupported option."""
     with eager_mode():
         for option, owner in adapter.unsupported_options(model, use_tpu):
             label = f"{adapter.name} model {model.name}"

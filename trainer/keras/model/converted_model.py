@@ -18,14 +18,9 @@ class ConvertedModel:
     """A Keras model that was converted to an estimator.
 
     Attributes:
-      adapter: the adapter for the model's version of Keras.
       model: the Keras model. Training does not change its weights; only `to_keras` assigns them.
       graph_model: the original model, if `model` is a clone because the original was built without
         eager execution; otherwise None.
-      input_names: the names of the inputs; see `KerasAdapter.input_names`.
-      name_maps: the user's names for metrics and outputs.
-      is_in_checkpoint: whether a checkpoint has the model's variables. If so, the estimator needs
-        no initial values from the model.
       label: a description of the model for messages, such as "tf_keras model digits".
     """
 
@@ -38,19 +33,6 @@ class ConvertedModel:
         graph_model: Any = None,
         name_maps: NameMaps | None = None,
     ) -> None:
-        """Store a Keras model, and read the names of its inputs and outputs.
-
-        Args:
-          adapter: the adapter for the model's version of Keras.
-          model: the Keras model, built for eager execution.
-          is_in_checkpoint: whether a checkpoint has the model's variables.
-          graph_model: the user's model without eager execution, if `model` is a clone of it; else
-            None.
-          name_maps: the user's names for metrics and outputs; None keeps Keras's names.
-
-        Raises:
-          InvalidSetting: name_maps names an output that the model does not have.
-        """
         self.adapter, self.model, self.graph_model = adapter, model, graph_model
         self.name_maps = name_maps or NameMaps()
         with eager_mode():
@@ -111,9 +93,6 @@ class ConvertedModel:
         Args:
           x: a batch of the model's inputs: a tensor or a nest of tensors. The zeros have the same
             shapes and dtypes.
-
-        Raises:
-          InvalidSetting: the model cannot process such a batch.
         """
         if self.is_built:
             return
@@ -132,9 +111,6 @@ class ConvertedModel:
 
     def named_outputs(self, outputs: Any) -> dict[str, Any]:
         """Name the tensors that the model returns.
-
-        Args:
-          outputs: a tensor or a nest of tensors.
 
         Returns:
           Output name → tensor. Outputs without a name are called output_1, output_2 and so on.

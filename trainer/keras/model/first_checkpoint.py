@@ -22,11 +22,7 @@ def write_checkpoint(model_dir: str, values: Mapping[str, Any]) -> str:
     """Write a checkpoint and register it as the newest one of its directory.
 
     Args:
-      model_dir: the directory; created if it does not exist.
       values: variable name → array; among them the global step, int64.
-
-    Returns:
-      The path of the checkpoint.
     """
     step = int(values[checkpoints.GLOBAL_STEP])
     tf.io.gfile.makedirs(model_dir)
@@ -44,10 +40,6 @@ def write_checkpoint(model_dir: str, values: Mapping[str, Any]) -> str:
 
 def check_checkpoint(checkpoint: str, variables: Iterable[CheckpointVariable]) -> None:
     """Check that a checkpoint has every variable of a model, with the same shape.
-
-    Args:
-      checkpoint: the path of the checkpoint.
-      variables: the variables of the model and of its optimizer.
 
     Raises:
       CheckpointMismatch: variables are missing or have another shape; the message names them.

@@ -28,12 +28,7 @@ class NameMaps:
     outputs: Mapping[str, Callable[[Any], Any]] | None = None
 
     def __post_init__(self) -> None:
-        """Check the types of both maps.
-
-        Raises:
-          InvalidType: a map is not a dict, or an export output is not callable.
-          InvalidSetting: metric_names_map gives a metric the name "loss".
-        """
+        """Check the types of both maps."""
         for option, value in (
             ("metric_names_map", self.metrics),
             ("export_outputs", self.outputs),
@@ -57,12 +52,8 @@ class NameMaps:
         """Rename the metrics of a model as the user requested.
 
         Args:
-          results: Keras metric name → result.
           losses: the names of those metrics that report the loss of one output. They stay
             unchanged.
-
-        Returns:
-          The user's name of a metric → result; for losses, Keras's name → result.
 
         Raises:
           InvalidSetting: metric_names_map lacks a metric, or names a loss or a metric that the
@@ -89,15 +80,9 @@ class NameMaps:
     def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any] | None:
         """Build the export outputs of a model.
 
-        Args:
-          predictions: output name → tensor.
-
         Returns:
           Signature name → tf.estimator export output. None if the option export_outputs is None or
           empty: the export then has only the default signature.
-
-        Raises:
-          MissingKey: the option export_outputs names an output that the model does not have.
         """
         if not self.outputs:
             return None
@@ -106,14 +91,7 @@ class NameMaps:
         return {_DEFAULT_SIGNATURE: PredictOutput(dict(predictions)), **own}
 
     def check_output_names(self, names: list[str]) -> None:
-        """Check that the model has every output that export_outputs names.
-
-        Args:
-          names: the names of the model's outputs.
-
-        Raises:
-          MissingKey: the model lacks an output; the message names it.
-        """
+        """Check that the model has every output that export_outputs names."""
         unknown = [name for name in self.outputs or {} if name not in names]
         if unknown:
             raise MissingKey(

@@ -17,14 +17,6 @@ def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
     """Find the step methods, such as train_step, that a user's model class overrides.
 
     An estimator does not call these methods.
-
-    Args:
-      model: the Keras model.
-      base: keras.Model or tf_keras.Model, from which the model's class is derived.
-
-    Yields:
-      (name of an overridden method, which is a key of `UNSUPPORTED_OPTIONS`; name of the class that
-      overrides the method).
     """
     for name in _STEP_METHODS:
         owner = next(kind for kind in type(model).__mro__ if name in vars(kind))
@@ -34,10 +26,6 @@ def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
 
 def unreduced_losses(losses: Any, no_reduction: Iterable[Any]) -> Iterator[tuple[str, str]]:
     """Find the losses of compile() that return a loss for each example, and not one number.
-
-    Args:
-      losses: a loss or a nest of losses.
-      no_reduction: the values of a loss's attribute `reduction` that mean "do not reduce".
 
     Yields:
       (a key of `UNSUPPORTED_OPTIONS`, name of the loss's class).
@@ -50,16 +38,7 @@ def unreduced_losses(losses: Any, no_reduction: Iterable[Any]) -> Iterator[tuple
 def unsupported_layer_options(
     layer: Any, dtype_policy: str, use_tpu: bool
 ) -> Iterator[tuple[str, str]]:
-    """Find the options of a layer that an estimator does not support.
-
-    Args:
-      layer: a Keras layer.
-      dtype_policy: the name of the layer's mixed-precision policy.
-      use_tpu: whether the estimator will run on a TPU.
-
-    Yields:
-      (a key of `UNSUPPORTED_OPTIONS`, name of the layer).
-    """
+    """Find the options of a layer that an estimator does not support."""
     can_reset_state = hasattr(layer, "reset_state") or hasattr(layer, "reset_states")
     if getattr(layer, "stateful", False) is True and can_reset_state:
         yield "stateful", layer.name
@@ -90,10 +69,6 @@ def describe_optimizer(optimizer: Any) -> str:
 def describe_ignored_options(jit_compile: Any, steps_per_execution: Any) -> str:
     """Describe, for the log, arguments of compile() that an estimator ignores.
 
-    Args:
-      jit_compile: the argument that was passed to compile().
-      steps_per_execution: the argument that was passed to compile().
-
     Returns:
       The names of the ignored arguments, each with a remark on what the estimator does instead;
       "none" if no argument is ignored.
@@ -113,7 +88,6 @@ def format_names(value: Any) -> str:
 
 
 def _get_name(value: Any) -> str:
-    """Return the name of a loss or metric, which is a string, an object or a function."""
     if isinstance(value, str):
         return value
     return str(getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__))

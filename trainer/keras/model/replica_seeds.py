@@ -7,8 +7,7 @@ import tensorflow as tf
 from trainer.tensorflow_internals import gen_xla_ops, tpu_function
 
 # The difference between the seeds of replica i and replica i + 1: 2**32 divided by the golden
-# ratio. Keras increments a seed by one for each use, so with a small difference one replica would
-# soon use the seeds of another.
+# ratio.
 _SEED_STRIDE = 0x9E3779B1
 
 
@@ -16,13 +15,9 @@ def offset_by_replica(seed: Any) -> Any:
     """Add an offset to a seed. The offset is different on each replica.
 
     All replicas have the same variables, which include the state of Keras's seed generators.
-    Without the offset, a dropout layer would drop the same units on each replica.
 
     Args:
       seed: a tensor [2] of integers, the seed of a stateless random op.
-
-    Returns:
-      The changed seed, a tensor of the same shape and dtype.
     """
     if (tpu_function.get_tpu_context().number_of_shards or 1) == 1:
         return seed

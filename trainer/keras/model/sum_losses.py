@@ -7,16 +7,7 @@ from typing import Any
 def make_sum_scaler(loss_class: Any, replicas: int) -> Callable[[Any], Any]:
     """Return a function that multiplies losses with reduction="sum" by the number of replicas.
 
-    The training step computes the mean of the losses of all replicas. With the factor, this mean is
-    the sum over the examples of the global batch.
-
-    Args:
-      loss_class: the class Loss of Keras or tf_keras.
-      replicas: the number of replicas.
-
-    Returns:
-      A function that takes a loss and returns the scaled loss. If the loss is not a sum, or there
-      is only one replica, the function returns the loss itself.
+    The training step computes the mean of the losses of all replicas.
     """
 
     class SumOverBatchLoss(loss_class):

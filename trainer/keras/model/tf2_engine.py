@@ -1,10 +1,7 @@
 """Switches tf_keras between its base classes for TensorFlow 2 and those for TensorFlow 1.
 
 tf_keras has two implementations of Layer and Model: base_layer and training for TensorFlow 2, and
-base_layer_v1 and training_v1 for programs without eager execution. This module calls them the
-engine of TensorFlow 2 and the engine of TensorFlow 1. Building a layer or a model selects the
-engine by changing the base classes of tf_keras's classes, for the whole process. So a model of one
-engine breaks as soon as a model of the other engine is built.
+base_layer_v1 and training_v1 for programs without eager execution.
 """
 
 import contextlib
@@ -32,11 +29,7 @@ def is_graph_model(model: Any) -> bool:
 def use_tf2_engine() -> Iterator[None]:
     """Give tf_keras's layer and model classes their TensorFlow 2 base classes inside a context.
 
-    The end of the context restores the previous base classes. If the previous base classes are
-    those of TensorFlow 1, two rules apply. Models that were built without eager execution cannot be
-    used inside the context, and models that are built inside the context cannot be used outside. A
-    thread that is inside the context can enter it again. Other threads wait until the outermost
-    context ends.
+    The end of the context restores the previous base classes.
     """
     global _depth
     with _switch_lock:
@@ -53,11 +46,7 @@ def use_tf2_engine() -> Iterator[None]:
 
 
 def _classes_to_switch() -> dict[type, tuple[tuple[type, ...], tuple[type, ...]]]:
-    """Find the tf_keras classes that currently have base classes for TensorFlow 1.
-
-    Returns:
-      Class → (its current base classes, its base classes for TensorFlow 2).
-    """
+    """Find the tf_keras classes that currently have base classes for TensorFlow 1."""
     tf2_classes = keras_internals.get_loaded_engine_classes()
     switched = {}
     for root in list(tf2_classes.values())[:1]:
@@ -70,7 +59,6 @@ def _classes_to_switch() -> dict[type, tuple[tuple[type, ...], tuple[type, ...]]
 
 
 def _all_subclasses(root: type) -> list[type]:
-    """Return a class and all its direct and indirect subclasses, each once."""
     kinds: list[type] = [root]
     known = {root}
     for kind in kinds:

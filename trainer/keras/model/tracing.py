@@ -1,9 +1,7 @@
 """Imports functions of a Keras model, such as a training step, into the default graph.
 
 Keras runs its models eagerly, or inside a tf.function that captures its variables. This module
-traces a function as Keras would. Then it imports the traced graph into the default graph, and
-replaces the captured variables by variables of the default graph. So the model, its losses, its
-metrics and its optimizer run the same code as in model.fit.
+traces a function as Keras would.
 """
 
 import contextlib
@@ -40,22 +38,11 @@ def is_for_xla() -> bool:
 
 
 def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xla: bool) -> Any:
-    """Trace a function into a graph of its own, as tf.function would.
-
-    Args:
-      function: takes one tensor for each spec and returns a list of tensors.
-      specs: one TensorSpec for each argument.
-      for_xla: whether to trace loops and their gradients in the form that XLA compiles.
-
-    Returns:
-      A FuncGraph.
-    """
+    """Trace a function into a graph of its own, as tf.function would."""
 
     def trace_results(*arguments: Any) -> list[Any]:
         with _xla_context() if for_xla else contextlib.nullcontext():
-            # Add an identity op for each result. Otherwise an argument that the function returns
-            # unchanged would be a placeholder of the traced graph, and `inline_traced_graph`
-            # removes the placeholders.
+            # Add an identity op for each result.
             return [tf.identity(tensor) for tensor in function(*arguments)]
 
     with eager_mode():
@@ -85,19 +72,11 @@ def inline_traced_graph(
 ) -> list[Any]:
     """Import a traced function into the default graph.
 
-    Each output depends on all side effects of the function. If the function has side effects, each
-    op that uses a variable depends on all arguments. So no variable changes if the arguments cannot
-    be computed because the input of the step has ended.
+    Each output depends on all side effects of the function.
 
     Args:
-      func_graph: the result of `trace_function`.
-      arguments: tensors of the default graph, one for each argument of the function.
       replace_handle: takes the handle of a captured Keras variable, and returns the handle of the
         variable of the default graph that replaces it.
-      name: the prefix of the names of the imported ops.
-
-    Returns:
-      The outputs of the function, as tensors of the default graph.
     """
     graph = tf.compat.v1.get_default_graph()
     arguments = [_capture(graph, tensor) for tensor in arguments]
@@ -131,19 +110,6 @@ def _map_inputs(
     arguments: Sequence[Any],
     replace_handle: Callable[[Any], Any],
 ) -> dict[str, Any]:
-    """Map the placeholders of a traced function to tensors of the graph that imports the function.
-
-    Args:
-      graph: the graph that imports the function.
-      func_graph: the traced function, the result of `trace_function`.
-      arguments: tensors of `graph`, one for each argument of the function.
-      replace_handle: takes the handle of a captured Keras variable, and returns the handle of the
-        variable that replaces it.
-
-    Returns:
-      Name of a placeholder's tensor → an argument, the handle of a variable, or a constant with
-      the value of a captured eager tensor.
-    """
     captures = list(func_graph.captures)
     parameters = func_graph.inputs[: len(func_graph.inputs) - len(captures)]
     inputs = {inner.name: tensor for inner, tensor in zip(parameters, arguments, strict=True)}
@@ -156,16 +122,7 @@ def _map_inputs(
 
 
 def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, set[str]]:
-    """Remove the placeholders from a graph, because TensorFlow rejects them on a TPU.
-
-    Args:
-      graph_def: the GraphDef of a traced function; it is not changed.
-      placeholders: the names of the placeholder nodes in graph_def.
-
-    Returns:
-      (the GraphDef without the placeholders; the names of all tensors that its remaining nodes take
-      as inputs, including the outputs of the removed placeholders).
-    """
+    """Remove the placeholders from a graph, because TensorFlow rejects them on a TPU."""
     body = tf.compat.v1.GraphDef()
     body.CopyFrom(graph_def)
     del body.node[:]
@@ -187,12 +144,6 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
 
 
 def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> None:
-    """Add control dependencies on the arguments to each operation that uses a variable.
-
-    Args:
-      operations: the imported operations.
-      arguments: the tensors that the operations must wait for.
-    """
     sources = {tensor.op.name: tensor.op for tensor in arguments}
     for operation in operations:
         if any(tensor.dtype == tf.resource for tensor in operation.inputs):
@@ -200,11 +151,5 @@ def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> 
 
 
 def _capture(graph: Any, tensor: Any) -> Any:
-    """Make a tensor usable as an input of ops in a graph, and return the usable tensor.
-
-    If `graph` is the graph of a function or of a loop's body, and `tensor` belongs to another
-    graph, `graph` captures `tensor`, and the result is the captured tensor. Otherwise the result is
-    `tensor` itself.
-    """
     capture = getattr(graph, "capture", None)
     return tensor if capture is None or tensor.graph is graph else capture(tensor)

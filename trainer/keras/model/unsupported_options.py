@@ -8,12 +8,7 @@ from tpuserve.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class UnsupportedOption:
-    """An option of a Keras model that prevents its conversion to a TPUEstimator.
-
-    Attributes:
-      reason: why an estimator does not support the option.
-      remedy: what the user can do instead.
-    """
+    """An option of a Keras model that prevents its conversion to a TPUEstimator."""
 
     reason: str
     remedy: str
@@ -127,13 +122,7 @@ UNSUPPORTED_OPTIONS: Mapping[str, UnsupportedOption] = {
 def unsupported_option_error(
     option: str, owner: str, cause: BaseException | None = None
 ) -> InvalidSetting:
-    """Build the error that reports an unsupported option of a Keras model.
-
-    Args:
-      option: a key of `UNSUPPORTED_OPTIONS`.
-      owner: a description of the model, followed by the layer or object that has the option.
-      cause: the error that the option has caused, or None.
-    """
+    """Build the error that reports an unsupported option of a Keras model."""
     entry = UNSUPPORTED_OPTIONS[option]
     error = InvalidSetting(
         f"{owner} cannot become a TPUEstimator because of {option}: {entry.reason}. {entry.remedy}."

@@ -16,14 +16,7 @@ from trainer.keras_internals import find_private_attribute
 
 @dataclass(frozen=True)
 class CheckpointVariable:
-    """A variable of a Keras model or of its optimizer.
-
-    Attributes:
-      name: the name in checkpoints.
-      keras_variable: the model's or the optimizer's own variable, an eager tf.Variable.
-      is_trained: whether the variable is a trainable variable of the model.
-      is_slot: whether the variable belongs to the optimizer and not to the model.
-    """
+    """A variable of a Keras model or of its optimizer."""
 
     name: str
     keras_variable: Any
@@ -35,11 +28,7 @@ def collect_variables(adapter: KerasAdapter, model: Any) -> list[CheckpointVaria
     """Collect the variables of a compiled model and of its optimizer, with names for checkpoints.
 
     Keras counts the layers of the whole process, and puts the numbers into the names of layers and
-    variables, such as "dense_7". In the names for checkpoints, the layers of the model are numbered
-    from 0 instead. So a checkpoint fits a model that another process, or another cell of a
-    notebook, builds with the same code.
-
-    The variables of the optimizer are created if they do not exist.
+    variables, such as "dense_7".
     """
     with eager_mode():
         adapter.build_optimizer(model)
@@ -69,11 +58,6 @@ def moving_averages(
 ) -> dict[str, CheckpointVariable]:
     """Return the moving averages that replace the trainable variables after training.
 
-    Args:
-      adapter: the adapter for the model's version of Keras.
-      model: the Keras model.
-      variables: the variables of the model and of its optimizer.
-
     Returns:
       Name of a trainable variable → the variable with its moving average. Empty if the optimizer
       keeps no averages.
@@ -92,11 +76,6 @@ def initial_values(
     adapter: KerasAdapter, model: Any, variables: Iterable[CheckpointVariable]
 ) -> dict[str, Any]:
     """Return the values from which training starts.
-
-    Args:
-      adapter: the adapter for the model's version of Keras.
-      model: the Keras model.
-      variables: the variables of the model and of its optimizer.
 
     Returns:
       Name of a variable → array with the shape and the dtype of the variable.
@@ -125,18 +104,8 @@ def warm_start_values(
     If a weight is replaced, but not its moving average, the average becomes equal to the weight.
 
     Args:
-      adapter: the adapter for the model's version of Keras.
-      model: the Keras model.
-      variables: the variables of the model and of its optimizer.
       values: name of a variable → initial value, an array. A name without a variable, such as that
         of the global step, stands for a variable that is not trained.
-      settings: selects the variables and the checkpoint.
-
-    Returns:
-      Name of a variable → array, with the names of `values`.
-
-    Raises:
-      CheckpointNotFound: the checkpoint of the warm start does not exist.
     """
     variables = list(variables)
     trained = {variable.name for variable in variables if variable.is_trained}
@@ -166,11 +135,7 @@ def create_graph_variable(variable: CheckpointVariable, initial: Any) -> Any:
     Checkpoints contain the variable.
 
     Args:
-      variable: the Keras variable, with the name, the shape and the dtype.
       initial: the initial value if there is no checkpoint, an array; None for zeros.
-
-    Returns:
-      A resource variable.
     """
     keras_variable = variable.keras_variable
     return tf.compat.v1.get_variable(
@@ -189,14 +154,6 @@ def create_local_variable(name: str, keras_variable: Any, initial: Any) -> Any:
     """Create a variable in the default graph that replaces a variable of a Keras metric.
 
     Checkpoints do not contain the variable.
-
-    Args:
-      name: the name in the graph.
-      keras_variable: the Keras variable, an eager tf.Variable with the shape and the dtype.
-      initial: the initial value, an array.
-
-    Returns:
-      A resource variable.
     """
     return tf.compat.v1.get_variable(
         name,
@@ -210,18 +167,9 @@ def create_local_variable(name: str, keras_variable: Any, initial: Any) -> Any:
 
 
 class _LayerNumbers:
-    """Renumbers from 0 the layers of a model that Keras has named by their class and a number.
-
-    For example, the first Dense layer of the model becomes "dense", and the second "dense_1".
-    """
+    """Renumbers from 0 the layers of a model that Keras has named by their class and a number."""
 
     def __init__(self, layers: Iterable[tuple[str, str]]) -> None:
-        """Give a new number to each layer whose name comes from Keras and not from the user.
-
-        Args:
-          layers: for each layer (its name, such as "dense_7"; the name that Keras gives to the
-            first layer of its class, such as "dense").
-        """
         self._new_names: dict[str, str] = {}
         counts: dict[str, int] = {}
         for name, default in layers:
@@ -233,12 +181,10 @@ class _LayerNumbers:
             self._new_names[name] = f"{default}_{number}" if number else default
 
     def renumber(self, path: str) -> str:
-        """Replace the layer names in the path of a variable by the renumbered names."""
         return "/".join(self._new_names.get(name, name) for name in path.split("/"))
 
 
 def _named_objects(adapter: KerasAdapter, model: Any) -> list[Any]:
-    """Return a model's objects whose names may have a number from Keras: layers and optimizer."""
     with eager_mode():
         return [*adapter.layers(model), *([model.optimizer] if model.optimizer else [])]
 
@@ -252,12 +198,7 @@ def _name_and_default_name(layer: Any) -> tuple[str, str]:
 
 
 def make_unique(name: str, taken: set[str]) -> str:
-    """Return a unique name, and add it to the names in use.
-
-    Args:
-      name: the preferred name, to which a number is appended if it is in use.
-      taken: the names in use.
-    """
+    """Return a unique name, and add it to the names in use."""
     candidate, number = name, 0
     while candidate in taken:
         number += 1

@@ -19,7 +19,6 @@ class WeightedLabels(NamedTuple):
     """Labels and sample weights, which the model_fn receives together as its argument `labels`.
 
     Attributes:
-      labels: a tensor or a nest of tensors, as the model's losses expect.
       sample_weight: the weights of the examples [batch size], or a nest like the labels; None
         without weights.
     """
@@ -30,10 +29,6 @@ class WeightedLabels(NamedTuple):
 
 def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap an input_fn that may return sample weights, which TPUEstimator does not accept.
-
-    Args:
-      input_fn: returns features, (features, labels) or (features, labels, sample_weight): as
-        tensors, or as the elements of a Dataset.
 
     Returns:
       An input_fn that returns the same, except that (features, labels, sample_weight) becomes
@@ -72,15 +67,6 @@ def split_sample_weights(features: Any, input_names: Any) -> tuple[Any, Any]:
     """Split features of the form {"features": ..., "sample_weights": ...}.
 
     The docstring of `tf.keras.estimator.model_to_estimator` allows this form for sample weights.
-
-    Args:
-      features: the features that an input_fn returns.
-      input_names: the names of the model's inputs; see `select_model_inputs`. If one of them is
-        "features" or "sample_weights", the features are not split.
-
-    Returns:
-      (the entry "features", the entry "sample_weights"). If the features do not have this form:
-      (features, None).
     """
     if not isinstance(features, Mapping):
         return features, None
@@ -96,19 +82,13 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
     """Select the features that are inputs of the model.
 
     Args:
-      features: a tensor, or a nest of tensors, from the input_fn or a request.
       input_names: the names of the model's inputs: one name, or a list or dict of names; None if
         the model does not define its inputs.
       label: a description of the model for the error, such as "tf_keras model digits".
 
     Returns:
       The argument to call the model with. If the features are a dict and input_names is set, the
-      argument is structured like input_names. Features that are not a dict are returned unchanged.
-      If input_names is None, the result has all features except the padding mask of TPUEstimator; a
-      single feature with the name "feature" is returned without a dict.
-
-    Raises:
-      MissingKey: the features lack an input.
+      argument is structured like input_names.
     """
     if not isinstance(features, Mapping):
         return features
@@ -138,18 +118,6 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
 
 
 def _only_feature(features: Mapping[str, Any], name: str, label: str) -> Any:
-    """Return the value of the only feature, whatever its name.
-
-    Use it for a model with one input, if no feature has the name of this input.
-
-    Args:
-      features: name → tensor.
-      name: the name of the input, for the error.
-      label: a description of the model for the error, such as "tf_keras model digits".
-
-    Raises:
-      MissingKey: there are several features or none.
-    """
     if len(features) != 1:
         raise MissingKey(
             f"{label} has the input {name}, and the features are {', '.join(features) or 'empty'}. "
@@ -165,13 +133,6 @@ def apply_class_weights(labels: Any, sample_weight: Any, class_weight: Mapping[i
       labels: one tensor: class numbers [batch size] or [batch size, 1], or one-hot vectors [batch
         size, classes].
       sample_weight: the sample weights [batch size]; None for equal weights.
-      class_weight: class → weight; a class that is missing has the weight 1.
-
-    Returns:
-      The sample weights, float32 [batch size].
-
-    Raises:
-      InvalidSetting: there are labels for several outputs.
     """
     tensors = tf.nest.flatten(labels)
     if len(tensors) != 1:

@@ -9,12 +9,7 @@ from trainer.tensorflow_internals import get_private_attribute
 
 
 def copy_table(model: Any, handle: Any) -> Any:
-    """Return the handle of a new table in the default graph; None if the model lacks the table.
-
-    Args:
-      model: the Keras model whose layers look up keys.
-      handle: the handle of a table of the model, whose contents the new table gets.
-    """
+    """Return the handle of a new table in the default graph; None if the model lacks the table."""
     kinds = (tf.lookup.StaticHashTable, tf.lookup.experimental.MutableHashTable)
     parts = tf.train.TrackableView(model).descendants()
     tables = [part for part in parts if isinstance(part, kinds) and part.resource_handle is handle]

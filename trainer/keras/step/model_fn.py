@@ -26,10 +26,8 @@ def build_model_fn(
     """Build a model_fn that runs a Keras model.
 
     Args:
-      converted: the model.
       class_weight: class → weight of the examples of this class in training; None for equal
         weights.
-      codec: decodes the features and labels that were encoded for the infeed of a TPU.
     """
     builders = {ModeKeys.TRAIN: _train, ModeKeys.EVAL: _evaluate, ModeKeys.PREDICT: _predict}
 
@@ -60,7 +58,6 @@ def _train(
     batch: WeightedLabels,
     class_weight: Mapping[int, float] | None,
 ) -> TPUEstimatorSpec:
-    """Build the TPUEstimatorSpec for training."""
     if converted.name_maps.metrics:
         _check_metric_names(converted, x, batch)
     loss = steps.train(x, batch, class_weight)
@@ -96,18 +93,7 @@ def _evaluate(
 def _metrics(
     converted: ConvertedModel, codec: OutputCodec, labels: Any, outputs: Any, weights: Any
 ) -> dict[str, Any]:
-    """Build, in the default graph, the ops that update the metrics with a batch and read them.
-
-    Args:
-      converted: the model.
-      codec: decodes the model's outputs.
-      labels: the labels, a tensor or a nest of tensors.
-      outputs: the outputs of the model, encoded by the codec.
-      weights: sample weights, or None.
-
-    Returns:
-      Metric name → (value, update op).
-    """
+    """Build, in the default graph, the ops that update the metrics with a batch and read them."""
     adapter, model = converted.adapter, converted.model
     steps = ModelSteps(adapter, model, _LocalVariables(converted, "metrics"))
     update_op = steps.update_metrics(labels, outputs, weights, codec)
@@ -119,16 +105,7 @@ def _metrics(
 
 
 def _check_metric_names(converted: ConvertedModel, x: Any, batch: WeightedLabels) -> None:
-    """Check metric_names_map before the training, so that an invalid map is reported early.
-
-    The map contains names that Keras gives to metrics only when they process their first batch. So
-    this function builds an evaluation in a graph that is discarded.
-
-    Args:
-      converted: the model.
-      x: the model's inputs, of which only shapes and dtypes are used.
-      batch: the labels and sample weights, of which only shapes and dtypes are used.
-    """
+    """Check metric_names_map before the training, so that an invalid map is reported early."""
     with tf.Graph().as_default():
         x, batch = tf.nest.map_structure(
             lambda tensor: (
@@ -147,7 +124,6 @@ def _check_metric_names(converted: ConvertedModel, x: Any, batch: WeightedLabels
 def _predict(
     converted: ConvertedModel, steps: ModelSteps, x: Any, batch: WeightedLabels, _: Any
 ) -> TPUEstimatorSpec:
-    """Build the TPUEstimatorSpec for prediction."""
     predictions = converted.named_outputs(steps.predict(x))
     return TPUEstimatorSpec(
         ModeKeys.PREDICT,
@@ -157,14 +133,7 @@ def _predict(
 
 
 def _create_graph_variables(converted: ConvertedModel, mode: str) -> "_LocalVariables":
-    """Create variables in the default graph that replace the variables of the Keras model.
-
-    Evaluations and predictions need no variables of the optimizer. If the optimizer keeps moving
-    averages of the weights, evaluations and predictions use these in place of the weights.
-
-    Returns:
-      id of the handle of a Keras variable → the variable of the default graph that replaces it.
-    """
+    """Create variables in the default graph that replace the variables of the Keras model."""
     is_training = mode == ModeKeys.TRAIN
     initial_values = converted.initial_values()
     all_variables = converted.variables()
@@ -184,34 +153,14 @@ def _create_graph_variables(converted: ConvertedModel, mode: str) -> "_LocalVari
 
 
 class _LocalVariables(dict[int, Any]):
-    """Maps handles of Keras variables to variables of the default graph that replace them.
-
-    A key is the id() of the handle of a Keras variable. If the Keras variable belongs to a metric
-    or to Keras itself, the object creates the value on the first access: a local variable, which
-    checkpoints do not contain.
-    """
+    """Maps handles of Keras variables to variables of the default graph that replace them."""
 
     def __init__(self, converted: ConvertedModel, scope: str) -> None:
-        """Create an empty map.
-
-        Args:
-          converted: the model to whose metrics the variables belong.
-          scope: a part of the names of the local variables.
-        """
         super().__init__()
         self._converted, self._scope = converted, scope
         self._keras_variables: dict[int, Any] = {}
 
     def __contains__(self, handle: object) -> bool:
-        """Return whether the map has a variable for a handle or would create one on access.
-
-        The map would create a variable if the handle belongs to a variable of a metric or of Keras
-        itself. This method creates no variable. The method resets all metrics of the model if
-        neither the map nor the variables collected so far have the handle.
-
-        Args:
-          handle: the id() of the handle of a Keras variable.
-        """
         return super().__contains__(handle) or handle in self._collect_keras_variables(handle)
 
     def __missing__(self, handle: int) -> Any:
@@ -225,15 +174,6 @@ class _LocalVariables(dict[int, Any]):
         return self[handle]
 
     def _collect_keras_variables(self, handle: object) -> dict[int, Any]:
-        """Return the variables of metrics and of Keras itself: id of a handle → tf.Variable.
-
-        The metrics are reset when the variables are collected, so that the variables have their
-        initial values. The variables are collected again if none of them has the handle, because
-        metrics create variables when their first batch is traced.
-
-        Args:
-          handle: the id() of the handle of a Keras variable.
-        """
         if handle not in self._keras_variables:
             adapter, model = self._converted.adapter, self._converted.model
             with eager_mode():

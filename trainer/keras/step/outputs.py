@@ -20,20 +20,10 @@ class OutputCodec:
     """Encodes a model's outputs as plain tensors, and decodes them in the graph of the metrics.
 
     A metric uses more than the values of an output. A mask can exclude some values. A crossentropy
-    computes with logits instead of probabilities if it finds logits. They can be in the attribute
-    `_keras_logits`, which Keras's activations set, or be the input of the op that computes the
-    output. If a tensor is passed to another graph, its mask and logits are lost.
-
-    The functions `_get_logits` in keras/src/backend/tensorflow/nn.py and in tf_keras/src/backend.py
-    define where a crossentropy looks for logits.
+    computes with logits instead of probabilities if it finds logits.
     """
 
     def __init__(self, adapter: KerasAdapter) -> None:
-        """Create a codec for the outputs of one model.
-
-        Args:
-          adapter: the adapter for the model's version of Keras.
-        """
         self._adapter = adapter
         self._structure: Any = None
         # For each flattened output: (the type of the op that computes the output, if it is in
@@ -43,14 +33,8 @@ class OutputCodec:
     def encode(self, y_pred: Any) -> list[dict[str, Any]]:
         """Convert the outputs of a model to plain tensors.
 
-        Args:
-          y_pred: the outputs, in the graph in which the model is called.
-
         Returns:
-          A dict of tensors for each flattened output. If a sigmoid or softmax op computes the
-          output, the dict has the op's input as "logits", from which `decode` computes the output.
-          Otherwise, the dict has the output as "values", and "logits" too if Keras has attached
-          logits to the output. If the output has a mask, the dict has an entry "mask".
+          A dict of tensors for each flattened output.
         """
         self._structure = tf.nest.map_structure(lambda _: None, y_pred)
         outputs = tf.nest.flatten(y_pred)
@@ -69,11 +53,7 @@ class OutputCodec:
         return encoded
 
     def decode(self, encoded: Sequence[Mapping[str, Any]]) -> Any:
-        """Rebuild the outputs of the model, with masks and logits, in the default graph.
-
-        Args:
-          encoded: the result of `encode`, passed to the default graph.
-        """
+        """Rebuild the outputs of the model, with masks and logits, in the default graph."""
         outputs = []
         for parts, (activation, has_logits) in zip(encoded, self._activations, strict=True):
             output = _ACTIVATIONS[activation](parts["logits"]) if activation else parts["values"]

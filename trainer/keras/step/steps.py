@@ -22,36 +22,26 @@ class ModelSteps:
     """Builds the steps of one Keras model in the default graph.
 
     Keras's own code is traced, and the traced graph is imported into the default graph.
+
+    Args:
+      model: a Keras model that is built; for training and evaluation also compiled.
+      graph_variables: id of the handle of a Keras variable → the variable of the default
+        graph that replaces it.
     """
 
     def __init__(
         self, adapter: KerasAdapter, model: Any, graph_variables: Mapping[int, Any]
     ) -> None:
-        """Store the model; nothing is built yet.
-
-        Args:
-          adapter: the adapter for the model's version of Keras.
-          model: a Keras model that is built; for training and evaluation also compiled.
-          graph_variables: id of the handle of a Keras variable → the variable of the default
-            graph that replaces it.
-        """
         self._adapter, self._model, self._graph_variables = adapter, model, graph_variables
 
     def train(self, x: Any, batch: WeightedLabels, class_weight: Mapping[int, float] | None) -> Any:
         """Build the ops of a training step in the default graph.
 
-        Args:
-          x: the model's inputs.
-          batch: the labels and sample weights.
-          class_weight: class → weight of the examples of this class; None for equal weights.
-
         Returns:
           The loss of the batch, a scalar tensor that depends on all updates of variables.
 
         Raises:
-          InvalidSetting: the batch has no labels, or the model cannot process the batch. Or the
-            step uses a lookup table, or a Keras variable that has no replacement in the default
-            graph.
+          InvalidSetting: the batch has no labels, or the model cannot process the batch.
         """
         adapter, model = self._adapter, self._model
         replicas = _num_replicas()
@@ -78,18 +68,8 @@ class ModelSteps:
     def evaluate(self, x: Any, batch: WeightedLabels, codec: OutputCodec) -> tuple[Any, Any]:
         """Build the ops of an evaluation step in the default graph.
 
-        Args:
-          x: the model's inputs.
-          batch: the labels and sample weights.
-          codec: encodes the model's outputs.
-
-        Returns:
-          (the loss of the batch, a scalar tensor; the encoded outputs of the model).
-
         Raises:
-          InvalidSetting: the batch has no labels, or the model cannot process the batch. Or the
-            step uses a lookup table, or a Keras variable that has no replacement in the default
-            graph.
+          InvalidSetting: the batch has no labels, or the model cannot process the batch.
         """
         adapter, model = self._adapter, self._model
 
@@ -109,12 +89,6 @@ class ModelSteps:
     def predict(self, x: Any) -> Any:
         """Build the ops of a prediction step in the default graph.
 
-        Args:
-          x: the model's inputs.
-
-        Returns:
-          The model's outputs.
-
         Raises:
           InvalidSetting: the model cannot process the batch. Or the step uses a lookup table, or a
             Keras variable that has no replacement in the default graph.
@@ -127,14 +101,7 @@ class ModelSteps:
         return self._trace_into_graph(step, {"features": x}, "predict_step")
 
     def update_metrics(self, labels: Any, outputs: Any, weights: Any, codec: OutputCodec) -> Any:
-        """Build the op that updates the metrics with a batch.
-
-        Args:
-          labels: the labels, a tensor or a nest of tensors.
-          outputs: the outputs of the model, encoded by the codec.
-          weights: sample weights, or None.
-          codec: decodes the outputs.
-        """
+        """Build the op that updates the metrics with a batch."""
 
         def step(labels: Any, outputs: Any, weights: Any) -> Any:
             self._adapter.update_metrics(self._model, labels, codec.decode(outputs), weights)
@@ -151,15 +118,7 @@ class ModelSteps:
         return results
 
     def _average_state(self, replicas: int) -> None:
-        """Make the traced step assign means over the replicas to non-trainable float variables.
-
-        Such variables are moving averages, for example those of batch normalization. The replicas
-        must assign the same value, because TensorFlow does not define which replica's copy of a
-        variable is read afterwards.
-
-        Args:
-          replicas: the number of replicas.
-        """
+        """Make the traced step assign means over the replicas to non-trainable float variables."""
         if replicas == 1:
             return
         graph = tf.compat.v1.get_default_graph()
@@ -175,22 +134,6 @@ class ModelSteps:
                     get_private_attribute(operation, "_update_input")(1, mean)
 
     def _trace_into_graph(self, step: Callable[..., Any], parts: dict[str, Any], name: str) -> Any:
-        """Trace a step and import it into the default graph.
-
-        Args:
-          step: a function that runs Keras code. It takes one argument for each item of `parts`, and
-            returns a nest of tensors and Nones.
-          parts: name → value of each argument of `step`. A value is a nest of tensors of the
-            default graph and Nones. Error messages use the names.
-          name: the name of the step, which becomes a part of the names of its ops.
-
-        Returns:
-          The nest that the step returns, with tensors of the default graph.
-
-        Raises:
-          InvalidSetting: the model cannot process the batch. Or the step uses a lookup table, or a
-            Keras variable that has no replacement in the default graph.
-        """
         flat = tf.nest.flatten(parts, expand_composites=True)
         tensors = [tensor for tensor in flat if tensor is not None]
         results: list[Any] = []
@@ -226,15 +169,7 @@ class ModelSteps:
         return f"{self._adapter.name} model {self._model.name}"
 
     def _handle_replacer(self, func_graph: Any) -> Callable[[Any], Any]:
-        """Return a function that replaces the handles of Keras variables in a traced step.
-
-        The function takes the handle of a Keras variable, and returns the handle of the variable of
-        the default graph that replaces it. It raises InvalidSetting if there is no such variable.
-        For the handle of a lookup table, it returns a copy; for XLA, it raises InvalidSetting.
-
-        Args:
-          func_graph: the traced step, which contains the variables' names for the error.
-        """
+        """Return a function that replaces the handles of Keras variables in a traced step."""
 
         def replace_handle(handle: Any) -> Any:
             if id(handle) in self._graph_variables:
@@ -257,7 +192,6 @@ class ModelSteps:
 
 
 def _step_arguments(x: Any, batch: WeightedLabels) -> dict[str, Any]:
-    """Return name → argument of a traced step. Error messages use the names."""
     return {"features": x, "labels": batch.labels, "weights": batch.sample_weight}
 
 
@@ -267,15 +201,7 @@ def _num_replicas() -> int:
 
 
 def _average_gradient(gradient: Any, replicas: int) -> Any:
-    """Return a gradient's mean over the replicas; without XLA, return the gradient unchanged.
-
-    The mean is a dense tensor, even with one replica, because XLA cannot compile most ops that
-    apply sparse gradients.
-
-    Args:
-      gradient: a tensor or tf.IndexedSlices; None if the loss does not depend on the variable.
-      replicas: the number of replicas.
-    """
+    """Return a gradient's mean over the replicas; without XLA, return the gradient unchanged."""
     if gradient is None or not tracing.is_for_xla():
         return gradient
     dense = tf.convert_to_tensor(gradient)

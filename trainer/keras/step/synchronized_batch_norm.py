@@ -16,12 +16,6 @@ def synchronize_moments(replicas: int) -> Iterator[None]:
     """Return a context in which batch normalization can use the batches of all replicas.
 
     A layer with synchronized=True calls the method all_reduce of tf.distribute's replica context.
-    Without a tf.distribute strategy, this is TensorFlow's default replica context, which has one
-    replica. In the context returned here, the method computes sums and means over the replicas of
-    the TPU.
-
-    Args:
-      replicas: the number of replicas.
 
     Raises:
       InvalidSetting: in the context, a layer calls all_reduce with a reduce_op other than SUM and

@@ -137,9 +137,7 @@ class _TfKerasAdapter:
 
     @contextlib.contextmanager
     def per_replica_seeds(self, model: Any) -> Iterator[None]:
-        # Let the layers use stateful random ops, which draw different numbers on each replica. A
-        # tf.random.Generator would draw the same numbers on all replicas, because its state is a
-        # variable, which has the same value on all replicas.
+        # Let the layers use stateful random ops, which draw different numbers on each replica.
         generators = [
             generator
             for layer in self.layers(model)
@@ -246,27 +244,17 @@ ADAPTER = _TfKerasAdapter()
 
 
 def _find_structure(model: Any, attribute: str) -> Any:
-    """Return the nest of a functional model's symbolic inputs or outputs; None for other models.
-
-    Args:
-      model: a model of tf_keras.
-      attribute: "_nested_inputs" or "_nested_outputs".
-    """
+    """Return the nest of a functional model's symbolic inputs or outputs; None for other models."""
     if not get_private_attribute(model, "_is_graph_network"):
         return None
     return get_private_attribute(model, attribute)
 
 
 def _is_new(optimizer: Any) -> bool:
-    """Return whether an optimizer is of tf_keras.optimizers, but not of tf_keras.optimizers.legacy.
-
-    For an optimizer of tf.compat.v1.train, the result is False.
-    """
     return not _is_legacy(optimizer) and not tf_optimizer.is_tf_optimizer(optimizer)
 
 
 def _is_legacy(optimizer: Any) -> bool:
-    """Return whether an optimizer is of tf_keras.optimizers.legacy."""
     return isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer)
 
 

@@ -1,9 +1,7 @@
 """Clones tf_keras models that were built without eager execution, as in programs of TensorFlow 1.
 
 The weights of such a model live in the session of a graph, and its steps are ops of this graph. An
-estimator cannot use the model itself. Instead the estimator uses a clone that is built for eager
-execution. The clone has the same layers, arguments of compile() and values of variables as the
-original. `copy_back` copies trained values to the original.
+estimator cannot use the model itself.
 """
 
 import contextlib
@@ -27,11 +25,7 @@ def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None)
     The clone has the values that the original's variables have in the session.
 
     Args:
-      model: the original, compiled; it is not changed.
       custom_objects: name → class or function that the configurations of the layers need.
-
-    Returns:
-      The compiled clone.
 
     Raises:
       InvalidSetting: the model has an option that `trainer.keras.model.unsupported_options` lists;
@@ -60,15 +54,7 @@ def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None)
 
 
 def copy_back(clone: Any, model: Any) -> None:
-    """Copy the values of a clone and of its optimizer into the session of the original model.
-
-    Args:
-      clone: the result of `clone_for_eager`.
-      model: the original model.
-
-    Raises:
-      InvalidSetting: the original has no weights yet.
-    """
+    """Copy the values of a clone and of its optimizer into the session of the original model."""
     if not model.built or not get_private_attribute(model, "_is_compiled"):
         raise InvalidSetting(
             f"{ADAPTER.name} model {model.name} has no weights in its session yet, because it has "
@@ -91,11 +77,6 @@ def copy_back(clone: Any, model: Any) -> None:
 
 
 def _unsupported_options(model: Any) -> Iterator[tuple[str, str]]:
-    """Find the options that make it impossible to clone a model.
-
-    Yields:
-      (a key of `UNSUPPORTED_OPTIONS`, name of the object that has the option; '' for the model).
-    """
     if not getattr(model, "optimizer", None):
         yield "not compiled", ""
         return
@@ -107,27 +88,17 @@ def _unsupported_options(model: Any) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _use_graph(model: Any) -> Iterator[None]:
-    """Return a context in which the graph of a model is the default graph."""
     graphs = [tensor.graph for tensor in [*_get_weights(model), *(model.inputs or ())]]
     with (graphs or [tf.compat.v1.get_default_graph()])[0].as_default():
         yield
 
 
 def _get_weights(model: Any) -> list[Any]:
-    """Return the weights of a model; empty if it is not built."""
     return list(model.weights) if model.built else []
 
 
 def _clone_layers(model: Any, label: str) -> Any:
-    """Build a clone of a model, with copies of its layers and with new weights.
-
-    Args:
-      model: the original model.
-      label: a description of the model for the error, such as "tf_keras model digits".
-
-    Raises:
-      InvalidSetting: a layer's get_config or constructor raises an error.
-    """
+    """Build a clone of a model, with copies of its layers and with new weights."""
     try:
         is_graph_network = get_private_attribute(model, "_is_graph_network")
         if is_graph_network or isinstance(model, tf_keras.Sequential):
@@ -152,12 +123,6 @@ def _get_layers(model: Any) -> list[Any]:
 
 
 def _inferred_input(model: Any) -> Any:
-    """Return the Input with which a Sequential without an Input layer is to be cloned.
-
-    Returns:
-      A tf_keras.Input with the shape of the batch for which the model was built; None if the model
-      defines its own input, or is not built.
-    """
     if get_private_attribute(model, "_is_graph_network") or not model.built:
         return None
     (tensor,) = model.inputs
@@ -171,20 +136,6 @@ def _zeros_like(tensor: Any) -> Any:
 
 
 def _copy_trainable_flags(model: Any, clone: Any, label: str) -> None:
-    """Copy the attribute `trainable` from the layers of a model to the layers of its clone.
-
-    The copied values are those at the time of compile(). The function also checks that the clone
-    has all losses that were added by add_loss.
-
-    Args:
-      model: the original model.
-      clone: the clone.
-      label: a description of the model for the error, such as "tf_keras model digits".
-
-    Raises:
-      InvalidSetting: the user has passed a function to a layer's add_loss. Such a loss is not
-        cloned.
-    """
     compiled_flags = find_private_attribute(model, "_compiled_trainable_state", {})
     for layer, cloned in zip(_get_layers(model), _get_layers(clone), strict=True):
         cloned.trainable = compiled_flags.get(layer, layer.trainable)

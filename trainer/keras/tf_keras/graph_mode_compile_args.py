@@ -19,14 +19,7 @@ def build_compile_args(model: Any) -> dict[str, Any]:
     """Return the arguments, except the optimizer, with which to compile the eager clone of a model.
 
     If the model's outputs are known, the result contains the losses and metrics that Keras has
-    assigned to each output. Metrics keep the names that Keras chose for the original model, such as
-    "acc" for the metric "accuracy" in programs of TensorFlow 1.
-
-    Args:
-      model: the original model.
-
-    Returns:
-      Name of an argument → its value.
+    assigned to each output.
     """
     if not get_private_attribute(model, "_is_compiled"):
         return {
@@ -50,15 +43,6 @@ def build_compile_args(model: Any) -> dict[str, Any]:
 
 
 def _assign_to_outputs(model: Any, values: Sequence[Any]) -> Any:
-    """Arrange values, one for each output, in the structure that compile() accepts.
-
-    Args:
-      model: the original model.
-      values: for each output the value of an argument of compile(), such as a loss.
-
-    Returns:
-      The value itself for a model with one output; else a list, or a dict by output name.
-    """
     if len(values) == 1:
         return values[0]
     outputs = find_private_attribute(model, "_nested_outputs")
@@ -70,14 +54,6 @@ def _assign_to_outputs(model: Any, values: Sequence[Any]) -> Any:
 
 
 def _copy_metrics(metrics_of_outputs: Sequence[Mapping[str, Any] | None]) -> list[list[Any]]:
-    """Copy the metrics of each output, without their state.
-
-    Args:
-      metrics_of_outputs: for each output, name → metric; None for an output without metrics.
-
-    Returns:
-      For each output a list of metrics; [None] for an output without metrics.
-    """
     return [
         [_copy_metric(name, metric) for name, metric in (metrics or {}).items()] or [None]
         for metrics in metrics_of_outputs

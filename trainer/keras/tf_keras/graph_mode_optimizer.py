@@ -19,7 +19,6 @@ class GraphOptimizerState:
     """
 
     def __init__(self, model: Any) -> None:
-        """Read the settings and the state; the default graph must be the model's graph."""
         self._optimizer = model.optimizer
         variables = state_variables(model)
         values = tf_keras.backend.batch_get_value(list(variables.values()))
@@ -58,11 +57,7 @@ class GraphOptimizerState:
 
 
 def unsupported_options(optimizer: Any) -> Iterator[tuple[str, str]]:
-    """Find the options of an optimizer that an estimator does not support.
-
-    Yields:
-      (a key of `UNSUPPORTED_OPTIONS`, name of the optimizer or hyperparameter that has the option).
-    """
+    """Find the options of an optimizer that an estimator does not support."""
     if tf_optimizer.is_tf_optimizer(optimizer):
         yield from tf_optimizer.unsupported_options(optimizer)
         return
@@ -93,5 +88,4 @@ def state_variables(model: Any) -> dict[tuple[str, int], Any]:
 
 
 def _is_function(value: Any) -> bool:
-    """Return whether a hyperparameter is a function that each step calls to get the value."""
     return callable(value) and not isinstance(value, tf.Variable)

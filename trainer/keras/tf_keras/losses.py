@@ -13,11 +13,7 @@ from trainer.keras_internals import LossesContainer, get_private_attribute
 
 
 class _UnusedMetric:
-    """Replaces the metric that averages the total loss, and does nothing.
-
-    An estimator's step must not update metrics. The class has only the method that LossesContainer
-    calls.
-    """
+    """Replaces the metric that averages the total loss, and does nothing."""
 
     def update_state(self, *arguments: Any, **named: Any) -> None:
         """Ignore the loss of a batch."""
@@ -35,13 +31,8 @@ def without_loss_metrics(compiled: Any, output_names: Any, replicas: int) -> Any
     """Return a copy of compiled losses that updates no metrics, for use in an estimator's step.
 
     Args:
-      compiled: the LossesContainer of a model.
-      output_names: the names of the model's outputs.
       replicas: the number of replicas. A loss that is a sum over examples is multiplied by this
         number; see `make_sum_scaler`.
-
-    Returns:
-      A LossesContainer.
     """
     scale_sum = make_sum_scaler(tf_keras.losses.Loss, replicas)
     return _LossesContainerWithoutMetrics(

@@ -20,8 +20,7 @@ from trainer.tensorflow_internals import (
 )
 
 # If the name of an optimizer's attribute has one of these suffixes, the attribute holds a tensor of
-# the graph in which the optimizer last built its ops. The optimizer sets such an attribute again
-# whenever it builds its ops in a graph, so the attribute is not a hyperparameter.
+# the graph in which the optimizer last built its ops.
 _GRAPH_TENSOR_SUFFIXES = ("_t", "_tensor")
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
 # The CrossShardOptimizer classes of tpuserve and of TensorFlow, each with the name of the attribute
@@ -39,14 +38,7 @@ def is_tf_optimizer(optimizer: Any) -> bool:
 
 
 def unsupported_options(wrapper: Any) -> Iterable[tuple[str, str]]:
-    """Find the options of an optimizer that an estimator does not support.
-
-    Args:
-      wrapper: the TFOptimizer of a model.
-
-    Yields:
-      (a key of `UNSUPPORTED_OPTIONS`, name of the optimizer or attribute that has the option).
-    """
+    """Find the options of an optimizer that an estimator does not support."""
     optimizer = unwrap(wrapper)
     for name, value in vars(optimizer).items():
         if isinstance(value, tf.compat.v1.train.Optimizer):
@@ -94,12 +86,7 @@ def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
 
 
 def create_slots(wrapper: Any, variables: Sequence[Any]) -> None:
-    """Create the optimizer's slot variables, as its first step would.
-
-    Args:
-      wrapper: the TFOptimizer of a model.
-      variables: the model's trainable variables.
-    """
+    """Create the optimizer's slot variables, as its first step would."""
     if wrapper.__dict__.get("_is_built_for_steps"):
         return
     trained = [variable for variable in variables if variable.dtype.is_floating]
@@ -114,24 +101,14 @@ def create_slots(wrapper: Any, variables: Sequence[Any]) -> None:
 
 
 def apply_step(wrapper: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
-    """Run one step of the optimizer, and increment the wrapper's count of steps.
-
-    Args:
-      wrapper: the TFOptimizer of a model.
-      pairs: pairs of a gradient and its variable.
-    """
+    """Run one step of the optimizer, and increment the wrapper's count of steps."""
     unwrap(wrapper).apply_gradients(pairs, global_step=wrapper.iterations)
 
 
 def named_variables(wrapper: Any, trained: Sequence[Any]) -> list[tuple[str, Any]]:
     """Return the optimizer's variables as a list of (path, tf.Variable).
 
-    A path is a name for checkpoints, such as "dense/kernel/momentum". TensorFlow's own names of the
-    variables are not used, because they contain a counter, which differs between processes.
-
-    Args:
-      wrapper: the TFOptimizer of a model.
-      trained: the model's trainable variables.
+    A path is a name for checkpoints, such as "dense/kernel/momentum".
     """
     names = [variable.name.partition(":")[0] for variable in trained]
     return [
@@ -142,10 +119,6 @@ def named_variables(wrapper: Any, trained: Sequence[Any]) -> list[tuple[str, Any
 
 def state_variables(wrapper: Any, trained: Sequence[Any]) -> dict[tuple[str, int], Any]:
     """Return the optimizer's variables, with keys that identify them.
-
-    Args:
-      wrapper: the TFOptimizer of a model.
-      trained: the model's trainable variables.
 
     Returns:
       For slot variables: (name of the slot, index in `trained`) → variable. For other variables,
@@ -167,9 +140,6 @@ def describe_optimizer(wrapper: Any) -> str:
     """Describe the optimizer for the log by its class and learning rate.
 
     For example: "MomentumOptimizer(0.1)".
-
-    Args:
-      wrapper: the TFOptimizer of a model.
     """
     optimizer = unwrap(wrapper)
     rate = find_private_attribute(optimizer, "_learning_rate")
@@ -179,5 +149,4 @@ def describe_optimizer(wrapper: Any) -> str:
 
 
 def _is_symbolic(value: Any) -> bool:
-    """Return whether a value is a tensor of a graph, and not an eager tensor."""
     return isinstance(value, tf.Tensor) and tf.is_symbolic_tensor(value)

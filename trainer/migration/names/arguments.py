@@ -21,13 +21,11 @@ def unknown_arguments(
     tpuserve supplies these functions and classes in place of TensorFlow's.
 
     Args:
-      tree: the parsed file of a program.
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
 
     Yields:
       For each unknown argument, four items: the line number; a text such as "f(argument=)" with the
       function's name in the program; such a text with the function's full name; the classification.
-      For each call that always fails, the same items with texts such as "f()".
     """
     homes: dict[str, str] = {}
     for use in find_name_references(tree):
@@ -59,14 +57,7 @@ def unknown_arguments(
 
 
 def _accepted_arguments(home: str) -> list[str] | None:
-    """Return the names of the arguments that a tpuserve function or class accepts.
-
-    Args:
-      home: the full name of the function or class, such as "trainer.RunConfig".
-
-    Returns:
-      The names; None if they cannot be determined, or if every keyword argument is accepted.
-    """
+    """Return the names of the arguments that a tpuserve function or class accepts."""
     module, _, name = home.rpartition(".")
     if module == "trainer":
         module, name = static_index.find_definition("trainer", name)
@@ -97,12 +88,7 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
 
 
 def _has_no_fields(base: ast.expr, module: str) -> bool:
-    """Return whether a base class adds no fields to a dataclass, and thus no arguments.
-
-    Args:
-      base: the syntax node of the base class.
-      module: the full name of the module that defines the dataclass.
-    """
+    """Return whether a base class adds no fields to a dataclass, and thus no arguments."""
     home, name = static_index.find_definition(module, ast.unparse(base))
     source = static_index.parse_module(home)
     for node in source.body if source is not None else ():

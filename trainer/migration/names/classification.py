@@ -8,13 +8,10 @@ class NameStatus(StrEnum):
     """The availability of a name that a program uses.
 
     Attributes:
-      WORKS: TensorFlow has the name.
       SUPPLIED: the installed version of TensorFlow, Python or NumPy lacks the name, but tpuserve
         supplies it.
       GONE: an earlier version of TensorFlow, Python or NumPy had the name, but the installed
         version lacks it.
-      UNKNOWN: no version of TensorFlow is known to have the name.
-      MISSING: the name is a module that is not installed.
     """
 
     WORKS = "works"
@@ -34,7 +31,6 @@ class NameClassification:
     """The availability of a name that a program uses, with an explanation for the user.
 
     Attributes:
-      kind: whether the name exists, and whether TensorFlow or tpuserve defines it.
       says: an explanation: where the name is defined, what replaces it, or which similar names
         exist. It may be empty.
     """

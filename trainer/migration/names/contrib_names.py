@@ -38,15 +38,7 @@ def classify(path: str) -> NameClassification:
 
 
 def _classify_export(path: str) -> NameClassification | None:
-    """Classify a name that a package inside tf.contrib re-exports from another module.
-
-    Args:
-      path: the dotted path of the name below tf.contrib, such as
-        "framework.python.ops.arg_scope".
-
-    Returns:
-      The classification; None if no package re-exports the name from another module.
-    """
+    """Classify a name that a package inside tf.contrib re-exports from another module."""
     for package, module in PACKAGE_EXPORTS.items():
         name = path.removeprefix(f"{package}.").partition(".")[0]
         if path.startswith(f"{package}.") and name in (static_index.public_names(module) or ()):
@@ -58,7 +50,6 @@ def classify_in_module(module: str, path: str, shown: str) -> NameClassification
     """Classify a name in a module that replaces a module of tf.contrib.
 
     Args:
-      module: the full name of the replacing module, which is of tpuserve or of TensorFlow.
       path: the dotted path of the name in the module, such as "TPUEstimator"; "" for the module
         itself.
       shown: the name of the replaced module, such as "tf.contrib.tpu", for explanations.
@@ -85,12 +76,7 @@ def classify_in_module(module: str, path: str, shown: str) -> NameClassification
 
 
 def classify_supplied(module: str, name: str) -> NameClassification:
-    """Classify a name that tpuserve supplies, and say where the name is defined.
-
-    Args:
-      module: the module of tpuserve that has the name, by definition or by import.
-      name: the name in the module.
-    """
+    """Classify a name that tpuserve supplies, and say where the name is defined."""
     origin, original = static_index.find_definition(module, name)
     if origin.startswith("tensorflow"):
         return NameClassification(NameStatus.SUPPLIED, f"{origin}.{original}")
@@ -100,12 +86,7 @@ def classify_supplied(module: str, name: str) -> NameClassification:
 
 
 def classify_unknown(name: str, names: Iterable[str]) -> NameClassification:
-    """Classify a name as unknown, and suggest similar names.
-
-    Args:
-      name: the unknown name.
-      names: the existing names, from which the similar names are chosen.
-    """
+    """Classify a name as unknown, and suggest similar names."""
     similar = difflib.get_close_matches(name, list(names), n=3)
     return NameClassification(
         NameStatus.UNKNOWN, f"Did you mean {' or '.join(similar)}?" if similar else ""
@@ -115,15 +96,7 @@ def classify_unknown(name: str, names: Iterable[str]) -> NameClassification:
 def _classify_missing(
     name: str, names: Iterable[str], shown: str, full_name: str
 ) -> NameClassification:
-    """Classify a name that a module of tf.contrib lacks: as gone or as unknown.
-
-    Args:
-      name: the name that the module lacks.
-      names: the names that the module has.
-      shown: the name of the module, such as "tf.contrib.tpu".
-      full_name: the complete name that the program uses, of which `shown` and `name` are the first
-        parts.
-    """
+    """Classify a name that a module of tf.contrib lacks: as gone or as unknown."""
     missing = f"{shown}.{name}"
     own = [known for known in REPLACEMENTS if f"{known}.".startswith(f"{missing}.")]
     replacement = missing_names.find_replacement(full_name)

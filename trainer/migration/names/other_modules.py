@@ -45,13 +45,6 @@ def find_missing(
     """Find imports of modules that are not installed, and names that only Python 2 has.
 
     Imports in the body or in a handler of a try statement that catches ImportError are left out.
-
-    Args:
-      tree: the syntax tree of the file.
-      directories: the directories with the program's own modules.
-
-    Yields:
-      Line number, name and classification of each such module or name.
     """
     optional = set(guarded_names.find_optional_nodes(tree))
     for node in ast.walk(tree):
@@ -66,9 +59,6 @@ def find_missing(
 
 def find_removed_names(tree: ast.Module) -> Iterator[tuple[int, str, str, NameClassification]]:
     """Find the names that Python and NumPy have removed, such as np.object.
-
-    Args:
-      tree: the syntax tree of the file.
 
     Yields:
       Line number, name as written, full name and classification of each such name. A name that has
@@ -129,17 +119,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
-    """Return the nearest parent of the script's directory that contains a module.
-
-    The report then advises to add this directory to PYTHONPATH.
-
-    Args:
-      name: the name of the module.
-      directories: the script's directory first; the other directories are ignored.
-
-    Returns:
-      The directory; None if no parent contains the module.
-    """
+    """Return the nearest parent of the script's directory that contains a module."""
     for directory in directories[:1]:
         for parent in directory.resolve().parents:
             if (parent / name / "__init__.py").is_file() or (parent / f"{name}.py").is_file():
@@ -169,12 +149,6 @@ def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, NameClassifica
 
 
 def _python_2_only_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the syntax nodes that may be meant for Python 2 only.
-
-    These nodes are in the body of a try statement, or in an if whose condition tests the version of
-    Python, such as `if six.PY2`. The try statement may handle the error that the name causes in
-    Python 3. Names of Python 2 in these nodes are not reported.
-    """
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp) and _tests_python_version(node.test):
             yield from ast.walk(node)

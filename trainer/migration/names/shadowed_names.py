@@ -12,9 +12,6 @@ def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
     For example, after `layers = []` in a function, `layers.append` is not a name of tf.layers, even
     if the file imports that module as `layers`.
 
-    Args:
-      tree: the syntax tree of the file.
-
     Returns:
       (line number, name as written) for each use of an attribute, such as (12, "layers.append").
     """
@@ -29,11 +26,7 @@ def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
 
 
 def _local_names(function: _Function) -> Iterator[str]:
-    """Yield the names of a function's parameters and local variables.
-
-    A variable to which an attribute is assigned, as in `layers = tf.layers`, is left out, because
-    the value may be a TensorFlow module.
-    """
+    """Yield the names of a function's parameters and local variables."""
     nodes = list(ast.walk(function))
     aliases = {
         target

@@ -27,13 +27,6 @@ def find_definition(module: str, name: str) -> tuple[str, str]:
     """Find the module that defines a name, starting from a module of tpuserve that has the name.
 
     A module that has the name may define it, or import it from another module.
-
-    Args:
-      module: the full name of the module that has the name.
-      name: the name in this module.
-
-    Returns:
-      The module that defines the name, and the name in that module.
     """
     source = parse_module(module)
     if module == "trainer":
@@ -51,9 +44,6 @@ def parse_module(module: str) -> ast.Module | None:
     """Return the syntax tree of a module of tpuserve.
 
     Returns None if there is no such module, or if the module is not of tpuserve.
-
-    Args:
-      module: the full name of the module.
     """
     if module.split(".")[0] not in ("trainer", "tpuserve"):
         return None

@@ -49,7 +49,6 @@ def classify(use: NameReference, *, tf1: bool) -> NameClassification:
     """Return whether a TensorFlow name that a program uses still exists, with an explanation.
 
     Args:
-      use: the place where the program uses the name.
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
     """
     return _classify_cached(dataclasses.replace(use, line=0), tf1)
@@ -96,15 +95,7 @@ def _classify_estimator_package(path: str) -> NameClassification:
 
 
 def _classify_private(use: NameReference, path: str) -> NameClassification | None:
-    """Classify a name in a private module of TensorFlow, such as tensorflow.python.
-
-    Args:
-      use: the place where the program uses the name.
-      path: the full name without "tensorflow.".
-
-    Returns:
-      The classification; None if the name may belong to TensorFlow's public API.
-    """
+    """Classify a name in a private module of TensorFlow, such as tensorflow.python."""
     if path in _SUPPLIED_INSIDE:
         return NameClassification(NameStatus.SUPPLIED, _SUPPLIED_INSIDE[path])
     if path.startswith("python.estimator"):

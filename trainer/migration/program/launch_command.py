@@ -28,8 +28,6 @@ class V1MethodCall:
     """A call of a method that datasets have only while TensorFlow 1's behaviour is enabled.
 
     Attributes:
-      file: the path of the file, as the report shows it.
-      line: the line number, from 1.
       name: the method, as the report shows it, such as ".make_one_shot_iterator()".
     """
 
@@ -46,14 +44,10 @@ def build_command(
 ) -> str:
     """Build the shell command that runs a program.
 
-    The command sets the flags that the program requires, and its paths that have no default. Their
-    values are words in capitals, which the user must replace. The command emulates a TPU if the
-    program uses TPUEstimator, unless the program always passes use_tpu=False.
+    The command sets the flags that the program requires, and its paths that have no default.
 
     Args:
-      sources: the script first, and then the program's own modules.
       says_tf1: whether to add the option --tf1, which enables TensorFlow 1's behaviour.
-      emulates_tpu: whether to emulate a TPU if the program uses one.
     """
     trees = [source.tree for source in sources]
     flags = [flag for tree in trees for flag in program_flags.find_flags(tree)]
@@ -120,9 +114,6 @@ def find_v1_method(sources: Sequence[SourceFile]) -> V1MethodCall | None:
     """Find the first call of a dataset's method that needs TensorFlow 1's behaviour.
 
     Returns None if the program does not call such a method.
-
-    Args:
-      sources: the script and the program's own modules.
     """
     for source in sources:
         for node in ast.walk(source.tree):

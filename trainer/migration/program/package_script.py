@@ -15,7 +15,6 @@ class PackageScript:
 
     Attributes:
       name: the module's name for the option -m, such as "trainer.task".
-      root: the directory that contains the package.
     """
 
     name: str
@@ -26,12 +25,7 @@ def find_package(script: SourceFile) -> PackageScript | None:
     """Find the package of a script that runs only as a module of its package.
 
     A script with relative imports runs only as a module, because Python does not know the package
-    of a script that is run by its path. The same holds for a script that imports from its own
-    package, if this package has the name of a package of tpuserve, such as "trainer". If such a
-    script is run by its path, the import finds tpuserve's package.
-
-    Returns:
-      The package; None if the script can be run by its path.
+    of a script that is run by its path.
     """
     path = script.path.resolve()
     root = path.parent

@@ -12,13 +12,9 @@ class ProgramFlag:
     """A command-line flag that a program defines.
 
     Attributes:
-      name: the name without dashes.
-      is_required: whether the program fails if the flag is not set.
       is_switch: whether the flag takes no value, as with argparse's action "store_true".
-      is_on: whether the flag is true by default.
       choices: the accepted values; empty if every value is accepted.
       has_default: whether the default value is known, because the source has it as a literal.
-      default: the default value if `has_default` is true.
     """
 
     name: str
@@ -30,11 +26,7 @@ class ProgramFlag:
     default: object = field(default=None, compare=False)
 
     def format_argument(self, value: str) -> str:
-        """Return the command-line argument that sets the flag, such as "--steps=100".
-
-        Args:
-          value: the value; unused if the flag takes no value.
-        """
+        """Return the command-line argument that sets the flag, such as "--steps=100"."""
         return f"--{self.name}" if self.is_switch else f"--{self.name}={value}"
 
     def format_true(self) -> str:

@@ -34,14 +34,10 @@ def find_unreached_lines(
     """Find lines under false conditions and lines of unused functions, which do not run.
 
     A condition is known to be false if it depends only on constants, the versions of TensorFlow and
-    Python, and the default values of flags. `__name__ == "__main__"` is false except in the script.
+    Python, and the default values of flags.
 
     Args:
-      sources: the script first, and then the program's own modules.
       flags: the command-line flags that keep their default values.
-
-    Returns:
-      For each file, the numbers of the lines that do not run, from 1.
     """
     defaults = {flag.name.replace("-", "_"): flag for flag in flags}
     dead: list[set[int]] = []
@@ -55,11 +51,6 @@ def find_unreached_lines(
 
 
 def _has_main_part(tree: ast.Module) -> bool:
-    """Return whether a script starts its work by a test of `__name__`, or by calling main or run.
-
-    `find_unreached_lines` searches for unused functions only if the script does this. In any other
-    program, all functions might seem unused.
-    """
     return any(
         (isinstance(node, ast.Compare) and ast.unparse(node.left) == "__name__")
         or (isinstance(node, ast.Call) and _last_name(node.func) in _MAIN_CALLS)
@@ -88,16 +79,7 @@ def _lines(statements: Iterable[ast.stmt]) -> Iterator[int]:
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, str], flags: Mapping[str, ProgramFlag]) -> Any:
-    """Compute the value of an expression of the program.
-
-    Args:
-      node: the syntax node of the expression.
-      names: name of a variable → value; only the value of `__name__` is known.
-      flags: name of a flag, with underscores → flag, for the flags that keep their default values.
-
-    Raises:
-      _Unknown: the value depends on more than versions, constants and default values of flags.
-    """
+    """Compute the value of an expression of the program."""
 
     def compute(inner: ast.expr) -> Any:
         return _evaluate(inner, names, flags)
@@ -136,17 +118,7 @@ def _evaluate_bool(
     names: Mapping[str, str],
     flags: Mapping[str, ProgramFlag],
 ) -> bool:
-    """Compute `a and b` or `a or b`; one operand may decide the result if the other is unknown.
-
-    Args:
-      is_and: True for the operator `and`, False for `or`.
-      values: the syntax nodes of the operands.
-      names: see `_evaluate`.
-      flags: see `_evaluate`.
-
-    Raises:
-      _Unknown: the known operands do not decide the result.
-    """
+    """Compute `a and b` or `a or b`; one operand may decide the result if the other is unknown."""
     is_unknown = False
     for value in values:
         try:
@@ -210,18 +182,7 @@ def _last_name(node: ast.expr) -> str:
 def _lines_of_unused_functions(
     sources: Sequence[SourceFile], dead: Sequence[set[int]]
 ) -> list[set[int]]:
-    """Find the lines of functions that the program does not use.
-
-    A function counts as used if its name occurs in code that runs: outside of functions, or in the
-    body of a used function.
-
-    Args:
-      sources: the script first, and then the program's own modules.
-      dead: for each file, the numbers of the lines behind false conditions, which do not run.
-
-    Returns:
-      For each file, the numbers of the lines in the bodies of unused functions.
-    """
+    """Find the lines of functions that the program does not use."""
     bodies: dict[str, list[tuple[int, _Function, set[str]]]] = {}
     used: set[str] = set()
     for index, source in enumerate(sources):
@@ -246,12 +207,6 @@ def _lines_of_unused_functions(
 
 
 def _find_functions(tree: ast.Module) -> Iterator[tuple[_Function, str]]:
-    """Yield (function, name) for each function, and (method, name of the class) for each method.
-
-    Code that uses the function or method must contain this name. Functions inside of functions are
-    left out. So are functions and classes with decorators, because a decorator may register them
-    for use without their names.
-    """
     for statement in _statements_of_module(tree.body):
         if isinstance(statement, _Function) and not statement.decorator_list:
             yield statement, statement.name
@@ -273,15 +228,6 @@ def _statements_of_module(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _names_outside_of_functions(tree: ast.Module, dead: set[int]) -> Iterator[str]:
-    """Yield the names that occur in a module outside of the functions that `_find_functions` finds.
-
-    This code counts as used: it runs when the module is imported or run, or it belongs to a
-    function or a class with a decorator.
-
-    Args:
-      tree: the syntax tree of the module.
-      dead: the numbers of lines that do not run, whose names are left out.
-    """
     left_out = {id(node) for function, _ in _find_functions(tree) for node in function.body}
 
     def visit(node: ast.AST) -> Iterator[str]:
@@ -301,14 +247,6 @@ def _names_in(statements: Iterable[ast.stmt], dead: set[int]) -> Iterator[str]:
 
 
 def _names_of_node(node: ast.AST, dead: set[int]) -> Iterator[str]:
-    """Yield the names by which a syntax node may refer to functions.
-
-    Strings are included, because the program may pass them to getattr.
-
-    Args:
-      node: the node.
-      dead: the numbers of lines that do not run; no name is yielded for a node in these lines.
-    """
     if getattr(node, "lineno", 0) in dead:
         return
     if isinstance(node, ast.Name):

@@ -14,14 +14,7 @@ _SKIPPED_DIRECTORIES = {"__pycache__", "build", "dist", "node_modules", "site-pa
 def find_scripts(path: Path) -> list[Path]:
     """Find the scripts, which are the main files of programs, in a directory tree.
 
-    A script is a Python file that has an `if __name__ == "__main__"` statement or calls app.run. A
-    file that no script imports counts as a script too, unless it is an __init__.py.
-
-    Args:
-      path: the directory, or the path of a file, which is then the only script.
-
-    Raises:
-      InvalidSetting: the directory has no Python files.
+    A script is a Python file that has an `if __name__ == "__main__"` statement or calls app.run.
     """
     if not path.is_dir():
         return [path]
@@ -47,14 +40,7 @@ def find_scripts(path: Path) -> list[Path]:
 
 
 def _prune(subdirectories: list[str]) -> bool:
-    """Remove directories such as `build` from the list of directories that os.walk enters next.
-
-    Args:
-      subdirectories: the list of names that os.walk has yielded and reads again; changed in place.
-
-    Returns:
-      True in any case, so that a comprehension can call this function as its condition.
-    """
+    """Remove directories such as `build` from the list of directories that os.walk enters next."""
     subdirectories[:] = sorted(
         name
         for name in subdirectories

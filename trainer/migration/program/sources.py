@@ -24,10 +24,8 @@ class Problem:
     """The reason why a file of a program cannot be read or parsed.
 
     Attributes:
-      file: the path of the file, as the report shows it.
       line: the number of the line with the error, from 1; None if the error concerns the whole
         file.
-      says: sentences that describe the problem and its solution.
     """
 
     file: str
@@ -44,8 +42,6 @@ class SourceFile:
     """A parsed file of a program.
 
     Attributes:
-      file: the path of the file, as the report shows it.
-      path: the path by which the file was read.
       tree: the syntax tree; empty if the file cannot be parsed.
       problem: why the file cannot be read or parsed; None if there is no problem.
     """
@@ -60,10 +56,6 @@ def read_source(path: Path, file: str) -> SourceFile:
     """Read and parse a file of a program.
 
     An error is not raised but stored in the attribute `problem` of the result.
-
-    Args:
-      path: the path of the file.
-      file: the path of the file, as the report shows it.
     """
     try:
         content = path.read_bytes()
@@ -87,13 +79,9 @@ def read_program(
     """Read a script and the program's modules that the script imports, directly or indirectly.
 
     Args:
-      script: the main file of the program.
       directories: the directories whose modules belong to the program; empty to read only the
         script.
       within: a directory; modules outside of it are not read. None for no such restriction.
-
-    Returns:
-      The files; the script is the first.
     """
     roots = [directory.resolve() for directory in directories]
     files = {script.resolve(): read_source(script, str(script))}
@@ -110,11 +98,6 @@ def read_program(
 
 
 def _format_path(file: Path, script: Path) -> str:
-    """Return the path of a module's file for the report.
-
-    The path is absolute if the user has given an absolute path of the script. Otherwise it is
-    relative to the working directory.
-    """
     if script.is_absolute():
         return str(file)
     return os.path.relpath(file)
@@ -142,13 +125,6 @@ def _explain_syntax_error(error: SyntaxError) -> str:
 
 
 def _imported_files(tree: ast.Module, importer: Path, roots: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files of the modules that a module imports, and the __init__.py of their packages.
-
-    Args:
-      tree: the syntax tree of the importing module.
-      importer: the path of the module, to which relative imports refer.
-      roots: the directories in which to look up absolute imports.
-    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -9,9 +9,6 @@ class AdmittedCall:
     """The record of an admitted call.
 
     The call counts towards the limits on requests and on memory until `release` is called.
-
-    Attributes:
-      memory: the call's reservation in the memory budget. At first it has the size of the message.
     """
 
     __slots__ = ("_controller", "_peer_name", "memory")
@@ -19,13 +16,6 @@ class AdmittedCall:
     def __init__(
         self, controller: AdmissionController | None, peer_name: str, memory: MemoryReservation
     ) -> None:
-        """Create the record of a call that is already counted as in flight.
-
-        Args:
-          controller: the controller that has counted the call; None if no controller limits calls.
-          peer_name: the name of the client, from `peers.peer_name`.
-          memory: the call's reservation in the memory budget.
-        """
         self._controller = controller
         self._peer_name = peer_name
         self.memory = memory
@@ -41,11 +31,7 @@ class AdmittedCall:
 
 
 class CallAdmission:
-    """Admits or refuses the calls of one gRPC method.
-
-    Attributes:
-      rejection_pool: the thread pool that sends the error to the clients of refused calls.
-    """
+    """Admits or refuses the calls of one gRPC method."""
 
     def __init__(
         self,
@@ -53,13 +39,6 @@ class CallAdmission:
         budget: MemoryBudget,
         rejection_pool: ThreadPool,
     ) -> None:
-        """Create the admission control of a method.
-
-        Args:
-          controller: limits the calls in flight; None for no limit.
-          budget: bounds the memory of all requests together.
-          rejection_pool: the thread pool that sends the error to the clients of refused calls.
-        """
         self._controller = controller
         self._budget = budget
         self.rejection_pool = rejection_pool
@@ -67,13 +46,7 @@ class CallAdmission:
     def admit(self, message: bytes, peer_name: str) -> AdmittedCall:
         """Admit a call whose message has arrived, or raise an error.
 
-        Args:
-          message: the message, whose bytes count as memory of the call.
-          peer_name: the name of the client, from `peers.peer_name`.
-
         Raises:
-          ShuttingDown: the server is draining.
-          CodedError: there are too many calls in flight, or too many of this client.
           RequestTooLarge: the message alone is larger than the memory budget.
           MemoryBudgetExceeded: all requests together would need more memory than the budget has.
         """

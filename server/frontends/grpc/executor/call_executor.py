@@ -41,7 +41,11 @@ class CallExecutor(ABC):
     Attributes:
       default_timeout_ms: the milliseconds in which a call without a deadline must be answered; None
         for no limit. A call that still waits in its queue after this time is refused.
-      unread_responses: cancels the calls whose client does not read the response.
+
+    Args:
+      max_concurrent_calls: the largest number of calls that run at the same time.
+      queues: the queue of each model, in which calls wait until they may run; None for queues
+        that no other frontend shares.
     """
 
     def __init__(
@@ -51,15 +55,6 @@ class CallExecutor(ABC):
         queues: RequestQueues | None = None,
         default_timeout_ms: float | None = None,
     ) -> None:
-        """Create an executor.
-
-        Args:
-          max_concurrent_calls: the largest number of calls that run at the same time.
-          limits: the limits of calls whose first message has not arrived; None for the defaults.
-          queues: the queue of each model, in which calls wait until they may run; None for queues
-            that no other frontend shares.
-          default_timeout_ms: see the attribute.
-        """
         self.default_timeout_ms = default_timeout_ms
         self._max_concurrent_calls = max_concurrent_calls
         self._queues = RequestQueues() if queues is None else queues
@@ -87,8 +82,7 @@ class CallExecutor(ABC):
 
         Args:
           behavior: the function that implements the method. Its arguments are an iterator of
-            messages and a ServicerContext. The function takes the first message with
-            `receive_first`.
+            messages and a ServicerContext.
           pool: a thread pool that runs the calls instead of the executor's own threads, for a
             method that takes long; None for the executor's own threads.
           is_quick: whether the method neither waits nor computes for long. The executor runs such a
@@ -104,18 +98,10 @@ class CallExecutor(ABC):
         """Run a call in one of the threads chosen with `register`.
 
         Only grpcio calls this method.
-
-        Args:
-          args: grpcio's function that runs the call, and the positional arguments of this function.
-          kwargs: the keyword arguments of the function.
         """
 
     def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
         """Block until the first message of a call has arrived, and return the message.
-
-        Args:
-          messages: the iterator over messages that was passed to the handler of the call.
-          call: the call, which is cancelled if its message is late.
 
         Returns:
           The serialised message; None if the client ends the stream without a message.
@@ -134,18 +120,9 @@ class CallExecutor(ABC):
     ) -> tuple[bytes | None, AdmittedCall | None]:
         """Receive the first message of a call, as `receive_first` does, and admit the call.
 
-        Args:
-          messages: the iterator over messages that was passed to the handler of the call.
-          context: the context of the call.
-          admission: the admission control that was passed to `register` for the method.
-
         Returns:
           A pair: the serialised message, and the admitted call, which the caller must release. Both
           are None if the client ends the stream without a message.
-
-        Raises:
-          grpc.RpcError: as in `receive_first`.
-          TpuserveError: the call is refused, for one of the reasons of `CallAdmission.admit`.
         """
         message = self.receive_first(messages, context)
         if message is None:
@@ -155,15 +132,7 @@ class CallExecutor(ABC):
     def received_ns(self, messages: Iterator[bytes]) -> int:
         """Return the time at which the first message of a call arrived.
 
-        The handler of a call uses the time in its metrics. If the executor does not record the
-        time, the method returns the present time. The handler therefore calls the method again as
-        soon as it has the message.
-
-        Args:
-          messages: the iterator over messages that was passed to the handler of the call.
-
-        Returns:
-          The time in nanoseconds of `time.perf_counter_ns`.
+        The handler of a call uses the time in its metrics.
         """
         return time.perf_counter_ns()
 
@@ -171,18 +140,11 @@ class CallExecutor(ABC):
         """Free the thread of a call that must wait for a result, if the executor supports that.
 
         An executor that supports it ends the handler with an exception, and calls the handler again
-        when the result is there. An executor that does not support it does nothing: the handler
-        then has to block.
-
-        Args:
-          messages: the iterator over messages that was passed to the handler of the call.
-          call: the state that the handler needs when it is called again.
-          pending: the result that the call waits for.
+        when the result is there.
 
         Raises:
           CallSuspended: the executor supports suspension. The handler must let this exception
-            propagate. When `pending` is complete, the executor calls the handler again, and
-            `resume` returns `call`.
+            propagate.
         """
         return
 
@@ -190,12 +152,6 @@ class CallExecutor(ABC):
         """Return the state that the handler of a suspended call has passed to `suspend`.
 
         The handler calls this method first, to learn whether it is called for the second time.
-
-        Args:
-          messages: the iterator over messages that was passed to the handler of the call.
-
-        Returns:
-          The argument `call` of `suspend`; None for a call that was not suspended.
         """
         return None
 
@@ -209,10 +165,7 @@ class CallExecutor(ABC):
         """Make the context of a call whose message has arrived.
 
         Args:
-          messages: the iterator over messages that was passed to the handler of the call.
-          context: the context of the call.
           memory: the call's reservation in the memory budget; None if it has none yet.
-          model: the name of the model that the call runs; "" for none.
         """
         received_ns = self.received_ns(messages)
         return RequestContext(
@@ -235,16 +188,7 @@ class CallExecutor(ABC):
         """Make the context of a call, and block until the queue of its model lets the call run.
 
         Each model limits how many of its requests run at the same time. Further requests wait in
-        the queue of the model. Only a handler that runs in one of the executor's own threads calls
-        this method.
-
-        Args:
-          messages, context, memory: as for `make_request`.
-          read_model_name: returns the name of the model that the call runs.
-
-        Raises:
-          QueueFull, CodedError: the queue of the model refuses the call.
-          DeadlineExceeded, Cancelled: nobody waits for the call any more.
+        the queue of the model.
         """
 
     @abstractmethod
@@ -252,11 +196,7 @@ class CallExecutor(ABC):
         """Return the function that sends the messages of a response stream.
 
         If the installed grpcio has the required private API, the returned function queues a message
-        and returns at once. Otherwise the function can block while the client does not read.
-
-        Args:
-          context: the context of the call.
-          send: grpcio's own function that sends a message, and can block.
+        and returns at once.
         """
 
     @abstractmethod

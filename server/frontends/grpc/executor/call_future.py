@@ -14,6 +14,10 @@ class CallFuture:
 
     The class implements only the part of `concurrent.futures.Future` that grpcio uses, because the
     locks of a complete Future would cost a tenth of the time of a small call.
+
+    Args:
+      resuming_thread: the thread that calls `run` again after the handler has raised
+        CallSuspended; None if the handler never raises it.
     """
 
     __slots__ = ("_args", "_callbacks", "_function", "_is_done", "_resuming_thread")
@@ -24,14 +28,6 @@ class CallFuture:
         args: tuple[Any, ...],
         resuming_thread: ResumingThread | None = None,
     ) -> None:
-        """Create a future, whose method `run` calls `function` with `args`.
-
-        Args:
-          function: grpcio's function that runs the handler of the call.
-          args: the arguments of `function`.
-          resuming_thread: the thread that calls `run` again after the handler has raised
-            CallSuspended; None if the handler never raises it.
-        """
         self._resuming_thread = resuming_thread
         self._function = function
         self._args = args

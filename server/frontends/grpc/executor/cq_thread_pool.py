@@ -1,13 +1,7 @@
 """The executor whose threads poll grpcio's completion queue themselves.
 
 With its public API, grpcio polls for events in one thread, and hands each call to another thread
-twice: when the call begins, and when its message has arrived. On CPython, handing a call to another
-thread costs as much as answering a small call. Here, several threads poll, and the thread that gets
-the event of a message also answers the call, as in the servers of gRPC for C++. docs/performance.md
-has the measured gain.
-
-This module uses grpcio's private API. `grpcio_compat.supports_direct_polling` checks that the
-installed grpcio has the API that this module needs.
+twice: when the call begins, and when its message has arrived.
 """
 
 import logging
@@ -39,9 +33,7 @@ from server.scheduling.ticket import RunnableTicket
 from server.servables.pending import Pending
 from tpuserve.errors import QueueFull, TpuserveError
 
-# How long a thread waits for an event of the completion queue, in seconds. After this time, the
-# thread checks whether the grpc.Server was deleted without a call of its method `stop`, and polls
-# again.
+# How long a thread waits for an event of the completion queue, in seconds.
 _POLL_SECONDS = 1.0
 _MAX_OTHER_THREADS = 4096
 
@@ -52,8 +44,7 @@ class CompletionQueueThreadPool(CallExecutor):
     """Runs calls in threads that poll gRPC's completion queue for events.
 
     The number of calls that run at the same time is limited. When all threads run calls, the pool
-    adds a thread that polls, so that quick methods are always answered. No thread blocks to wait
-    for the first message of a call.
+    adds a thread that polls, so that quick methods are always answered.
     """
 
     def __init__(
@@ -63,15 +54,13 @@ class CompletionQueueThreadPool(CallExecutor):
         queues: RequestQueues | None = None,
         default_timeout_ms: float | None = None,
     ) -> None:
-        """Create the executor; `start` starts its threads. Arguments as for `CallExecutor`."""
         super().__init__(max_concurrent_calls, limits, queues, default_timeout_ms)
         self._server_state: Any = None
         self._threads: list[threading.Thread] = []
         self._running = 0
         self._resuming_thread = ResumingThread()
         # The threads for queued gRPC calls that may run because a REST request has ended. Such a
-        # call must not run in the thread of the REST request. The number of threads can be large,
-        # because the queues of the models limit how many calls run.
+        # call must not run in the thread of the REST request.
         self._other_threads = ThreadPool(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
 
@@ -122,15 +111,8 @@ class CompletionQueueThreadPool(CallExecutor):
         Only grpcio calls this method. `grpcio_compat` tests that grpcio passes these arguments.
 
         Args:
-          run: grpcio's function that runs another function in the contextvars context of the call.
-          target: grpcio's function that calls `behavior` and sends the response.
-          event: the event of the completion queue with which the call began.
-          state: grpcio's state of the call.
-          behavior: the function that implements the method.
           unused_argument: grpcio's iterator of messages. It is not used, because its `next` blocks
             a thread.
-          serializers: the deserialiser of requests and the serialiser of responses of the method.
-          kwargs: further arguments of grpcio, which this method ignores.
         """
         call, reaper = event.call, self._reaper
         message = _ReceivedMessage(event, state, reaper.track(call))
@@ -170,8 +152,7 @@ class CompletionQueueThreadPool(CallExecutor):
         """Return the first message of a call, or None if there is none.
 
         If the call came through `submit`, the method does not block: `submit` runs a call only when
-        its message has arrived. For any other call, such as a stream of server reflection, the
-        method blocks as `CallExecutor.receive_first` does.
+        its message has arrived.
         """
         if messages.__class__ is _ReceivedMessage:
             return next(messages, None)
@@ -186,8 +167,7 @@ class CompletionQueueThreadPool(CallExecutor):
         """Return the first message of a call and the admitted call.
 
         If the call came through `submit`, its message has arrived already, and the executor has
-        already admitted or refused the call. For any other call, the method waits for the message
-        and admits the call, as `CallExecutor.receive_admitted` does.
+        already admitted or refused the call.
         """
         if isinstance(messages, _ReceivedMessage):
             if messages.refusal is not None:
@@ -198,8 +178,7 @@ class CompletionQueueThreadPool(CallExecutor):
     def received_ns(self, messages: Iterator[bytes]) -> int:
         """Return when the first message of a call arrived, in ns of `time.perf_counter_ns`.
 
-        The arrival of the message is recorded only for a call that came through `submit`. For any
-        other call, the result is the present time.
+        The arrival of the message is recorded only for a call that came through `submit`.
         """
         if isinstance(messages, _ReceivedMessage):
             return messages.received_ns
@@ -208,8 +187,7 @@ class CompletionQueueThreadPool(CallExecutor):
     def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
         """Free the thread of a call until a result is complete, by raising CallSuspended.
 
-        Only a call that came through `submit` can be suspended. For any other call, the method does
-        nothing, so that the handler has to block.
+        Only a call that came through `submit` can be suspended.
 
         The arguments and the exception are those of `CallExecutor.suspend`.
         """
@@ -218,11 +196,7 @@ class CompletionQueueThreadPool(CallExecutor):
             raise CallSuspended(pending, messages.request.model)
 
     def resume(self, messages: Iterator[bytes]) -> Any:
-        """Return the state that the handler of a suspended call has passed to `suspend`.
-
-        Returns:
-          The argument `call` of `suspend`; None for a call that was not suspended.
-        """
+        """Return the state that the handler of a suspended call has passed to `suspend`."""
         return messages.suspended_call if isinstance(messages, _ReceivedMessage) else None
 
     def wait_for_turn(
@@ -275,11 +249,7 @@ class CompletionQueueThreadPool(CallExecutor):
     def _run_or_queue(
         self, read_model_name: ReadModelName, future: CallFuture, message: "_ReceivedMessage"
     ) -> None:
-        """Run a call now if its model may run another request; otherwise queue the call.
-
-        This method runs in the thread that has received the message of the call. When the call
-        ends, the same thread runs the queued calls that may run next.
-        """
+        """Run a call now if its model may run another request; otherwise queue the call."""
         message.request = self.make_request(
             message,
             message.context,
@@ -307,10 +277,7 @@ class CompletionQueueThreadPool(CallExecutor):
                 self._running -= 1
 
     def _dequeue_when_cancelled(self, ticket: "_CallTicket") -> None:
-        """Let a queued call leave the queue as soon as its client cancels it.
-
-        The call then ends, and no longer counts towards the limit on requests in flight.
-        """
+        """Let a queued call leave the queue as soon as its client cancels it."""
         cancellation = ticket.context.cancellation
 
         def dequeue() -> None:
@@ -349,12 +316,7 @@ class CompletionQueueThreadPool(CallExecutor):
             pass
 
     def _poll_once(self) -> bool:
-        """Handle the next event of the completion queue, if one arrives within `_POLL_SECONDS`.
-
-        Returns:
-          Whether the thread must poll again. False once the completion queue is shut down, which
-          means that the server has ended.
-        """
+        """Handle the next event of the completion queue, if one arrives within `_POLL_SECONDS`."""
         state = self._server_state
         event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
         completion_type = event.completion_type
@@ -377,15 +339,7 @@ class CompletionQueueThreadPool(CallExecutor):
             self._recover(event)
 
     def _recover(self, event: Any) -> None:
-        """After an exception in the handling of an event, let the server accept further calls.
-
-        grpcio requests the next call from gRPC only while it handles the event of a new call. If
-        an exception has ended the handling of such an event, this method requests the next call,
-        and cancels the call of the event. For all other events, the method does nothing.
-
-        Args:
-          event: the event whose handling has raised an exception.
-        """
+        """After an exception in the handling of an event, let the server accept further calls."""
         state = self._server_state
         if event.tag is not _server._REQUEST_CALL_TAG:
             return
@@ -398,25 +352,7 @@ class CompletionQueueThreadPool(CallExecutor):
 
 
 class _ReceivedMessage:
-    """The request message of a call, and the data that the executor keeps about the call.
-
-    The handler gets the object as its iterator over messages, which has one element, or none if the
-    client has sent no message.
-
-    Attributes:
-      admitted: the record that `CallAdmission.admit` has returned for the call; None if no message
-        came, the call was refused, or the method has no admission control.
-      request: the context of the call, with its model; without a model until the call is queued.
-      peer_name: the name of the client, from `peers.peer_name`.
-      received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`; 0 until then.
-      refusal: the error with which the admission control has refused the call; None if the call was
-        not refused.
-      queue_refusal: the error with which the queue of the model has refused the call; None if the
-        queue has not refused the call.
-      state: grpcio's state of the call.
-      suspended_call: the state that the handler has passed to `CallExecutor.suspend`; None for a
-        call that was not suspended.
-    """
+    """The request message of a call, and the data that the executor keeps about the call."""
 
     __slots__ = (
         "_event",
@@ -443,7 +379,6 @@ class _ReceivedMessage:
 
     @property
     def context(self) -> grpc.ServicerContext:
-        """A new context of the call, which tells the deadline of the call."""
         context: grpc.ServicerContext = _server._Context(self._event, self.state, None)
         return context
 
@@ -454,10 +389,6 @@ class _ReceivedMessage:
         return raw
 
     def admit(self, admission: CallAdmission | None) -> None:
-        """Admit the call and set `admitted`, or refuse it and set `refusal`.
-
-        Do nothing if the client has sent no message, or `admission` is None.
-        """
         message = self.state.request
         if admission is None or message is None:
             return
@@ -504,8 +435,5 @@ class _CallTicket(RunnableTicket):
 
 
 def _run_now(future: CallFuture, message: _ReceivedMessage) -> None:
-    """Run a call in the current thread, without a limit on running calls.
-
-    Calls of quick methods run in this way.
-    """
+    """Run a call in the current thread, without a limit on running calls."""
     future.run()

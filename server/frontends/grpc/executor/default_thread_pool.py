@@ -42,9 +42,7 @@ class DefaultThreadPool(CallExecutor):
     """Runs calls in threads, each of which first blocks until the message of its call arrives.
 
     The number of calls that run at the same time is limited. With a plain ThreadPoolExecutor, a few
-    clients could block all threads by beginning calls and sending no message. This class therefore
-    adds a thread for each thread that waits long for a message, and cancels a call whose message
-    does not arrive within `StalledCallLimits.timeout_seconds`.
+    clients could block all threads by beginning calls and sending no message.
     """
 
     def __init__(
@@ -54,11 +52,6 @@ class DefaultThreadPool(CallExecutor):
         queues: RequestQueues | None = None,
         default_timeout_ms: float | None = None,
     ) -> None:
-        """Create the executor and start its threads; arguments as in `CallExecutor`.
-
-        At most `_MAX_WAITING_CALLS` calls can wait for their first message, even if `limits` allow
-        more.
-        """
         limits = limits or StalledCallLimits()
         super().__init__(
             max_concurrent_calls,
@@ -105,11 +98,6 @@ class DefaultThreadPool(CallExecutor):
         """Queue a call, which one of the executor's threads then runs.
 
         Only grpcio calls this method.
-
-        Args:
-          function: grpcio's function that runs the call.
-          args: the positional arguments of `function`.
-          kwargs: further arguments of grpcio, which this method ignores.
         """
         future = CallFuture(function, args)
         self._queue.put(future)
@@ -127,7 +115,7 @@ class DefaultThreadPool(CallExecutor):
         """Block until a call may run.
 
         While the current thread is blocked, the executor can add another thread, so that other
-        calls run. The arguments and the result are those of `CallExecutor.wait_for_turn`.
+        calls run.
         """
         request = self.make_request(messages, context, memory, read_model_name())
         ticket = _CallTicket(request, self._run_pool)
@@ -160,9 +148,6 @@ class DefaultThreadPool(CallExecutor):
     def handle_stalled_calls(self) -> None:
         """Add threads for queued calls, and cancel the calls that exceed `StalledCallLimits`.
 
-        Threads are added only while calls are queued: one for each thread that has waited long for
-        the first message of its call, or that waits until the queue of the model lets its call run.
-
         The executor calls this method every second.
         """
         self._add_replacements()
@@ -178,11 +163,7 @@ class DefaultThreadPool(CallExecutor):
 
     @property
     def size(self) -> int:
-        """The number of threads, which may be larger than `max_concurrent_calls`.
-
-        While calls are queued, the pool adds a thread for each thread that has waited long for the
-        first message of its call, or that waits until the queue of the model lets its call run.
-        """
+        """The number of threads, which may be larger than `max_concurrent_calls`."""
         return self._size
 
     def _add_replacements(self) -> None:
@@ -225,10 +206,7 @@ class DefaultThreadPool(CallExecutor):
             del future
 
     def _leave_if_surplus(self) -> bool:
-        """Return whether the executor has too many threads, so that the current thread must end.
-
-        If so, the current thread is no longer counted as a thread of the executor.
-        """
+        """Return whether the executor has too many threads, so that the current thread must end."""
         if self._size <= self._max_concurrent_calls:
             return False
         with self._lock:

@@ -33,8 +33,7 @@ def create_call_executor(
       max_pending_bytes: the largest total size, in bytes, of request messages that have not arrived
         completely. Only the parts that have arrived count.
       allow_direct_polling: whether the executor may use grpcio's private API to poll for events in
-        its own threads. Benchmarks and tests pass False to get the executor that uses only the
-        public API.
+        its own threads.
 
     Returns:
       A CompletionQueueThreadPool if `grpcio_compat` finds that the installed grpcio supports one;

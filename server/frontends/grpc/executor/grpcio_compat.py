@@ -103,10 +103,6 @@ def _has_names(owner: Any, dotted_names: Iterable[str]) -> bool:
 
 
 def _stores_message_in_state() -> bool:
-    """Return whether grpcio stores a received message in the attribute `request` of a call's state.
-
-    CompletionQueueThreadPool takes the message from this attribute.
-    """
     state = _server._RPCState()
     state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
     operation = SimpleNamespace(message=lambda: _MESSAGE)
@@ -116,10 +112,7 @@ def _stores_message_in_state() -> bool:
 
 
 def _submits_expected_arguments() -> bool:
-    """Return whether grpcio passes the expected arguments to the executor's method `submit`.
-
-    The expected arguments are those of `CompletionQueueThreadPool.submit`.
-    """
+    """Return whether grpcio passes the expected arguments to the executor's method `submit`."""
     submitted: list[Any] = []
 
     def behavior() -> None:

@@ -15,7 +15,6 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
     """Return how many bytes each TCP connection of this process has received.
 
     The counts show how much of an incomplete gRPC message has arrived, which gRPC does not report.
-    They are read from the operating system.
 
     Returns:
       IP address and port of the client → number of bytes received since the connection was opened.

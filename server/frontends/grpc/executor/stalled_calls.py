@@ -19,11 +19,7 @@ from server.frontends.grpc.executor.received_bytes import (
 from server.process.alarm import log_exceptions
 
 MESSAGE_TIMEOUT_SECONDS = 10.0
-"""How long a call may wait for its message on a connection below `_MIN_BYTES_PER_SECOND`.
-
-A client on a slow line can take any time to send a large message. But a client cannot keep a call
-open by sending only a byte now and then.
-"""
+"""How long a call may wait for its message on a connection below `_MIN_BYTES_PER_SECOND`."""
 
 MAX_WAITING_CALLS = 8000
 """The largest number of calls that wait for their first message."""
@@ -62,12 +58,10 @@ class StalledCallLimits:
       max_calls: the largest number of such calls.
       max_calls_per_peer: the largest number of such calls from one client address.
       max_pending_bytes: the largest total size in bytes of the incomplete messages, which gRPC
-        keeps in memory. The size is estimated: it is the sum of the bytes that each connection has
-        received since the oldest of its waiting calls began.
+        keeps in memory.
       clock: returns the time in seconds since any fixed moment.
       received_bytes: returns how many bytes each connection has received: IP address and port of
         the client → number of bytes.
-      fault: what such a call has done, for the log.
       needs_count: whether a call whose connection has no count of bytes is never cancelled.
     """
 
@@ -94,13 +88,7 @@ def limit_unread_responses() -> StalledCallLimits:
 
 
 class _Wait(NamedTuple):
-    """The wait of a call for its first message.
-
-    Attributes:
-      since: when the wait began, in seconds of `StalledCallLimits.clock`.
-      peer: the address of the client as grpcio writes it, such as "ipv4:127.0.0.1:4000".
-      peer_name: the name under which the calls of the client are counted, from `peers.peer_name`.
-    """
+    """The wait of a call for its first message."""
 
     since: float
     peer: str
@@ -115,7 +103,6 @@ class StalledCallReaper:
     """
 
     def __init__(self, limits: StalledCallLimits) -> None:
-        """Create a reaper that does not track any call yet."""
         self._limits = limits
         self._clock = limits.clock
         # The calls that wait for their first message, the oldest first.
@@ -123,9 +110,7 @@ class StalledCallReaper:
         # Name of a client → the number of its calls that wait for their first message.
         self._num_waits: dict[str, int] = {}
         # For each connection with waiting calls: IP address and port of the client → (count, time).
-        # The count is the number of bytes that the connection had received at that time. The
-        # timeout of the calls runs from that time. When enough bytes have arrived since then, a
-        # check sets both to the present values, and so starts the timeout again.
+        # The count is the number of bytes that the connection had received at that time.
         self._progress: dict[Address, tuple[int, float]] = {}
         # Waiting call → the number of bytes that its connection had received before the call began.
         self._first_counts: dict[CancellableCall, int] = {}
@@ -145,9 +130,6 @@ class StalledCallReaper:
         """Add a call whose first message has not arrived.
 
         If there are too many such calls, the oldest calls are cancelled.
-
-        Returns:
-          The name under which the calls of the client are counted, from `peers.peer_name`.
         """
         peer = call.peer()
         peer = peer if isinstance(peer, str) else peer.decode("utf-8", "replace")
@@ -209,17 +191,6 @@ class StalledCallReaper:
             call.cancel()
 
     def _count_received_bytes(self, is_needed: bool) -> dict[Address, int]:
-        """Return how many bytes each connection has received.
-
-        Reading the counts from the operating system may take long if there are many connections.
-
-        Args:
-          is_needed: whether the counts must be read now. If False, the method may return the
-            previous counts, so that the thread spends at most 1% of its time on reading.
-
-        Returns:
-          IP address and port of the client → number of bytes.
-        """
         now = self._clock()
         if is_needed or now >= self._next_count_time:
             started = time.monotonic()
@@ -230,16 +201,7 @@ class StalledCallReaper:
     def _note_first_counts(
         self, waits: dict[CancellableCall, _Wait], last_counts: dict[Address, int]
     ) -> None:
-        """Store, for each new call, how many bytes its connection had received before the call.
-
-        A call is new if it has begun since the previous check. The bytes that arrive later on the
-        connection count as bytes of incomplete messages.
-
-        Args:
-          waits: all calls that wait for their first message.
-          last_counts: how many bytes each connection had received at the previous check. The
-            method stores this number, or 0 for a connection that was opened after that check.
-        """
+        """Store, for each new call, how many bytes its connection had received before the call."""
         self._first_counts = {
             call: self._first_counts.get(call, last_counts.get(peers.split_peer(wait.peer), 0))
             for call, wait in waits.items()
@@ -248,10 +210,6 @@ class StalledCallReaper:
     def _find_stalled(
         self, waits: dict[CancellableCall, _Wait], counts: dict[Address, int]
     ) -> list[CancellableCall]:
-        """Return the calls that have waited for `timeout_seconds` on a connection that is too slow.
-
-        A connection is too slow if it receives fewer than 1000 bytes per second on average.
-        """
         now, timeout_seconds = self._clock(), self._limits.timeout_seconds
         last_progress, self._progress = self._progress, {}
         stalled = []
@@ -272,10 +230,6 @@ class StalledCallReaper:
     def _find_largest(
         self, waits: dict[CancellableCall, _Wait], counts: dict[Address, int]
     ) -> list[CancellableCall]:
-        """Return the calls to cancel so that incomplete messages take at most `max_pending_bytes`.
-
-        Calls on the connections with the most bytes of incomplete messages come first.
-        """
         calls: dict[Address, list[CancellableCall]] = {}
         for call, wait in waits.items():
             calls.setdefault(peers.split_peer(wait.peer), []).append(call)
@@ -294,11 +248,7 @@ class StalledCallReaper:
         return largest
 
     def start(self, check: Callable[[], object] | None = None) -> None:
-        """Start a thread that calls a function every second until `close` is called.
-
-        Args:
-          check: the function to call; None to call `cancel_stalled`.
-        """
+        """Start a thread that calls a function every second until `close` is called."""
 
         def run() -> None:
             while not self._is_closed.wait(_CHECK_INTERVAL_SECONDS):
@@ -313,16 +263,7 @@ class StalledCallReaper:
         self._is_closed.set()
 
     def _oldest(self, limit: int, peer_name: str | None = None) -> list[CancellableCall]:
-        """Return the oldest calls, to be cancelled because more than `limit` calls wait.
-
-        The result has `limit` / 8 calls, and at least one. Cancelling several calls at once makes
-        room for several new calls, so that the search is not repeated for each new call. The caller
-        must hold the lock.
-
-        Args:
-          limit: the largest number of calls that are allowed to wait.
-          peer_name: the name of the client whose calls are returned; None for all clients.
-        """
+        """Return the oldest calls, to be cancelled because more than `limit` calls wait."""
         calls = (
             call
             for call, wait in self._waits.items()

@@ -1,8 +1,7 @@
 """Writes response streams without waiting for the client to read.
 
 The function with which grpcio sends a message blocks the thread while the client reads slowly. This
-module uses grpcio's private API instead. `grpcio_compat.supports_direct_polling` checks that the
-installed grpcio has the API that this module needs.
+module uses grpcio's private API instead.
 """
 
 from collections import deque
@@ -16,11 +15,6 @@ class NonBlockingStreamWriter:
     """Sends the messages of one response stream in order, without blocking the sending thread."""
 
     def __init__(self, context: Any) -> None:
-        """Create a writer for the response stream of a call.
-
-        Args:
-          context: grpcio's ServicerContext of the call.
-        """
         self._state = context._state
         self._event = context._rpc_event
         self._pending: deque[bytes | None] = deque()
@@ -33,10 +27,7 @@ class NonBlockingStreamWriter:
             self._send_next()
 
     def _send_next(self) -> None:
-        """Pass the next queued message to gRPC, unless gRPC still sends the previous one.
-
-        The caller must hold the lock `condition` of grpcio's state of the call.
-        """
+        """Pass the next queued message to gRPC, unless gRPC still sends the previous one."""
         state = self._state
         if self._is_sending or not self._pending or not _server._is_rpc_state_active(state):
             return

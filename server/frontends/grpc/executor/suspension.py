@@ -21,22 +21,9 @@ class CallSuspended(BaseException):
 
     The call waits for a result, for example for the outputs of a batch. When the result is
     complete, the handler runs again from its beginning, in another thread.
-
-    This class is a BaseException, because grpcio ends a call whose handler raises an Exception, but
-    leaves the call open after a BaseException.
-
-    Attributes:
-      pending: the result that the call waits for.
-      model: the name of the model that computes the result.
     """
 
     def __init__(self, pending: Pending[Any], model: str) -> None:
-        """Create the exception.
-
-        Args:
-          pending: the result that the call waits for.
-          model: the name of the model that computes the result.
-        """
         super().__init__()
         self.pending = pending
         self.model = model
@@ -46,13 +33,10 @@ class ResumingThread:
     """A thread that runs the handlers of suspended calls again when their results are complete.
 
     One thread suffices for small responses, because such a handler does not wait, and only
-    serialises the response. Calls with large outputs run in the few threads of a pool. Both take
-    the calls of the models in turn, so that the many responses of a large batch of one model do not
-    delay the responses of other models.
+    serialises the response. Calls with large outputs run in the few threads of a pool.
     """
 
     def __init__(self) -> None:
-        """Create the object, without starting its thread."""
         self._small_calls: FairQueue[CallFuture] = FairQueue()
         # The queue on which the thread blocks. True means that a further call in `_small_calls` is
         # ready to run again. False means that the thread must end.
@@ -70,12 +54,7 @@ class ResumingThread:
         self._thread.start()
 
     def resume_when_complete(self, future: "CallFuture", suspended: CallSuspended) -> None:
-        """Run a suspended call again, in a thread of this object, when its result is complete.
-
-        Args:
-          future: the call; its method `run` is called.
-          suspended: the exception with which the handler has suspended the call.
-        """
+        """Run a suspended call again, in a thread of this object, when its result is complete."""
 
         def resume() -> None:
             if suspended.pending.is_large:
@@ -88,11 +67,7 @@ class ResumingThread:
         suspended.pending.add_done_callback(resume)
 
     def close(self, timeout_seconds: float) -> None:
-        """End the threads after they have run the calls whose results are complete.
-
-        Args:
-          timeout_seconds: how long to wait for the end of the thread for small responses.
-        """
+        """End the threads after they have run the calls whose results are complete."""
         self._signals.put(False)
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)

@@ -32,12 +32,7 @@ from tpuserve.errors import (
 Message: TypeAlias = Any
 
 UnaryFunction: TypeAlias = Callable[[bytes | memoryview, CallContext], bytes | Pending[bytes]]
-"""A function that implements a unary method.
-
-The function gets the serialised request and the state of the call, and returns the serialised
-response, or its Pending if the request waits for a batch. The function parses the request itself,
-so that this package, and not grpcio, writes the error for invalid bytes.
-"""
+"""A function that implements a unary method."""
 
 # A response of at least this number of bytes counts as in flight until it is sent. For a smaller
 # one, gRPC's state of the call takes more memory than the response.
@@ -61,15 +56,13 @@ class UnaryMethod:
 
     Attributes:
       function: implements the method; takes the serialised request and the state of the call, and
-        returns the serialised response. If the request waits for a batch, the function returns a
-        Pending, which has the response later.
+        returns the serialised response.
       pool: the thread pool that runs the calls; None for the threads of the server's
         `CallExecutor`.
       is_quick: whether the method neither waits nor computes for long. Calls of quick methods are
         answered even while all threads of the executor are busy.
       read_model_name: reads the model's name from the serialised request. The call waits in the
-        queue of this model until it may run. For a method that runs no model, the value is
-        `read_no_model_name`.
+        queue of this model until it may run.
     """
 
     function: UnaryFunction
@@ -116,9 +109,6 @@ class CallEnvironment:
     """The objects that the handlers of all unary methods of a server share.
 
     Attributes:
-      executor: the thread pool that runs the calls.
-      observer: records finished calls in metrics, traces and the access log.
-      memory_budget: bounds the memory of all requests together.
       max_message_bytes: the largest size of a request message after decompression, in bytes.
     """
 
@@ -136,14 +126,10 @@ def build_unary_handler(
 ) -> grpc.RpcMethodHandler:
     """Build grpcio's handler of a unary method.
 
-    The method is declared to grpcio as a method with a stream of requests. The wire format is the
-    same, but grpcio then creates the ServicerContext before the request message has arrived. The
-    executor needs the context to cancel a call whose message is late.
+    The method is declared to grpcio as a method with a stream of requests.
 
     Args:
       name: the full name of the method, such as "/tensorflow.serving.PredictionService/Predict".
-      method: the implementation of the method and the threads that run it.
-      environment: the objects that all handlers of the server share.
       admission: admits or refuses the calls when their message has arrived; None to admit all
         calls.
     """
@@ -168,7 +154,6 @@ class _UnaryHandler:
         environment: CallEnvironment,
         admission: CallAdmission | None,
     ) -> None:
-        """Create a handler. The arguments are those of `build_unary_handler`."""
         self._name = name
         self._method = method
         self._environment = environment
@@ -177,19 +162,7 @@ class _UnaryHandler:
         self._is_queued = method.pool is None and not method.is_quick
 
     def __call__(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        """Answer a call, or end it with the code and the message of an error.
-
-        Args:
-          messages: the iterator over the messages of the call. A call has one message.
-          context: grpcio's context of the call.
-
-        Returns:
-          The serialised response.
-
-        Raises:
-          CallSuspended: the call waits for a batch, and frees its thread meanwhile. The executor
-            calls the handler again when the batch is done.
-        """
+        """Answer a call, or end it with the code and the message of an error."""
         suspended: _UnaryCall | None = self._executor.resume(messages)
         running = suspended or _UnaryCall(CallContext(self._executor.received_ns(messages)))
         call, reply, status, is_over = running.context, b"", "OK", True
@@ -253,17 +226,7 @@ class _UnaryHandler:
     def _answer(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, running: _UnaryCall
     ) -> bytes:
-        """Receive the request message of a call, and return the serialised response.
-
-        Args:
-          messages: the iterator over the messages of the call. A call has one message.
-          context: grpcio's context of the call.
-          running: the variables of the call, which this method sets.
-
-        Raises:
-          CallSuspended: the call waits for a batch, and frees its thread meanwhile.
-          TpuserveError: the call is refused or fails.
-        """
+        """Receive the request message of a call, and return the serialised response."""
         executor, environment, call = self._executor, self._environment, running.context
         if self._admission is None:
             message = executor.receive_first(messages, context)
@@ -304,14 +267,7 @@ class _UnaryHandler:
 def build_rejecting_handler(
     name: str, error: TpuserveError, observer: CallObserver, pool: ThreadPool
 ) -> grpc.RpcMethodHandler:
-    """Build a handler that ends a call with an error before any message is read.
-
-    Args:
-      name: the full name of the method.
-      error: the error whose code and message the client receives.
-      observer: records the rejected calls in metrics and logs.
-      pool: the thread pool that runs the handler.
-    """
+    """Build a handler that ends a call with an error before any message is read."""
 
     def reject_call(messages: Iterator[bytes], context: grpc.ServicerContext) -> NoReturn:
         call = CallContext()

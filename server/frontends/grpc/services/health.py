@@ -34,15 +34,12 @@ class HealthService(GrpcService):
 
     The status is SERVING until `report_health` changes it or `drain` is called.
 
-    A health check with an empty service name asks for the health of the whole server. A health
-    check with a name in `GrpcService.health_names` of an enabled service asks for the health of
-    this service. All other names are unknown.
+    A health check with an empty service name asks for the health of the whole server.
     """
 
     names = (health.SERVICE_NAME,)
 
     def __init__(self, context: ServiceContext) -> None:
-        """Create the service."""
         self._context = context
         self._known_names = {
             health.OVERALL_HEALTH,
@@ -149,8 +146,6 @@ class HealthService(GrpcService):
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
         # Hold the lock only to change the set of watchers, and send messages without the lock.
-        # Otherwise there could be a deadlock: when a call ends, grpcio calls `forget`, which waits
-        # for the lock, in a thread that grpcio also needs to send messages.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)
@@ -171,13 +166,6 @@ class _Watcher:
     """A call of the method Watch, whose client gets a message at each change of the status."""
 
     def __init__(self, is_known: bool, read_status: Callable[[], Any], send: SendMessage) -> None:
-        """Create the object; nothing is sent yet.
-
-        Args:
-          is_known: whether the client asks for the health of a service that the server has.
-          read_status: returns the present status of all services.
-          send: sends a serialised message to the client; its argument None ends the stream.
-        """
         self._is_known = is_known
         self._read_status = read_status
         self._send = send
@@ -186,11 +174,7 @@ class _Watcher:
         self._lock = threading.Lock()
 
     def send_status(self) -> None:
-        """Send the present status, unless the client has it already or `end` was called.
-
-        If the client asks for a service that the server does not have, the status is always
-        SERVICE_UNKNOWN.
-        """
+        """Send the present status, unless the client has it already or `end` was called."""
         with self._lock:
             if not self._is_over:
                 # Read the status while this thread holds the lock. Otherwise, if several threads
@@ -198,11 +182,6 @@ class _Watcher:
                 self._send_new(self._read_status())
 
     def end(self) -> None:
-        """Send NOT_SERVING and end the stream.
-
-        If the client asks for a service that the server does not have, SERVICE_UNKNOWN is sent
-        instead.
-        """
         with self._lock:
             self._is_over = True
             self._send_new(_Response.NOT_SERVING)

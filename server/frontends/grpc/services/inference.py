@@ -90,14 +90,7 @@ def _examples_function(
     response_type: Callable[[], Any],
     write_result: _WriteResult[_Result],
 ) -> UnaryFunction:
-    """Return the implementation of a method that runs one signature on examples.
-
-    Args:
-      start: the method of the data plane that begins to run the signature, such as
-        `DataPlane.start_classify`.
-      response_type: the class of the response message.
-      write_result: takes the field `result` of the response, and writes a result to it.
-    """
+    """Return the implementation of a method that runs one signature on examples."""
 
     def run_on_examples(raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
         message = parse_within_limits(ExamplesRequest, raw, EXAMPLES_REQUEST, call)
@@ -122,12 +115,6 @@ def _write_model_spec(proto: Any, result: Classification | Regression) -> None:
 
 
 def _write_classification(proto: Any, result: Classification) -> None:
-    """Write the result of a classification to a ClassificationResult.
-
-    Args:
-      proto: the ClassificationResult message.
-      result: the labels and the scores, each of shape [examples, classes]. Either can be None.
-    """
     # Mark `proto`, the value of the field `result`, as present in the response. Otherwise protobuf
     # would omit the field if there are no examples, because `proto` is then empty.
     proto.SetInParent()
@@ -146,12 +133,6 @@ def _write_classification(proto: Any, result: Classification) -> None:
 
 
 def _write_regression(proto: Any, result: Regression) -> None:
-    """Write the result of a regression to a RegressionResult.
-
-    Args:
-      proto: the RegressionResult message.
-      result: the values, of shape [examples].
-    """
     proto.SetInParent()
     for value in result.values.tolist():
         proto.regressions.add(value=value)

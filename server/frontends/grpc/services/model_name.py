@@ -1,8 +1,6 @@
 """Reads the model's name from a serialised request, without parsing the request.
 
-A call waits in the queue of its model, and the request is parsed only after this wait. But the name
-must be known before the wait, to find the queue. Source of the wire format:
-https://protobuf.dev/programming-guides/encoding.
+A call waits in the queue of its model, and the request is parsed only after this wait.
 """
 
 import zlib
@@ -12,8 +10,7 @@ from server.frontends.grpc import compression
 from tpuserve.proto import protobuf_wire
 
 # The largest number of fields of a message that are searched for the model's name. The limit bounds
-# the time for a malicious message. A normal request has fewer fields: one for each input and each
-# requested output.
+# the time for a malicious message.
 _MAX_FIELDS = 256
 # The largest size, in bytes, of a serialised ModelSpec whose model name is cached. The limit keeps
 # clients from filling the memory with large ModelSpecs.
@@ -32,9 +29,6 @@ def read_model_name(raw: bytes) -> str:
 
     The function suits all requests whose field 1 is `model_spec`, such as PredictRequest and
     ClassificationRequest, but not MultiInferenceRequest.
-
-    Returns:
-      The name; "" if the request names no model, or is no valid message.
     """
     specs = _first_fields(_uncompressed_beginning(raw))
     spec = specs[0] if len(specs) == 1 else b"".join(specs)
@@ -45,28 +39,17 @@ def read_plain_model_name(raw: bytes) -> str:
     """Return the model's name in a serialised request whose field 1 is the name itself.
 
     Such a request is the ModelInferRequest of the Open Inference Protocol.
-
-    Returns:
-      The name; "" if the request names no model, or is no valid message.
     """
     return _last_name(_uncompressed_beginning(raw))
 
 
 def read_model_name_of_tasks(raw: bytes) -> str:
-    """Return the model's name in the first task of a serialised MultiInferenceRequest.
-
-    Returns:
-      The name; "" if the request names no model, or is no valid message.
-    """
+    """Return the model's name in the first task of a serialised MultiInferenceRequest."""
     tasks = _first_fields(_uncompressed_beginning(raw))
     return read_model_name(tasks[0]) if tasks else ""
 
 
 def _uncompressed_beginning(raw: bytes) -> bytes:
-    """Return the beginning of a request, decompressed if the request is compressed.
-
-    A request that is not compressed is returned as a whole.
-    """
     window_bits = compression.find_window_bits(raw)
     if window_bits is None:
         return raw
@@ -77,11 +60,6 @@ def _uncompressed_beginning(raw: bytes) -> bytes:
 
 
 def _last_name(spec: bytes) -> str:
-    """Return the value of the string field 1 of a serialised message; "" if it has no such field.
-
-    In ModelSpec and ModelInferRequest, field 1 is the model's name. If the field occurs several
-    times, the last value counts, as in a protobuf parser.
-    """
     names = _first_fields(spec)
     return names[-1].decode("utf-8", "replace") if names else ""
 
@@ -90,11 +68,7 @@ _cached_name = lru_cache(maxsize=1024)(_last_name)
 
 
 def _first_fields(raw: bytes) -> list[bytes]:
-    """Return the values of all occurrences of field 1 in a serialised message.
-
-    Only length-delimited values count. The search ends at the first error, and after `_MAX_FIELDS`
-    fields.
-    """
+    """Return the values of all occurrences of field 1 in a serialised message."""
     values: list[bytes] = []
     position, stop = 0, len(raw)
     try:

@@ -22,27 +22,17 @@ class GetModelStatus:
     """The method GetModelStatus: returns the states of a model's versions."""
 
     def __init__(self, dataplane: DataPlane) -> None:
-        """Create the method.
-
-        Args:
-          dataplane: has the models and their states.
-        """
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Return the states of versions of a model, as a serialised GetModelStatusResponse.
 
         If the request names a version, the response has only this version; otherwise it has all
-        versions, newest first. A version label in the request is ignored, as in TensorFlow Serving.
-
-        Args:
-          raw: the serialised GetModelStatusRequest.
-          call: the state of the call.
+        versions, newest first.
 
         Raises:
           InvalidInput: the request cannot be parsed or has no `model_spec`, or the `model_spec` has
             no name.
-          ModelNotFound: the server has no such model or version.
         """
         message = parse_message(get_model_status_pb2.GetModelStatusRequest, raw)
         model_spec = call.model_spec = decode_request_model_spec(message)
@@ -53,24 +43,14 @@ class GetModelMetadata:
     """The method GetModelMetadata: returns the signatures of a model."""
 
     def __init__(self, dataplane: DataPlane) -> None:
-        """Create the method.
-
-        Args:
-          dataplane: has the models and their signatures.
-        """
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Return all signatures of a model version, as a serialised GetModelMetadataResponse.
 
-        Args:
-          raw: the serialised GetModelMetadataRequest.
-          call: the state of the call.
-
         Raises:
           InvalidInput: the request cannot be parsed or has no `model_spec`, the `model_spec` has no
             name, or a metadata field is not "signature_def".
-          ModelNotFound: the server has no such model or version.
         """
         message = parse_message(get_model_metadata_pb2.GetModelMetadataRequest, raw)
         model_spec = call.model_spec = decode_request_model_spec(message)

@@ -13,11 +13,7 @@ from tpuserve.errors import InvalidInput
 
 
 def decode_request_model_spec(request: Any) -> ModelSpec:
-    """Return the model, version and signature that the field `model_spec` of a request names.
-
-    Raises:
-      InvalidInput: the request has no `model_spec`, or the `model_spec` has no name.
-    """
+    """Return the model, version and signature that the field `model_spec` of a request names."""
     if not request.HasField("model_spec"):
         raise InvalidInput("Missing ModelSpec")
     if not request.model_spec.name:
@@ -43,8 +39,6 @@ def serialize_model_spec(model: str, version: int, signature_name: str = "") -> 
     """Serialise the ModelSpec message of a response, with the version that has answered.
 
     Args:
-      model: the name of the model.
-      version: the version that has answered.
       signature_name: the signature that has run; empty if the response names none.
     """
     proto = model_pb2.ModelSpec(name=model, signature_name=signature_name)

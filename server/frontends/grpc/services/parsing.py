@@ -18,9 +18,7 @@ LARGE_BYTES = 1 << 20
 """The size of a message, in bytes, above which it is large: its parsing may take milliseconds."""
 
 # A thread holds this lock while it parses a large message, so that only one such message is parsed
-# at a time. Protobuf holds Python's global interpreter lock (GIL) while it parses. If several
-# threads competed for the GIL to parse large messages, the thread that answers health checks could
-# wait for all of these threads.
+# at a time. Protobuf holds Python's global interpreter lock (GIL) while it parses.
 _LARGE_MESSAGE_TURN = threading.Lock()
 
 
@@ -40,19 +38,7 @@ def parse_within_limits(
     fields: parsing_cost.Fields,
     call: CallContext,
 ) -> Message:
-    """Parse a serialised message, after reserving the memory that the parsed message takes.
-
-    Args:
-      message_type: the class of the message.
-      raw: the serialised message.
-      fields: the numbers of the fields of the message that are allowed to be long. A message in
-        which another field is long is refused.
-      call: the state of the call, whose memory reservation is enlarged.
-
-    Raises:
-      InvalidInput: the bytes are not a message of the type.
-      RequestTooLarge, MemoryBudgetExceeded: parsing would need too much time or memory.
-    """
+    """Parse a serialised message, after reserving the memory that the parsed message takes."""
     with parsing_turn(len(raw)):
         call.request.check()
         call.request.reserve(parsing_cost.bound_parsed_bytes(raw, fields))
@@ -60,11 +46,7 @@ def parse_within_limits(
 
 
 def parse_message(message_type: type[Message], raw: bytes | memoryview) -> Message:
-    """Parse a serialised message.
-
-    Raises:
-      InvalidInput: the bytes are not a message of the type.
-    """
+    """Parse a serialised message."""
     try:
         return message_type.FromString(raw)
     except (DecodeError, RecursionError) as error:
@@ -72,16 +54,7 @@ def parse_message(message_type: type[Message], raw: bytes | memoryview) -> Messa
 
 
 def read_large_predict_request(raw: bytes | memoryview, call: CallContext) -> LargePredictRequest:
-    """Read a large PredictRequest without parsing the values of its tensors.
-
-    Args:
-      raw: the serialised message.
-      call: the state of the call, whose memory reservation is enlarged before memory is used.
-
-    Raises:
-      InvalidInput: the bytes are not a PredictRequest.
-      RequestTooLarge, MemoryBudgetExceeded: parsing would need too much time or memory.
-    """
+    """Read a large PredictRequest without parsing the values of its tensors."""
     with parsing_turn(len(raw)):
         call.request.check()
         try:

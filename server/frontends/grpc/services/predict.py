@@ -30,7 +30,13 @@ _OUTPUTS_TAG, _MODEL_SPEC_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_
 
 
 class Predict:
-    """The method Predict: runs a signature of one of the served models on tensors."""
+    """The method Predict: runs a signature of one of the served models on tensors.
+
+    Args:
+      as_content: whether the TensorProtos of responses hold numbers in `tensor_content` rather
+        than in typed fields such as `float_val`.
+      max_tensor_bytes: the largest size in bytes of the array of an input.
+    """
 
     def __init__(
         self,
@@ -39,16 +45,6 @@ class Predict:
         as_content: bool = False,
         max_tensor_bytes: int = tensor_proto.MAX_BYTES,
     ) -> None:
-        """Create the method.
-
-        Args:
-          dataplane: finds the model of a request and runs the model.
-          as_content: whether the TensorProtos of responses hold numbers in `tensor_content` rather
-            than in typed fields such as `float_val`.
-          max_tensor_bytes: the largest size in bytes of the array of an input. The size of the
-            message does not limit the array: a TensorProto with one value can have any shape,
-            because the value is repeated.
-        """
         self._dataplane = dataplane
         self._as_content = as_content
         self._max_tensor_bytes = max_tensor_bytes
@@ -56,16 +52,9 @@ class Predict:
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
         """Run a model on the inputs of a request.
 
-        Args:
-          raw: the serialised PredictRequest.
-          call: the state of the call.
-
         Returns:
           The serialised PredictResponse. If the request waits for a batch, a Pending, which has the
           response later.
-
-        Raises:
-          TpuserveError: the request is invalid, or the model cannot be found or run.
         """
         if len(raw) > LARGE_BYTES:
             request = read_large_predict_request(raw, call)

@@ -28,7 +28,6 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
     names = ("tensorflow.ProfilerService",)
 
     def __init__(self, context: ServiceContext) -> None:
-        """Create the service; `context` has the objects that all services of the server share."""
         self._context = context
         self._address = ""
         self._channel: grpc.Channel | None = None
@@ -87,11 +86,7 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
         raise AssertionError("abort never returns")
 
     def _trace_until_done(self, call: grpc.Future) -> None:
-        """Wait until a forwarded call is done, and record profiler events meanwhile.
-
-        Without these events, the profile of an idle server would be empty, and TensorFlow's client
-        refuses an empty profile.
-        """
+        """Wait until a forwarded call is done, and record profiler events meanwhile."""
         is_done = threading.Event()
         call.add_done_callback(lambda _: is_done.set())
         admission = self._context.admission

@@ -16,16 +16,14 @@ from tpuserve.errors import TpuserveError
 
 
 class HandleReloadConfigRequest:
-    """The method HandleReloadConfigRequest: replaces the configuration of the served models."""
+    """The method HandleReloadConfigRequest: replaces the configuration of the served models.
+
+    Args:
+      metrics: the registry that counts the reloads, and has the counters that requests name in
+        `metric_names`; None for no metrics.
+    """
 
     def __init__(self, dataplane: DataPlane, metrics: Metrics | None) -> None:
-        """Create the method.
-
-        Args:
-          dataplane: applies the new configuration to the models.
-          metrics: the registry that counts the reloads, and has the counters that requests name in
-            `metric_names`; None for no metrics.
-        """
         self._dataplane = dataplane
         self._metrics = Metrics() if metrics is None else metrics
 
@@ -33,13 +31,7 @@ class HandleReloadConfigRequest:
         """Apply a configuration, and return a serialised ReloadConfigResponse.
 
         For each counter that the request names in `metric_names`, the response has the increase
-        during the reload. The field `status` of the response is always OK, because a call that
-        fails has no response message.
-
-        Raises:
-          InvalidConfig: the configuration is invalid.
-          ModelsNotAvailable: a new model has failed to load, or has no versions.
-          TpuserveError: the configuration cannot be applied for another reason.
+        during the reload.
         """
         message = parse_message(model_management_pb2.ReloadConfigRequest, raw)
         before = self._counter_values(message.metric_names)

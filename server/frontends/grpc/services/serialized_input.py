@@ -11,8 +11,7 @@ def read_examples(proto: Input) -> list[bytes]:
     """Return the serialised tf.train.Examples of an Input message.
 
     If the message has an ExampleListWithContext, the bytes of the context are put before the bytes
-    of each example. A protobuf parser merges such concatenated messages: a feature of the example
-    replaces a feature of the context with the same name.
+    of each example.
     """
     if proto.WhichOneof("kind") == "example_list":
         return list(proto.example_list.examples)

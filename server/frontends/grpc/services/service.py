@@ -29,14 +29,9 @@ class ServiceContext:
     """The objects that all gRPC services of a server share.
 
     Attributes:
-      dataplane: finds the model of a request and runs the model.
-      settings: the settings of the server.
-      environment: the objects that the handlers of unary methods share.
       admin_pool: the thread pool for calls that are rare and can take long, such as reloads.
-      rejection_pool: a pool of one thread, which sends the error to the clients of rejected calls.
       admission: limits the calls in flight; None for no limit.
       metrics: the registry of the server's metrics; None for no metrics.
-      service_types: the classes of all services that the settings enable.
     """
 
     dataplane: DataPlane
@@ -65,7 +60,6 @@ class GrpcService(ABC):
     Attributes:
       names: the full names of the service, such as "tensorflow.serving.PredictionService". A
         service with several versions has several names.
-      health_names: the service names with which a health check asks for the health of this service.
       counted_apis: the names of the methods whose calls are counted in the request metrics, such as
         "Predict". The name becomes the value of the metrics' label "API".
       descriptor_module: the name of the generated protobuf module that server reflection imports to
@@ -106,14 +100,12 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
 
     Attributes:
       is_admission_controlled: whether the admission controller limits the number of calls in
-        flight. A call is in flight from the arrival of its message. So a call that waits for a
-        thread counts, and a call without a message does not.
+        flight.
     """
 
     is_admission_controlled: ClassVar[bool] = False
 
     def __init__(self, context: ServiceContext) -> None:
-        """Create the service, and a handler for each of its methods."""
         self._context = context
         self._admission = context.admission if self.is_admission_controlled else None
         admission = CallAdmission(

@@ -14,29 +14,13 @@ class PredictRouter:
     """
 
     def __init__(self, path: str, model: str, v1: V1Router) -> None:
-        """Create a router.
-
-        Args:
-          path: The path, such as "/invocations".
-          model: The name of the model that answers the requests to the path.
-          v1: The router whose method `handle` answers the requests.
-        """
         self.prefix = path.lower()
         self._path = path
         self._route = Route(model, operation="predict", runs_model=True, template=path)
         self.handle = v1.handle
 
     def parse_route(self, method: str, path: str) -> Route:
-        """Return the endpoint that a request addresses.
-
-        Args:
-          method: The HTTP method.
-          path: The path as sent, with the query string.
-
-        Raises:
-          NotFound: The path is not exactly the path of this router.
-          InvalidInput: The method is not POST.
-        """
+        """Return the endpoint that a request addresses."""
         if path.partition("?")[0] != self._path:
             raise NotFound(f"there is no path {path[:128]!r}. Send {self._path}.")
         if method != "POST":

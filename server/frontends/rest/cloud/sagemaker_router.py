@@ -46,26 +46,19 @@ class SageMakerRouter:
     """The router of the paths with which SageMaker loads, lists, unloads and invokes models.
 
     The class implements the interface `dispatch.router.Router`.
+
+    Args:
+      v1: The router whose method `handle` answers the requests that run a model.
     """
 
     prefix = "/models"
 
     def __init__(self, dataplane: DataPlane, v1: V1Router) -> None:
-        """Create a router.
-
-        Args:
-          dataplane: Loads and unloads the models.
-          v1: The router whose method `handle` answers the requests that run a model.
-        """
         self._dataplane = dataplane
         self._v1 = v1
 
     def parse_route(self, method: str, path: str) -> Route:
         """Return the endpoint that a request addresses.
-
-        Args:
-          method: The HTTP method.
-          path: The path as sent, with the query string.
 
         Raises:
           NotFound: SageMaker defines no such path, or not with this HTTP method.
@@ -93,18 +86,9 @@ class SageMakerRouter:
     ) -> Response | Pending[Response]:
         """Answer one request.
 
-        Args:
-          route: The result of `parse_route`.
-          headers: The headers of the request.
-          body: The raw body.
-          context: The context of the request.
-
         Raises:
           ModelNotFound: No configured model has the name in the path, or a load request names a
             directory without a model.
-          InvalidJson, InvalidInput: The body of a load request is invalid.
-          UnsupportedModel: The configuration of this server cannot be changed.
-          TpuserveError: The model of a load request cannot be loaded, or the run of a model fails.
         """
         if route.runs_model:
             return self._v1.handle(route, headers, body, context)

@@ -35,9 +35,9 @@ _NO_STORE: Headers = ((b"cache-control", b"no-store"),)
 class ConsoleApp:
     """Serves the console: a web page for operators, its files, and the JSON that the page polls.
 
-    Attributes:
-      is_enabled: Whether browsers get the page. If not, only a JSON index of the server's paths is
-        served at "/".
+    Args:
+      metrics: The registry in which requests are counted. None means that the page shows no
+        counts.
     """
 
     def __init__(
@@ -47,16 +47,6 @@ class ConsoleApp:
         is_enabled: bool,
         monitoring_path: str | None = None,
     ) -> None:
-        """Create the application.
-
-        Args:
-          dataplane: Has the models, their states and their statistics.
-          metrics: The registry in which requests are counted. None means that the page shows no
-            counts.
-          is_enabled: Whether browsers get the page.
-          monitoring_path: The path of the metrics, which the JSON index lists. None if no metrics
-            are served.
-        """
         self.is_enabled = is_enabled
         self._dataplane = dataplane
         self._status = StatusReporter(dataplane, metrics)
@@ -74,8 +64,6 @@ class ConsoleApp:
 
         Args:
           path: The path as sent, with the query string. `is_routed` must be true for it.
-          method: The HTTP method.
-          headers: The headers of the request.
           unready_reason: Returns why the server is not ready; "" if it is ready.
         """
         if method not in ("GET", "HEAD"):

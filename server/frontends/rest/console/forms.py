@@ -26,11 +26,7 @@ _NAMES_OF_PICTURES = ("image", "picture", "pixel")
 
 
 def parse_query(query: str) -> ModelSpec:
-    """Return the model and version that the query string of a URL names: model=NAME&version=N.
-
-    Raises:
-      InvalidInput: The query is invalid.
-    """
+    """Return the model and version that the query string of a URL names: model=NAME&version=N."""
     values = parse_qs(query)
     try:
         (model,), (version,) = values["model"], values["version"]
@@ -45,13 +41,6 @@ def describe_version(dataplane: DataPlane, spec: ModelSpec) -> Json:
     """Describe the signatures of a version, with a valid value for each input.
 
     The page builds a form for each signature, and fills it with these values.
-
-    Args:
-      dataplane: Has the models, and makes valid requests for them.
-      spec: The model and the version.
-
-    Raises:
-      ModelNotFound: The version is not available.
     """
     signatures = dataplane.metadata(spec, ["signature_def"]).signatures
     names = sorted(signatures, key=lambda name: (name != DEFAULT_SIGNATURE, name))
@@ -128,15 +117,7 @@ def _describe_input(alias: str, tensor: TensorSpec, sample: SampleInput | None) 
 
 
 def _describe_picture(alias: str, tensor: TensorSpec) -> Json | None:
-    """Return the height, width and channels of an input that holds a picture.
-
-    The shape and the name of the input tell whether it holds a picture. For such an input, the page
-    lets the user select a picture file.
-
-    Returns:
-      A JSON object: "height", "width" and "channels", each None if unknown; and "is_flat", which is
-      True if the pixels are flattened to one dimension. None for an input without a picture.
-    """
+    """Return the height, width and channels of an input that holds a picture."""
     shape = tensor.shape
     if shape is None or not tensor.dtype.startswith(("float", "uint8", "int32")):
         return None

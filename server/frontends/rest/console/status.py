@@ -29,15 +29,12 @@ class StatusReporter:
 
     The counts are totals since the start of the server. The page computes rates from the
     differences between two reports.
+
+    Args:
+      metrics: The registry in which requests are counted. None for a server without metrics.
     """
 
     def __init__(self, dataplane: DataPlane, metrics: Metrics | None) -> None:
-        """Create a reporter.
-
-        Args:
-          dataplane: Has the models, their states and their statistics.
-          metrics: The registry in which requests are counted. None for a server without metrics.
-        """
         self._dataplane = dataplane
         self._metrics = metrics
         self._memory_bytes = memory_limit.usable_memory_bytes()
@@ -47,9 +44,6 @@ class StatusReporter:
 
         If the models or the metrics are in other processes, the method blocks until these processes
         have sent their state.
-
-        Args:
-          unready_reason: Why the server is not ready; "" if it is ready.
         """
         samples = _Samples(() if self._metrics is None else self._metrics.collect())
         try:
@@ -126,12 +120,10 @@ class _Samples:
                 self._by_name.setdefault(sample.name, []).append(sample)
 
     def find(self, name: str, model: str | None = None) -> list[Sample]:
-        """Return the values of a metric, for one model or for all."""
         samples = self._by_name.get(exported_name(name), [])
         return [sample for sample in samples if model in (None, sample.labels.get("model_name"))]
 
     def total(self, name: str, model: str | None = None) -> float:
-        """Return the sum of the values of a metric, for one model or for all."""
         return sum(sample.value for sample in self.find(name, model))
 
     def by_status(self, model: str) -> dict[str, int]:

@@ -55,6 +55,15 @@ class Dispatcher:
     """Answers the requests to all REST APIs: passes each to the router of its API.
 
     The handlers of the routers run in the event loop if they are quick, and otherwise in threads.
+
+    Args:
+      metrics: The registry in which requests are counted. None means no metrics.
+      admission: Limits the number of requests in flight. None means no limit.
+      memory_budget: Limits the memory of all requests together. None means no limit.
+      queues: The queue of each model, in which requests wait until they may run. None means
+        queues that no other frontend shares.
+      on_close: A function that `close` calls after it has stopped the threads.
+      tracing: Records the requests as spans. None means no traces.
     """
 
     def __init__(
@@ -68,20 +77,6 @@ class Dispatcher:
         on_close: Callable[[], object] = lambda: None,
         tracing: "Tracing | None" = None,
     ) -> None:
-        """Create a dispatcher.
-
-        Args:
-          routers: The routers of the REST APIs. The first one whose prefix fits a path answers the
-            request.
-          config: The settings of the frontend.
-          metrics: The registry in which requests are counted. None means no metrics.
-          admission: Limits the number of requests in flight. None means no limit.
-          memory_budget: Limits the memory of all requests together. None means no limit.
-          queues: The queue of each model, in which requests wait until they may run. None means
-            queues that no other frontend shares.
-          on_close: A function that `close` calls after it has stopped the threads.
-          tracing: Records the requests as spans. None means no traces.
-        """
         self._tracing = tracing
         self._scheme = config.scheme
         self._allowed_hosts = config.allowed_hosts
@@ -128,13 +123,7 @@ class Dispatcher:
         return handler if tracker.is_quick or self._is_batched else None
 
     async def dispatch(self, path: str, scope: Scope, receive: Receive) -> Response:
-        """Answer a request whose path belongs to one of the REST APIs.
-
-        Args:
-          path: The path as sent, percent-encoded and with the query string.
-          scope: The ASGI scope of the request.
-          receive: The ASGI function that returns the parts of the request body.
-        """
+        """Answer a request whose path belongs to one of the REST APIs."""
         timeline = Timeline()
         method, headers = scope["method"], scope["headers"]
         route = _UNKNOWN_ROUTE
@@ -226,20 +215,7 @@ class Dispatcher:
     async def _admit(
         self, receive: Receive, headers: Headers, peer: str
     ) -> tuple[list[bytes], bool, MemoryReservation]:
-        """Read the body of a request, and count the request as in flight.
-
-        Args:
-          receive: The ASGI function that returns the parts of the request body.
-          headers: The headers of the request.
-          peer: The IP address of the client, or its IPv6 network.
-
-        Returns:
-          The chunks of the body, decompressed if it is small; whether they are compressed with
-          gzip; and the request's reservation in the memory budget.
-
-        Raises:
-          TpuserveError: The request is refused.
-        """
+        """Read the body of a request, and count the request as in flight."""
         # If the server drains, refuse the request before its body is read, because the body can
         # take long to arrive.
         self._admission.raise_if_draining()
@@ -403,12 +379,6 @@ class Dispatcher:
     def _finish_later(
         self, pending: Pending[Response], context: RequestContext
     ) -> asyncio.Future[Response]:
-        """Return an asyncio future of a response that is not complete yet.
-
-        The response is serialised in the event loop or, if the outputs are large, in a thread:
-        while the loop serialises a response, it answers no other request. Cancelling the future
-        cancels the request. Responses of different models are sent in turn.
-        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Response] = loop.create_future()
 
@@ -488,10 +458,7 @@ def _network_of(peer: Peer) -> str:
 
 
 async def _cancel_on_disconnect(receive: Receive, context: RequestContext) -> None:
-    """Wait until the client of a request closes the connection, and then cancel the request.
-
-    The body of the request must have been read.
-    """
+    """Wait until the client of a request closes the connection, and then cancel the request."""
     while (await receive())["type"] != "http.disconnect":
         pass
     context.cancellation.cancel()
@@ -503,10 +470,6 @@ def _to_response(error: Exception, route: Route) -> Response:
 
 
 def _answer_preflight(headers: Headers) -> Response:
-    """Answer a CORS preflight request.
-
-    A browser sends such a request before a page sends a request to another origin.
-    """
     origins = [value for name, value in headers if name == b"origin"]
     if any(b"http://" in origin or b"https://" in origin for origin in origins):
         return Response(200, b"", JSON)

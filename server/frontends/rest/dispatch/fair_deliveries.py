@@ -17,20 +17,10 @@ logger = logging.getLogger(__name__)
 class FairDeliveries:
     """Calls functions that send responses in an event loop, a few at a time.
 
-    When a large batch ends, hundreds of responses must be sent. Without this class, asyncio would
-    send all of them before it reads the next request, and before it sends the responses of another
-    model.
-
-    Attributes:
-      loop: the event loop in which the functions are called.
+    When a large batch ends, hundreds of responses must be sent.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Create an object that has no function to call yet.
-
-        Args:
-          loop: the event loop in which the functions are called.
-        """
         self.loop = loop
         self._waiting: FairQueue[Callable[[], object]] = FairQueue()
         # Whether the event loop is about to call `_deliver_some`. If so, `deliver` does not

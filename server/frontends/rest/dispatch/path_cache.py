@@ -6,22 +6,14 @@ from functools import lru_cache, wraps
 from server.frontends.rest.dispatch.router import Route
 
 MAX_STORED_PATH = 1024
-"""The largest number of characters of a path for which anything is stored.
-
-A path can have 64 KiB. Clients without a key could fill the memory with such paths, because the
-memory budget of the requests does not count what is stored.
-"""
+"""The largest number of characters of a path for which anything is stored."""
 
 MAX_STORED_PATHS = 1024
 """The largest number of paths for which anything is stored."""
 
 
 def cache_short_paths(parse: Callable[[str, str], Route]) -> Callable[[str, str], Route]:
-    """Decorate a function that parses paths: store its results for the last short paths.
-
-    Args:
-      parse: Parses a path. Its arguments are the HTTP method and the path as sent.
-    """
+    """Decorate a function that parses paths: store its results for the last short paths."""
     cached = lru_cache(maxsize=MAX_STORED_PATHS)(parse)
 
     @wraps(parse)

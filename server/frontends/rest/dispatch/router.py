@@ -14,16 +14,12 @@ class Route:
     """The endpoint that the path and the HTTP method of a request address.
 
     Attributes:
-      model: The model's name. Empty if the path names no model.
       version: The model version. None if the path names no version.
       label: The version label. None if the path names no label.
-      operation: The name of the operation, for example "predict" or "status".
       runs_model: Whether the request has a body and runs a model, as predict does. Admission
         control limits such requests, and metrics record their latency under `operation`.
-      changes_models: Whether the request loads or unloads a model, which may take minutes.
       has_body: Whether the request has a body although it runs no model, as a request that loads a
         model does. Admission control limits such requests too.
-      signature_name: The signature that the query string names. Empty if it names none.
       template: The path with placeholders, such as "/v1/models/{model}:predict". Empty for a path
         that the API does not have.
     """
@@ -54,15 +50,7 @@ class Router(Protocol):
         """
 
     def parse_route(self, method: str, path: str) -> Route:
-        """Return the endpoint that a request addresses.
-
-        Args:
-          method: The HTTP method.
-          path: The path as sent, percent-encoded and with the query string.
-
-        Raises:
-          TpuserveError: The API has no such path. The error becomes the response.
-        """
+        """Return the endpoint that a request addresses."""
 
     def handle(
         self,
@@ -77,14 +65,8 @@ class Router(Protocol):
         later, so that no thread waits.
 
         Args:
-          route: The result of `parse_route`.
-          headers: The headers of the request, with names in lower case.
           body: The raw body, decompressed if it was gzip. Empty unless `route.runs_model` or
             `route.has_body`.
           context: The context of the request. Its memory covers the body already, and is None if
             the body is too small to be counted.
-
-        Raises:
-          WouldBlock: The method runs in the event loop, and the request would have to wait.
-          Exception: Any other exception becomes an error response.
         """

@@ -23,8 +23,7 @@ Result = TypeVar("Result")
 # requests take longer and would delay other requests.
 MAX_INLINE_BYTES = 4096
 # A request with more bytes than this is large. A model limits how many of its requests run at the
-# same time. Large requests can use at most half of this limit, so that small requests need not
-# wait until large requests are parsed.
+# same time.
 _MAX_SMALL_BYTES = MAX_LOCAL_BYTES
 # The largest number of threads. It is so large that it does not limit the requests that run at the
 # same time: the queues of the models do that.
@@ -38,8 +37,11 @@ class Workers:
 
     A request that needs a thread waits in the queue of its model until it may run.
 
-    Attributes:
-      may_run_inline: Whether quick and small requests run in the event loop.
+    Args:
+      threads: The largest number of small requests that run in threads at the same time. In
+        addition, half as many large requests can run.
+      queues: The queue of each model, in which requests wait until they may run. None means
+        queues that no other frontend shares.
     """
 
     def __init__(
@@ -48,16 +50,6 @@ class Workers:
         may_run_inline: bool = True,
         queues: RequestQueues | None = None,
     ) -> None:
-        """Create the object, with one thread. Requests start further threads when they need them.
-
-        Args:
-          threads: The largest number of small requests that run in threads at the same time. In
-            addition, half as many large requests can run.
-          may_run_inline: Whether quick and small requests run in the event loop. Must be False with
-            batching, where a request blocks until other requests have filled its batch.
-          queues: The queue of each model, in which requests wait until they may run. None means
-            queues that no other frontend shares.
-        """
         self._queues = RequestQueues() if queues is None else queues
         self._run_pool = RunPool(threads)
         self._large_pool = RunPool(max(1, threads // 2), share=0.5)
@@ -82,9 +74,6 @@ class Workers:
         in the queue of its model.
 
         Args:
-          context: The context of the request. When it is cancelled, the request leaves its queue;
-            if `work` has begun, it continues, and its result is discarded.
-          work: The function, which may block.
           size: The size of the request in bytes. Only small requests run in the event loop.
           tracker: The latencies of the last requests of the same route, which tell whether the
             request is probably quick. The latency of a small request is added.
@@ -94,9 +83,7 @@ class Workers:
             called for a request that runs in the event loop.
 
         Raises:
-          QueueFull: The queue of the model is full.
           CodedError: The request has waited in the queue of the model for too long.
-          DeadlineExceeded, Cancelled: The request was cancelled.
         """
         if self.may_run_inline and size <= MAX_INLINE_BYTES and tracker.is_quick:
             inline = self.begin_inline(context)
@@ -146,18 +133,11 @@ class Workers:
     ) -> Result:
         """Run a function that loads or unloads a model, in a separate thread pool.
 
-        Such a function may take minutes. So it must occupy neither the event loop nor the threads
-        of the requests that run models.
+        Such a function may take minutes.
 
         Args:
-          context: The context of the request.
-          work: The function. If it has begun, it continues after the deadline, and its result is
-            discarded.
           on_dropped: Called if `work` is never run, to release the memory of the request and to
             count the request as no longer in flight.
-
-        Raises:
-          DeadlineExceeded, Cancelled: The request was cancelled.
         """
         future = self._change_threads.start(work)
         loop = asyncio.get_running_loop()
@@ -196,9 +176,6 @@ class Workers:
         """Record that a request that ran in the event loop has ended.
 
         The queued requests that may run next are started, in threads.
-
-        Args:
-          ticket: The record that `begin_inline` returned.
         """
         following = self._queues.finish(ticket)
         if following is not None:
@@ -277,8 +254,7 @@ def _set_result(future: "asyncio.Future[Any]", result: Any, error: BaseException
 
 def _discard(pending: Pending[Response]) -> None:
     # Call `finish` of the unneeded response, because only `finish` releases the memory of the
-    # request and counts the request as no longer in flight. Ignore the error of `finish`, because
-    # the client has received another answer already.
+    # request and counts the request as no longer in flight.
     with suppress(Exception):
         pending.finish().release()
 

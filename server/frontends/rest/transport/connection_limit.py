@@ -4,15 +4,14 @@ from collections import Counter
 
 
 class ConnectionLimit:
-    """Counts the open connections of a server. Not thread-safe: the event loop uses it."""
+    """Counts the open connections of a server. Not thread-safe: the event loop uses it.
+
+    Args:
+      max_connections: The largest number of connections. 0 means no limit.
+      max_per_peer: The largest number of connections of one client. 0 means no limit.
+    """
 
     def __init__(self, max_connections: int = 0, max_per_peer: int = 0) -> None:
-        """Create a limit without connections.
-
-        Args:
-          max_connections: The largest number of connections. 0 means no limit.
-          max_per_peer: The largest number of connections of one client. 0 means no limit.
-        """
         self._max_connections = max_connections
         self._max_per_peer = max_per_peer
         self._num_connections = 0

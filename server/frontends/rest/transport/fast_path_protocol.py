@@ -20,12 +20,7 @@ _MAX_JOINED_BYTES = 1 << 16
 
 
 class _WaitingRequest:
-    """A request that is answered without uvicorn, and whose response is not complete yet.
-
-    uvicorn's protocol stores a RequestResponseCycle for the current request. An object of this
-    class is stored in its place. So this class has all attributes that uvicorn's protocol reads
-    from a RequestResponseCycle.
-    """
+    """A request that is answered without uvicorn, and whose response is not complete yet."""
 
     __slots__ = ("disconnected", "keep_alive", "message_event", "response", "response_complete")
 
@@ -42,9 +37,7 @@ class FastPathProtocol(TimeoutProtocol):
     """An HTTP protocol that answers small, quick requests, and passes all others to uvicorn.
 
     For a request that may be quick, `find_fast_path` returns a handler. The protocol buffers the
-    request until its body is complete, and calls the handler, without an asyncio task. The protocol
-    passes the buffered request to uvicorn if the body is too large, if the connection ends before
-    the body is complete, or if the handler returns None.
+    request until its body is complete, and calls the handler, without an asyncio task.
 
     Attributes:
       find_fast_path: Takes the URL and the headers of a POST request. Returns the handler, or None
@@ -213,8 +206,7 @@ class FastPathProtocol(TimeoutProtocol):
         HttpToolsProtocol.on_message_begin(self)
         self.url = url
         # Clear the flag `expect_100_continue` if the request was buffered. A request whose head has
-        # the header "Expect" is never buffered. So the flag can only come from a trailer after the
-        # body, and there "Expect" has no meaning.
+        # the header "Expect" is never buffered.
         self.expect_100_continue = expect_100_continue and body is None
         self.headers.extend(self._request_headers)
         HttpToolsProtocol.on_headers_complete(self)

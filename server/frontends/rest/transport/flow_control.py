@@ -10,21 +10,14 @@ class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
     """Flow control that stops reading from a connection while a request is being answered.
 
     uvicorn's own flow control continues to read. Then a client that sends many requests and reads
-    no response could fill the memory. And if a client closes its sending side after its request,
-    the server would close the connection before it has sent the response.
+    no response could fill the memory.
 
-    Attributes:
-      has_ended: Whether `end_reading` was called, after which reading never resumes.
+    Args:
+      may_read: Returns whether the server may read data now. The result is False while a
+        complete request waits for its response.
     """
 
     def __init__(self, transport: Any, may_read: Callable[[], bool]) -> None:
-        """Create the flow control of a connection.
-
-        Args:
-          transport: The asyncio transport of the connection.
-          may_read: Returns whether the server may read data now. The result is False while a
-            complete request waits for its response.
-        """
         super().__init__(transport)
         self._may_read = may_read
         self.has_ended = False

@@ -14,10 +14,6 @@ def get_header(headers: Headers, name: bytes) -> bytes | None:
     """Return the value of a header, or None if the request has no such header.
 
     If the header occurs several times, its first value is returned.
-
-    Args:
-      headers: The headers of a request.
-      name: The name in lower case.
     """
     for header, value in headers:
         if header == name:

@@ -20,12 +20,9 @@ def build_protocol_class(
 ) -> Any:
     """Return the protocol class to pass as the option `http` of uvicorn's Config.
 
-    uvicorn creates an instance of the class for each connection. If the installed uvicorn differs
-    from the tested releases, the result is the name of uvicorn's own protocol class, which has no
-    timeouts and handles all requests itself. The function then logs a warning.
+    uvicorn creates an instance of the class for each connection.
 
     Args:
-      timeouts: The time limits for slow clients, and the size limit of the head of a request.
       find_fast_path: A function that returns the handler of a quick request, or None if uvicorn
         must handle the request. If `find_fast_path` itself is None, uvicorn handles all requests.
       connection_limit: Bounds the number of connections. None means no bound.

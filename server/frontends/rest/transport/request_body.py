@@ -19,18 +19,9 @@ _SMALL_BYTES = 1 << 12
 
 
 class RequestBodyReader:
-    """Reads request bodies of a limited size.
-
-    Attributes:
-      max_decompressed_bytes: The largest size of a decompressed body in bytes.
-    """
+    """Reads request bodies of a limited size."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Create a reader.
-
-        Args:
-          max_bytes: The largest size of a body in bytes, as sent.
-        """
         self._max_bytes = max_bytes
         self.max_decompressed_bytes = min(max_bytes, MAX_DECOMPRESSED_BYTES)
 
@@ -40,10 +31,7 @@ class RequestBodyReader:
         """Read a body as the client sent it.
 
         Args:
-          receive: The ASGI function that returns the parts of the body.
           declared_bytes: The value of Content-Length. None if the request has no such header.
-          reservation: The request's reservation in the memory budget. This method enlarges it by
-            the size of the body.
 
         Returns:
           The chunks of the body. The caller joins them, in a thread if there are many chunks,
@@ -53,7 +41,6 @@ class RequestBodyReader:
           RequestTooLarge: The body is larger than `max_bytes` or than the memory budget. The
             remaining bytes are not read.
           MemoryBudgetExceeded: All requests together need more memory than the budget has.
-          Cancelled: The client has disconnected.
         """
         if declared_bytes is not None and declared_bytes > self._max_bytes:
             raise self._too_large()
@@ -103,13 +90,7 @@ class RequestBodyReader:
 def join_chunks(chunks: Sequence[bytes], reservation: MemoryReservation) -> bytes:
     """Join the chunks of a body, after reserving memory for the copy.
 
-    Args:
-      chunks: The chunks that `RequestBodyReader.read` returned.
-      reservation: The request's reservation in the memory budget. It has the same size after the
-        call as before.
-
     Raises:
-      RequestTooLarge: The chunks and the copy together are larger than the memory budget.
       MemoryBudgetExceeded: All requests together need more memory than the budget has.
     """
     if len(chunks) == 1:
@@ -132,17 +113,11 @@ def gunzip(
     TensorFlow Serving does so too. Source: tensorflow_serving/util/net_http.
 
     Args:
-      body: The compressed body.
       max_bytes: The largest size of the decompressed body in bytes. Decompression stops beyond this
         size.
-      reserve: A function that reserves a number of bytes in the memory budget. It is called for
-        each decompressed chunk, and once more for the whole body, because joining the chunks copies
-        them. An exception from it ends the decompression.
+      reserve: A function that reserves a number of bytes in the memory budget.
       check: A function that is called before each chunk is decompressed. An exception from it ends
         the decompression.
-
-    Returns:
-      The decompressed body. Empty if the body is not gzip, is incomplete, or exceeds `max_bytes`.
     """
     decompressor = zlib.decompressobj(_GZIP_WINDOW)
     chunks: list[bytes] = []

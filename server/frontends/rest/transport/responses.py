@@ -32,18 +32,10 @@ class Response(NamedTuple):
     """The response to a REST request, with the details that metrics and the access log record.
 
     Attributes:
-      status: The HTTP status code.
-      body: The whole body, as bytes.
-      content_type: The value of the header Content-Type.
-      headers: Headers to send besides Content-Type and Content-Length.
-      code: The name of the canonical status code, for example "NOT_FOUND".
-      model: The model that the request addressed. Empty for no model.
       version: The model version that has answered; or the requested version, if no version has
         answered. None if the request names no version either.
-      signature: The signature that was run or requested. Empty for no signature.
       memory: The reservation for a large body in the memory budget. The code that sends or discards
         the response must call `release`. None for a small body.
-      error: The error message, if the response reports an error. Empty otherwise.
     """
 
     status: int
@@ -68,10 +60,7 @@ AnySyncResponse: TypeAlias = Response | asyncio.Future[Response] | None
 SyncHandler: TypeAlias = Callable[[Headers, bytes, Peer], AnySyncResponse]
 """A function that handles a request within the event loop, given its headers, body and client."""
 SyncHandlerLookup: TypeAlias = Callable[[bytes, Headers], SyncHandler | None]
-"""A function that returns the handler of a POST request, given its URL and headers.
-
-Returns None if the application must answer the request instead.
-"""
+"""A function that returns the handler of a POST request, given its URL and headers."""
 
 
 def not_found() -> Response:

@@ -19,15 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class _UvicornServer(uvicorn.Server):
-    """A uvicorn server that can be stopped even during its startup.
-
-    To stop a server, uvicorn has the attribute `should_exit`. If it is set during the startup, old
-    releases of uvicorn leave the listening socket open. With `is_stop_requested`, the startup ends
-    normally. Then the main loop ends, after which uvicorn always closes the socket.
-
-    Attributes:
-      is_stop_requested: Set to True to make the server leave its main loop and shut down.
-    """
+    """A uvicorn server that can be stopped even during its startup."""
 
     is_stop_requested = False
 
@@ -37,7 +29,18 @@ class _UvicornServer(uvicorn.Server):
 
 
 class RestServer:
-    """Serves an ASGI application on a bound socket."""
+    """Serves an ASGI application on a bound socket.
+
+    Args:
+      app: The application. If it has a method `find_fast_path`, this method returns functions
+        that answer small and quick requests without an asyncio task.
+      listener: A bound socket that does not listen yet. The server closes it after `stop`.
+      grace_seconds: How many seconds the requests in flight may take after `stop`.
+      on_failure: Called with the reason if the server ends before `stop`.
+      tls: The key and certificates. None means plain HTTP.
+      timeouts: The time limits for slow clients. None means the defaults.
+      use_fast_path: Whether small and quick requests may bypass uvicorn. Benchmarks pass False.
+    """
 
     def __init__(
         self,
@@ -50,22 +53,6 @@ class RestServer:
         use_fast_path: bool = True,
         connection_limit: ConnectionLimit | None = None,
     ) -> None:
-        """Create a server that does not accept connections yet.
-
-        Args:
-          app: The application. If it has a method `find_fast_path`, this method returns functions
-            that answer small and quick requests without an asyncio task.
-          listener: A bound socket that does not listen yet. The server closes it after `stop`.
-          grace_seconds: How many seconds the requests in flight may take after `stop`.
-          on_failure: Called with the reason if the server ends before `stop`.
-          tls: The key and certificates. None means plain HTTP.
-          timeouts: The time limits for slow clients. None means the defaults.
-          connection_limit: Bounds the number of connections. None means no bound.
-          use_fast_path: Whether small and quick requests may bypass uvicorn. Benchmarks pass False.
-
-        Raises:
-          InvalidConfig: The key or a certificate cannot be used.
-        """
         find_fast_path = getattr(app, "find_fast_path", None) if use_fast_path else None
         config = uvicorn.Config(
             app,

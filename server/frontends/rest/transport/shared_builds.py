@@ -6,8 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 # The pause after a build is 9 times as long as the build and the delivery of its document, but at
-# most `_MAX_PAUSE_SECONDS`. So builds take at most a tenth of the time of a processor, unless the
-# pause is limited because a build takes very long.
+# most `_MAX_PAUSE_SECONDS`.
 _PAUSE_RATIO = 9
 _MAX_PAUSE_SECONDS = 1.0
 # After this number of requests has been answered with a document, the event loop handles other
@@ -21,12 +20,10 @@ class SharedBuilds(Generic[Document]):
     """Builds documents in a thread, one after the other, with pauses.
 
     The documents are, for example, the metrics and the status for the console. Admission control
-    does not limit the requests for them. Without the pauses, many clients that poll such a document
-    would take the processor from predictions.
+    does not limit the requests for them.
     """
 
     def __init__(self) -> None:
-        """Create a builder. All its calls must come from the same event loop."""
         # Key of a document → futures of the calls that get the result of the document's next build.
         # Calls that get the result of a running build are not included.
         self._waiting: dict[Hashable, list[asyncio.Future[Document]]] = {}
@@ -37,11 +34,9 @@ class SharedBuilds(Generic[Document]):
     async def get(self, key: Hashable, build: Callable[[], Document]) -> Document:
         """Wait for the next build of a document, and return the document.
 
-        All calls that wait for the same build to begin share its result. A build that has begun
-        before this call is not used, because its document may be outdated.
+        All calls that wait for the same build to begin share its result.
 
         Args:
-          key: Identifies the document among all documents of this object.
           build: Builds the document. It is called in a thread, and its exceptions are raised here.
         """
         waiting = self._waiting.get(key)

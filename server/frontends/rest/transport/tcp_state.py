@@ -21,9 +21,7 @@ def read_client_state(transport: Any) -> ClientState:
     """Return the state of the client of an asyncio transport; CONNECTED if the state is unknown.
 
     The state comes from the operating system, because asyncio does not notice a disconnect while
-    reading is paused. A client that has closed the whole connection counts as `SENDS_NO_MORE` at
-    first. It counts as `GONE` only when the client's operating system has rejected bytes that the
-    server sent.
+    reading is paused.
     """
     pseudo_socket = transport.get_extra_info("socket")
     if pseudo_socket is None or sys.platform != "linux":

@@ -149,8 +149,7 @@ class TimeoutProtocol(SlicedProtocol):
         """
         if self.parser.should_upgrade():
             # Ignore the call if the request asks for a protocol upgrade: the request is not
-            # complete then. The parser has reported the end too early, because it takes the body
-            # for data of the new protocol.
+            # complete then.
             return
         super().on_message_complete()
         if not self._may_read_next_request():
@@ -161,8 +160,7 @@ class TimeoutProtocol(SlicedProtocol):
 
     def _may_read_next_request(self) -> bool:
         # In uvicorn, `cycle` is the latest request, and `pipeline` is the queue of the requests
-        # that follow the request being answered. If the queue is empty, `cycle` is the request
-        # being answered.
+        # that follow the request being answered.
         cycle = self.cycle
         if self.pipeline or self._unparsed:
             return False
@@ -174,24 +172,17 @@ class TimeoutProtocol(SlicedProtocol):
 
     def _unsupported_upgrade_warning(self) -> None:
         # uvicorn calls this method when the parser stops at a request for a protocol upgrade. Store
-        # the offset at which parsing must continue. Log no warning, because some clients offer
-        # HTTP/2 with every request.
+        # the offset at which parsing must continue.
         error = sys.exc_info()[1]
         assert isinstance(error, httptools.HttpParserUpgrade)
         self._upgrade_offset = error.args[0]
 
     def _continue_without_upgrade(self, data: bytes) -> None:
-        """Parse the body of a request as if the request had not asked for a protocol upgrade.
-
-        The previous parser has stopped after the head of the request, because of the upgrade. A new
-        parser gets an artificial head, with only the headers of the request that determine where
-        its body ends, and then the body.
-        """
+        """Parse the body of a request as if the request had not asked for a protocol upgrade."""
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
             # Allow further data after a request with "Connection: close", as uvicorn does for its
-            # own parser. Ignore the AttributeError of old releases of httptools, which lack the
-            # option.
+            # own parser.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
         self._is_replaying_head = True
@@ -217,8 +208,7 @@ class TimeoutProtocol(SlicedProtocol):
             cycle.keep_alive = False
         elif self.pipeline:
             # Replace the application of the incomplete request by `_refuse`, which uvicorn calls
-            # when the earlier requests are answered. The incomplete request is the latest one, and
-            # so at index 0 of the queue.
+            # when the earlier requests are answered.
             self.pipeline[0] = (cycle, _refuse)
         else:
             # Report a disconnect to the application, so that it stops answering the incomplete
@@ -269,20 +259,12 @@ class TimeoutProtocol(SlicedProtocol):
 
     def _is_request_answered_late(self) -> bool:
         # Return True for any request that is being answered, without measuring how long that takes.
-        # This method is called at a fixed interval, so that it seldom meets a quick request. For a
-        # quick request, the only effect is a check whether the client has closed the connection.
+        # This method is called at a fixed interval, so that it seldom meets a quick request.
         cycle = self.cycle
         return cycle is not None and not cycle.more_body and not cycle.response_started
 
     def _has_client_left(self) -> bool:
-        """Return whether the client has closed the connection before it got the response.
-
-        A client that has closed only its sending side must still get the response. To distinguish
-        the two cases, the server sends the interim response "100 Continue", and checks the
-        connection later. If the client has closed the connection, its operating system rejects
-        the interim response. Otherwise the client ignores the interim response, as HTTP/1.1
-        requires.
-        """
+        """Return whether the client has closed the connection before it got the response."""
         state = read_client_state(self.transport)
         if state is not ClientState.SENDS_NO_MORE:
             return state is ClientState.GONE

@@ -46,11 +46,7 @@ def _refuse_password() -> str:
 
 @contextmanager
 def _write_file(content: bytes) -> Iterator[str]:
-    """Write a file that only the user of this process can read, and yield the path of the file.
-
-    The file is deleted when the `with` body ends. On Linux, the file is in memory, so that no
-    writable directory is needed.
-    """
+    """Write a file that only the user of this process can read, and yield the path of the file."""
     if sys.platform.startswith("linux"):
         handle = os.memfd_create("tls")
         with os.fdopen(handle, "wb") as file:

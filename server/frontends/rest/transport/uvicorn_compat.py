@@ -110,11 +110,7 @@ def _has_attributes(owner: Any, names: Iterable[str]) -> bool:
 
 
 def _receives_requests_as_expected() -> bool:
-    """Return whether the installed uvicorn handles requests as `TimeoutProtocol` needs it.
-
-    Checks the order of the parser's callbacks, the attributes of the object for a request, and the
-    queue of pipelined requests.
-    """
+    """Return whether the installed uvicorn handles requests as `TimeoutProtocol` needs it."""
     calls: list[str] = []
 
     class CallbackRecorder(HttpToolsProtocol):  # type: ignore[misc]
@@ -157,12 +153,6 @@ def _receives_requests_as_expected() -> bool:
 
 
 def _reports_upgrades_as_expected() -> bool:
-    """Return whether the installed uvicorn reports upgrade requests as `TimeoutProtocol` needs it.
-
-    For a request that asks for a protocol upgrade, the parser raises an exception. uvicorn must
-    call `_unsupported_upgrade_warning` while it handles this exception. The argument of the
-    exception must be the offset of the data after the head of the request.
-    """
     offsets: list[Any] = []
 
     class UpgradeRecorder(HttpToolsProtocol):  # type: ignore[misc]

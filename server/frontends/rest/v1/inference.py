@@ -19,8 +19,6 @@ class EncodedResult(NamedTuple):
     """The encoded result of a predict, classify or regress request.
 
     Attributes:
-      body: The body of the response.
-      version: The model version that computed the result.
       memory: The reservation for a large body in the memory budget. None for a small body, which
         reserves nothing.
     """
@@ -50,15 +48,8 @@ class Operation(Protocol):
         later.
 
         Args:
-          dataplane: Finds the model of a request and runs the model.
-          context: The context of the request.
-          model_spec: The model, version and signature that the request names.
-          request: The parsed request body.
           budget: The memory budget of the server. The outputs reserve memory in it while they are
             encoded. The encoded body reserves memory until it is sent.
-
-        Raises:
-          TpuserveError: The request is invalid, or the model cannot be found or run.
         """
 
 
@@ -97,13 +88,6 @@ def _encode_prediction(
 
 
 def _hold_memory(body: JsonText, version: int, budget: MemoryBudget) -> EncodedResult:
-    """Return an encoded result, after reserving memory for its body if the body is large.
-
-    Args:
-      body: The encoded body of the response.
-      version: The model version that computed the result.
-      budget: The memory budget of the server.
-    """
     return EncodedResult(body, version, output_memory.reserve_for_body(body, budget))
 
 
@@ -111,12 +95,7 @@ def _make_examples_operation(
     find_method: Callable[[DataPlane], Callable[..., Any]],
     encode: Callable[[Any], JsonText],
 ) -> Operation:
-    """Return the operation of requests whose inputs are tf.Examples.
-
-    Args:
-      find_method: Takes the data plane; returns its method that runs such a request.
-      encode: Encodes the result of that method as the body of the response.
-    """
+    """Return the operation of requests whose inputs are tf.Examples."""
 
     def run(
         dataplane: DataPlane,

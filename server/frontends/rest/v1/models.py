@@ -24,8 +24,7 @@ def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
     """Encode the status of all models as JSON, sorted by name: {"models": [...]}.
 
     TensorFlow Serving has no such list. The entry of a model has the status of each of its
-    versions. It also has a status of the model as a whole: OK, or the reason why no version of
-    the model is available.
+    versions.
     """
     entries = [
         {"name": name, **_version_list(status.versions), "status": _error(status.reason)}

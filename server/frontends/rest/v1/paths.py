@@ -26,10 +26,6 @@ _NOTHING = re.compile(r"(?!)()()()()")
 def parse_path(method: str, path: str) -> Route:
     """Parse a path below /v1/.
 
-    Args:
-      method: The HTTP method.
-      path: The path as sent, percent-encoded and with the query string.
-
     Returns:
       The endpoint. Its operation is "predict", "classify", "regress", "metadata", "statistics" or
       "status".
@@ -54,10 +50,7 @@ def parse_path(method: str, path: str) -> Route:
 def _template(
     name: str | None, digits: str | None, label: str | None, operation: str | None, method: str
 ) -> str:
-    """Return the path with placeholders such as {model} in place of names and versions.
-
-    The template is an attribute of traces.
-    """
+    """Return the path with placeholders such as {model} in place of names and versions."""
     model = "/{model}" if name else ""
     version = "/versions/{version}" if digits else "/labels/{label}" if label else ""
     verb = f":{operation}" if method == "POST" else operation or ""

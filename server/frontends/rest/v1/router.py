@@ -25,6 +25,12 @@ class V1Router:
     """The router of TensorFlow Serving's REST API.
 
     The class implements the interface `dispatch.router.Router`.
+
+    Args:
+      memory_budget: Bounds the memory of all requests together. Outputs reserve memory in it
+        while they are encoded. None means no bound.
+      lists_names_only: Whether the response to GET /v1/models has only the names of the models,
+        as KServe requires. If False, it also has their status.
     """
 
     prefix = "/v1/"
@@ -37,16 +43,6 @@ class V1Router:
         *,
         lists_names_only: bool = False,
     ) -> None:
-        """Create a router.
-
-        Args:
-          dataplane: Finds the model of a request and runs the model.
-          parser: Parses the bodies of requests.
-          memory_budget: Bounds the memory of all requests together. Outputs reserve memory in it
-            while they are encoded. None means no bound.
-          lists_names_only: Whether the response to GET /v1/models has only the names of the models,
-            as KServe requires. If False, it also has their status.
-        """
         self._lists_names_only = lists_names_only
         self._memory_budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
         self._dataplane = dataplane

@@ -27,11 +27,8 @@ class InferResult(NamedTuple):
     """The encoded result of an infer request.
 
     Attributes:
-      body: The body of the response.
       json_bytes: The size in bytes of the JSON with which the body begins. None if the whole body
         is JSON.
-      version: The model version that computed the result.
-      signature_name: The name of the signature that computed the result.
       memory: The reservation for a large body in the memory budget. None for a small body, which
         reserves nothing.
     """
@@ -48,9 +45,6 @@ def split_body(headers: Headers, body: bytes) -> tuple[bytes, memoryview]:
 
     The header Inference-Header-Content-Length has the size of the JSON. Without this header, the
     whole body is JSON.
-
-    Raises:
-      InvalidInput: The value of the header is not a number, or larger than the body.
     """
     value = get_header(headers, JSON_SIZE_HEADER)
     if value is None:
@@ -69,16 +63,7 @@ def split_body(headers: Headers, body: bytes) -> tuple[bytes, memoryview]:
 def parse_body(
     parser: RequestParser, context: RequestContext, headers: Headers, body: bytes
 ) -> tuple[RequestContext, InferRequest, memoryview]:
-    """Parse the body of an infer request: JSON and optional binary data.
-
-    Returns:
-      The context with the time limit that the request sets itself, the parsed JSON, and the binary
-      data.
-
-    Raises:
-      DeadlineExceeded: The time limit that the request sets itself has passed.
-      InvalidInput: The body is no valid infer request.
-    """
+    """Parse the body of an infer request: JSON and optional binary data."""
     text, binary = split_body(headers, body)
     request = parser.parse_infer_request(text, context)
     return limit_time(context, request.timeout_us), request, binary
@@ -97,11 +82,6 @@ def run_model(
     If the request waits for a batch, the function returns a Pending, which has the result later.
 
     Args:
-      dataplane: Finds the model of a request and runs the model.
-      context: The context of the request, whose memory grows by the size of the input arrays.
-      spec: The model, version and signature that the request names.
-      request: The parsed JSON of the request.
-      binary: The binary data of the request, which may hold the values of inputs.
       budget: The memory budget of the server. The outputs reserve memory in it while they are
         encoded. The encoded body reserves memory until it is sent.
     """

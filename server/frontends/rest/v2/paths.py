@@ -33,19 +33,14 @@ _MAX_SHOWN_CHARACTERS = 128
 def parse_path(method: str, path: str) -> Route:
     """Parse a path that begins with /v2.
 
-    A query string of the form ?signature_name=NAME is read if the path asks for the metadata or
-    the configuration of a model. All other query parameters are ignored.
-
-    Args:
-      method: The HTTP method.
-      path: The path as sent, percent-encoded and with the query string.
+    A query string of the form ?signature_name=NAME is read if the path asks for the metadata or the
+    configuration of a model.
 
     Returns:
       The endpoint. Its operation is "infer", "ready", "metadata", "config", "stats",
       "server_metadata", "repository_index", "load" or "unload".
 
     Raises:
-      NotFound: The API has no such path.
       InvalidInput: The path does not allow the HTTP method, the version is no number, or the query
         string names several signatures.
     """
@@ -89,11 +84,6 @@ def parse_path(method: str, path: str) -> Route:
 
 
 def _parse_query(query: str) -> str:
-    """Return the signature that a query string names; "" if it names no signature.
-
-    Raises:
-      InvalidInput: The query string names several signatures.
-    """
     names = parse_qs(query).get("signature_name", [""])
     if len(names) > 1:
         raise InvalidInput(f"the query has {len(names)} parameters signature_name. Send one.")

@@ -29,6 +29,10 @@ class V2Router:
     """The router of the Open Inference Protocol.
 
     The class implements the interface `dispatch.router.Router`.
+
+    Args:
+      memory_budget: Bounds the memory of all requests together. Outputs reserve memory in it
+        while they are encoded. None means no bound.
     """
 
     prefix = "/v2"
@@ -40,15 +44,6 @@ class V2Router:
         describer: Describer,
         memory_budget: MemoryBudget | None = None,
     ) -> None:
-        """Create a router.
-
-        Args:
-          dataplane: Finds the model of a request and runs the model.
-          parser: Parses the JSON of requests.
-          describer: Builds the responses to requests that run no model.
-          memory_budget: Bounds the memory of all requests together. Outputs reserve memory in it
-            while they are encoded. None means no bound.
-        """
         self._dataplane = dataplane
         self._parser = parser
         self._describer = describer
@@ -111,20 +106,11 @@ class V2Router:
 
 
 def _spec(route: Route, signature_name: str) -> ModelSpec:
-    """Return the model, version and signature that a request asks for.
-
-    `signature_name` is "" for the default signature.
-    """
     return ModelSpec(route.model, route.version, signature_name, is_open_inference=True)
 
 
 def _wants_ready_models(body: bytes) -> bool:
-    """Return whether a request for the index of the model repository asks for ready models only.
-
-    Args:
-      body: the body of the request: a JSON object, whose member "ready" is a boolean. An empty body
-        asks for all models.
-    """
+    """Return whether a request for the index of the model repository asks for ready models only."""
     document = json_parser.parse_json(body) if body.strip() else {}
     value = document.get("ready", False) if type(document) is dict else None
     if type(value) is not bool:

@@ -1,7 +1,7 @@
 """Solves the maximum-weight closure problem by a minimum cut.
 
 A closure is a set of items that, for each of its items, also contains all items which that item
-requires. A conversion solves this problem to choose the nodes that run on the TPU.
+requires.
 
 Source: J.-C. Picard, "Maximal closure of a graph and applications to combinatorial problems",
 Management Science 22 (1976). The minimal cut is found as in E. A. Dinic (1970).
@@ -22,7 +22,6 @@ def find_largest_closure(
     """Choose the items with the largest sum of weights that fulfil all requirements.
 
     Args:
-      weights: Item → weight, which may be negative.
       requirements: Pairs (first, second): if the first item is chosen, the second must be chosen.
 
     Returns:
@@ -53,22 +52,13 @@ class _Network:
         self._capacities: list[int] = []
 
     def add(self, tail: int, head: int, capacity: int) -> None:
-        """Add an edge from node `tail` to node `head`, and its reverse edge of capacity 0.
-
-        Edges are numbered from 0 in the order in which they are added. An edge has an even number,
-        and its reverse edge the next number. The reverse of edge e is therefore edge `e ^ 1`.
-        """
         for start, end, limit in ((tail, head, capacity), (head, tail, 0)):
             self._edges[start].append(len(self._heads))
             self._heads.append(end)
             self._capacities.append(limit)
 
     def levels(self, source: int) -> list[int]:
-        """Return the distance of each node from the source; -1 if the node is not reachable.
-
-        The distance is the number of edges on the shortest path. Paths use only edges with residual
-        capacity.
-        """
+        """Return the distance of each node from the source; -1 if the node is not reachable."""
         levels = [-1] * len(self._edges)
         levels[source] = 0
         pending = deque([source])
@@ -88,18 +78,7 @@ class _Network:
                 pass
 
     def _send(self, source: int, sink: int, levels: list[int], positions: list[int]) -> bool:
-        """Send flow along one shortest path from the source to the sink.
-
-        Args:
-          source: Number of the source.
-          sink: Number of the sink.
-          levels: Distance of each node from the source. Along a shortest path, the distance grows
-            by 1 with each edge.
-          positions: For each node, the position of its next edge to try; updated in place.
-
-        Returns:
-          Whether there was such a path.
-        """
+        """Send flow along one shortest path from the source to the sink."""
         path: list[int] = []
         tail = source
         while tail != sink:

@@ -1,8 +1,6 @@
 """Flattens a graph: replaces each call of a function by the nodes of the function.
 
-A signature that TensorFlow 2 saves is one call of a function, which calls other functions. A
-conversion divides the nodes of a signature between host and TPU, so they must all be in one graph.
-The functions of loops and branches (While, If, Case) stay functions.
+A signature that TensorFlow 2 saves is one call of a function, which calls other functions.
 """
 
 import dataclasses
@@ -30,8 +28,6 @@ class FlatGraph:
     """The result of `flatten`: a graph in which nodes replace the calls of functions.
 
     Attributes:
-      graph: The graph with the nodes of the called functions.
-      replacements: Output of a replaced call → the node output that has the same value in `graph`.
       origins: Name of a node → name of the replaced call that the node comes from. Only the nodes
         of functions that `flatten` was asked to track are listed.
     """
@@ -44,14 +40,7 @@ class FlatGraph:
 def flatten(
     graph: GraphIR, fetches: Iterable[Value], library: "Library", tracked: Collection[str] = ()
 ) -> FlatGraph:
-    """Replace function calls in a graph by the nodes of the called functions.
-
-    Args:
-      graph: The main graph.
-      fetches: Outputs of nodes. Only the calls on which these outputs depend are replaced.
-      library: Function name → FunctionDef.
-      tracked: Names of functions. `FlatGraph.origins` lists the nodes that come from their calls.
-    """
+    """Replace function calls in a graph by the nodes of the called functions."""
     nodes = dict(graph.nodes)
     replaced: dict[Value, Value] = {}
     origins: dict[str, str] = {}
@@ -88,12 +77,7 @@ def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
     """Replace control inputs by those that order side effects, such as updates of a variable.
 
     In TensorFlow 2, the results of a function wait for all stateful ops of the function. Most of
-    these ops only read. Control inputs from ops that only read order nothing, and would make the
-    nodes on the TPU wait for unrelated nodes on the host.
-
-    A control input from a node without side effects is therefore replaced by control inputs from
-    the nearest nodes with side effects on which that node depends, if there are any. If the graph
-    has any side effect, reads of variables count as side effects, to keep their order with updates.
+    these ops only read.
     """
     effects = {node.name for node in graph.nodes.values() if find_write(node, library)}
     if effects:
@@ -112,7 +96,6 @@ def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
 
 
 def _reads_variable(node: Node, library: "Library") -> bool:
-    """Return whether a node, or a function that it calls, reads a variable."""
     inner = op_defs.walk_calls([node.definition], library)
     return any(op_spec(inner_node.op).kind is OpKind.VARIABLE_READ for inner_node in inner)
 
@@ -125,9 +108,6 @@ def find_observer(node: Node, library: "Library") -> str:
     """Find an op such as Assert or PrintV2 in a node or in the functions that it calls.
 
     XLA drops ops that only check or print values.
-
-    Returns:
-      The op type, one of `OBSERVERS`; "" if there is no such op.
     """
     inner = op_defs.walk_calls([node.definition], library)
     return next((inner_node.op for inner_node in inner if inner_node.op in OBSERVERS), "")

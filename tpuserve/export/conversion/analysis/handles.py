@@ -33,8 +33,6 @@ def find_ties(
     dtype variant, such as a TensorList, or a TensorArray of TensorFlow 1.
 
     Args:
-      graph: A graph without function calls.
-      names: Names of the nodes to find pairs of.
       types: Node output → DataType enum value.
     """
     return [
@@ -50,7 +48,6 @@ def find_ties(
 
 
 def _find_creator(value: Value, graph: GraphIR) -> str:
-    """Return the type of the op that created a resource; "" if the handle is not of this graph."""
     node = graph.nodes.get(value.producer)
     while node is not None and node.op in _PASSING:
         value = node.inputs[value.output_index]

@@ -45,16 +45,11 @@ def find_free(graph: GraphIR, names: Collection[str]) -> set[str]:
     """Return the names of the nodes of which both the host and the TPU get a copy.
 
     These nodes are constants, handles of variables and, if the graph updates no variable, reads of
-    variables. A copy on each side avoids a transfer between host and TPU.
-
-    Args:
-      graph: The graph without function calls.
-      names: Names of the nodes to choose from.
+    variables.
     """
     free: set[str] = set()
     # Control inputs have been removed from this graph, unless a node of the graph updates a
-    # variable. So where a node has control inputs, the order of reads and updates matters, and a
-    # read must not be copied.
+    # variable.
     has_updates = any(graph.nodes[name].controls for name in names)
     for name in names:
         node = graph.nodes[name]
@@ -78,15 +73,7 @@ def find_host_ops(
     """Find the nodes that the host must run, because XLA cannot compile them for a TPU.
 
     Args:
-      graph: A graph without function calls, in topological order.
-      names: The nodes that the signature needs, without those that `find_free` returns.
-      fed: The inputs of the signature, as node outputs.
-      library: Function name → FunctionDef.
-      inference: The inferred shapes of the node outputs.
       refused: Name of a node that XLA refused in a trial compilation → why.
-
-    Returns:
-      Node name → the reason, for the report to the user.
     """
     types = graph_ir.value_types(graph, library)
     in_control_flow = _find_control_flow(graph, names)
@@ -121,17 +108,7 @@ def find_host_ops(
 
 
 def _is_open(inference: Inference, value: Value, reason: str | None) -> bool:
-    """Return whether a node output has an unknown rank or dimension, so that XLA cannot take it.
-
-    An unknown first dimension is taken as the batch, whose size XLA gets with each request, unless
-    it depends on values.
-
-    Args:
-      inference: The inferred shapes.
-      value: The node output.
-      reason: Why the host must run the node; None if that follows from another node, or from a
-        trial compilation. Then only an unknown rank counts: XLA compiled with a size assumed.
-    """
+    """Return whether a node output has an unknown rank or dimension, so that XLA cannot take it."""
     shape = inference.shape(value)
     if shape is None or reason is None:
         return shape is None
@@ -190,11 +167,7 @@ def _outputs(node: Node, library: "Library") -> list[Value]:
 
 
 def _find_control_flow(graph: GraphIR, names: Collection[str]) -> set[str]:
-    """Return the names of the nodes in loops and branches that have the form of TensorFlow 1.
-
-    A loop or branch begins with ops such as Enter or Switch, and ends with ops such as Exit or
-    Merge. The nodes are these ops and all nodes between them.
-    """
+    """Return the names of the nodes in loops and branches that have the form of TensorFlow 1."""
     nodes = {name: graph.nodes[name] for name in graph.nodes if name in names}
     opening = [name for name, node in nodes.items() if node.op in _OPENING]
     if not opening:

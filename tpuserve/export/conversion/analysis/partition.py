@@ -27,23 +27,11 @@ def find_tpu_nodes(
     """Choose the nodes to run on the TPU, so that the TPU does as much of the work as possible.
 
     All nodes on the TPU become one computation, so no result of the TPU may go to the host and
-    return to the TPU. A node that only the host can run therefore runs before or after the TPU. If
-    it runs before, so do all nodes that it depends on. If it runs after, so do all nodes that
-    depend on it.
-
-    The choice is computed as a closure of the largest weight (see `find_largest_closure`). Each
-    node v has two items, which are statements: "v does not run before the TPU" and "v runs after
-    the TPU". A node runs on the TPU if the closure has its first statement and not its second.
+    return to the TPU.
 
     Args:
-      graph: A graph without function calls.
       names: Names of the nodes to divide. Nodes of which host and TPU both get a copy, such as
         constants, are not among them.
-      host_only: The nodes among `names` that only the host can run.
-      library: Function name → FunctionDef.
-
-    Returns:
-      Names of the nodes that run on the TPU.
     """
     edges = [
         (producer, name)
@@ -86,12 +74,6 @@ def _weigh(graph: GraphIR, name: str) -> int:
 
 
 def _reach(start: Collection[str], edges: list[tuple[str, str]]) -> set[str]:
-    """Return the nodes in `start`, and all nodes that can be reached from them along edges.
-
-    Args:
-      start: Names of nodes.
-      edges: Pairs of node names: (tail, head) leads from tail to head.
-    """
     heads: dict[str, list[str]] = {}
     for tail, head in edges:
         heads.setdefault(tail, []).append(head)

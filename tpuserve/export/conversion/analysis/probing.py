@@ -23,16 +23,8 @@ REFUSED = "XLA cannot compile it"
 def find_refused(meta_graph: Any, signatures: Sequence[str], batch_size: int) -> dict[str, str]:
     """Find the nodes that XLA cannot compile, by compiling the TPU computations to StableHLO.
 
-    Args:
-      meta_graph: A MetaGraphDef with TPU computations.
-      signatures: Names of the signatures whose TPU computations are compiled.
-      batch_size: The batch size, in examples, for which the computations are compiled.
-
     Returns:
       Node name → why XLA cannot compile the node; empty if everything compiles.
-
-    Raises:
-      ExportError: XLA cannot compile a computation, and its error names no node.
     """
     graph = lower(constants.clear_large_constants(meta_graph.graph_def))
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
@@ -64,20 +56,7 @@ def find_refused(meta_graph: Any, signatures: Sequence[str], batch_size: int) ->
 def _compile_signature(
     graph: Any, translator: StableHloTranslator, signature: Any, rows: int
 ) -> Exception | None:
-    """Try to compile the TPU computations of a signature to StableHLO.
-
-    Args:
-      graph: The GraphDef, in which ops with CPU kernels replace the TPU ops.
-      translator: Translates parts of that graph to StableHLO.
-      signature: The SignatureDef.
-      rows: The batch size to assume if the first dimension of an input is unknown.
-
-    Returns:
-      None if all computations compile, else the error. If the inputs have unknown dimensions other
-      than the first, the sizes in `OPEN_SIZES` are tried for these dimensions, one after the
-      other. If the computations compile for none of the sizes, the error for the first size
-      is returned.
-    """
+    """Try to compile the TPU computations of a signature to StableHLO."""
     infos = list(signature.inputs.values())
     is_open = any(dim.size < 0 for info in infos for dim in list(info.tensor_shape.dim)[1:])
     failure: Exception | None = None
@@ -125,17 +104,7 @@ def _close(shape: Any, rows: int, size: int) -> tuple[int, ...] | None:
 
 
 def _find_caller(graph: Any, node: str) -> str:
-    """Return the name of the outermost loop or branch that a node is in.
-
-    Only nodes of the main graph can move to the host, so a loop or branch moves as a whole.
-
-    Args:
-      graph: The GraphDef.
-      node: Name of a node of the main graph or of a function.
-
-    Returns:
-      `node` itself if it is in no loop or branch.
-    """
+    """Return the name of the outermost loop or branch that a node is in."""
     functions: Mapping[str, Any] = {
         function.signature.name: function for function in graph.library.function
     }

@@ -20,11 +20,7 @@ ROWS, OTHER_ROWS = 3, 5
 """Two batch sizes. A size that is inferred as 3 for the first and 5 for the second is the batch."""
 
 OPEN_SIZES = (64, 224, 16, 8, 1)
-"""Sizes to assume for the unknown dimensions of a signature's inputs other than the batch.
-
-They are tried one after the other until the inference or compilation succeeds. It can fail for a
-small size, because strided layers reduce a small image to nothing.
-"""
+"""Sizes to assume for the unknown dimensions of a signature's inputs other than the batch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +28,6 @@ class Inference:
     """The shapes of the node outputs of a signature, inferred for one batch size.
 
     Attributes:
-      find: Takes a node output; returns its tensor in a tf.Graph that was built for the inference.
       feeds: Input of the signature → its placeholder in that tf.Graph.
       saved_shapes: Node output → the shape in the node's attribute `_output_shapes` in the
         SavedModel. It can have known sizes where the inferred shape has none.
@@ -70,11 +65,6 @@ class SignatureShapes:
     """The shapes of a signature's node outputs, for two batch sizes and an unknown batch size.
 
     A dimension is taken as the batch if its size is `ROWS` in `first` and `OTHER_ROWS` in `second`.
-
-    Attributes:
-      first: The shapes for a batch of `ROWS` examples.
-      second: The shapes for a batch of `OTHER_ROWS` examples.
-      unbound: The shapes if no size is assumed for unknown dimensions of the inputs.
     """
 
     first: Inference
@@ -83,9 +73,6 @@ class SignatureShapes:
 
     def row_counts(self, value: Value) -> list[int | None] | None:
         """Return the elements of an integer tensor if each is a constant or the batch size.
-
-        Args:
-          value: An output of a node.
 
         Returns:
           For each element its constant, or None for the batch size. None instead of a list if the
@@ -107,8 +94,7 @@ class SignatureShapes:
     def has_rows(self, value: Value) -> bool:
         """Return whether the first dimension of a node output is certainly the batch.
 
-        It is not certain if the rank or the size of the dimension is unknown. The dimension can
-        count something else then, such as all words of all texts.
+        It is not certain if the rank or the size of the dimension is unknown.
         """
         first, second = self.first.shape(value), self.second.shape(value)
         if not first or not second:
@@ -122,9 +108,7 @@ def infer_all(
     """Infer the shapes of a signature's node outputs for two batch sizes and an unknown one.
 
     Args:
-      nodes: Name → node, for all nodes that the signature needs.
       feeds: Input of the signature, as a node output → its TensorInfo.
-      library: The FunctionDefLibrary of the graph.
     """
     return SignatureShapes(
         *(infer(nodes, feeds, library, rows) for rows in (ROWS, OTHER_ROWS, None))
@@ -139,7 +123,6 @@ def infer(
     Args:
       nodes: Name → node, for all nodes that the signature needs.
       feeds: Input of the signature, as a node output → its TensorInfo.
-      library: The FunctionDefLibrary of the graph.
       rows: The batch size to assume if the first dimension of an input is unknown. With None, no
         size is assumed for any unknown dimension of the inputs.
 
@@ -210,10 +193,7 @@ def _close_shape(shape: Any, rows: int | None, size: int | None) -> list[int | N
 
 
 def _without_location(node: Node) -> Node:
-    """Return a copy of a node that can be imported into another graph for shape inference.
-
-    The copy has no device, colocation constraints, recorded output shapes or large constants.
-    """
+    """Return a copy of a node that can be imported into another graph for shape inference."""
     definition = type(node.definition)()
     definition.CopyFrom(constants.clear_constant(node.definition))
     definition.device = ""

@@ -20,10 +20,6 @@ _NUMBERS = ("N", "end_mask", "num_buckets")
 def replace_node(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
     """Return the nodes that replace a node in the graph for shape inference.
 
-    Args:
-      node: The node.
-      nodes: Name → node of the graph.
-
     Returns:
       The nodes, of which one has the name of the replaced node; only the node itself if TensorFlow
       infers its shape.
@@ -36,11 +32,7 @@ def replace_node(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
 
 
 def _replace_lookup(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
-    """Replace a lookup in a table by elementwise ops on the keys.
-
-    TensorFlow infers no shape for the result of a lookup in some hash tables. The result has the
-    shape of the keys.
-    """
+    """Replace a lookup in a table by elementwise ops on the keys."""
     table = nodes.get(node.inputs[0].producer)
     if table is None or table.op not in _TABLES:
         return [node]
@@ -60,11 +52,7 @@ def _replace_lookup(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
 
 
 def _replace_padding(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
-    """Reshape the padded words of texts to [number of texts, ...].
-
-    TensorFlow infers no number of rows for a ragged tensor that is padded. If `tf.strings.split`
-    made the ragged tensor, there is a row for each of the texts.
-    """
+    """Reshape the padded words of texts to [number of texts, ...]."""
     texts = _find_split_texts(node, nodes)
     if texts is None:
         return [node]
@@ -112,7 +100,6 @@ def _find_split_texts(node: Node, nodes: Mapping[str, Node]) -> Value | None:
 
 
 def _takes_first(node: Node, nodes: Mapping[str, Node]) -> bool:
-    """Return whether a StridedSlice of a vector takes the first element."""
     begin = nodes.get(node.inputs[1].producer)
     if begin is None or begin.op != "Const" or not node.definition.attr["shrink_axis_mask"].i:
         return False

@@ -47,10 +47,8 @@ def to_bfloat16(
     """Return a copy of a graph in which all ops with a bfloat16 kernel in XLA use bfloat16.
 
     Args:
-      body: The graph of a TPU computation. Its arguments and results keep their types.
       library: Function name → FunctionDef. For each function that a loop or branch calls, a copy
         that computes in bfloat16 is added to the dict.
-      keep_float32: Nodes whose names match one of these patterns stay float32.
     """
     return _Caster(body, library, keep_float32).convert(body.arguments)
 
@@ -72,13 +70,7 @@ class _Caster:
     def convert(
         self, arguments: dict[str, int], result_types: Sequence[int] | None = None
     ) -> GraphIR:
-        """Return a copy of the graph that computes in bfloat16 in place of float32.
-
-        Args:
-          arguments: Argument name → DataType of the argument in the converted graph.
-          result_types: DataType of each result in the converted graph; None keeps the original
-            types.
-        """
+        """Return a copy of the graph that computes in bfloat16 in place of float32."""
         self._types |= {Value(name): dtype for name, dtype in arguments.items()}
         for node in self._graph.nodes.values():
             self._convert_node(node)
@@ -106,12 +98,7 @@ class _Caster:
             self._types[Value(node.name, index)] = dtype
 
     def _choose_definition(self, node: Node) -> "NodeDef":
-        """Return a node's NodeDef with bfloat16 in place of float32.
-
-        Returns:
-          The original NodeDef if the node stays float32, by the user's choice or for lack of a
-          kernel.
-        """
+        """Return a node's NodeDef with bfloat16 in place of float32."""
         if node.op in _FLOAT32_OPS or any(pattern.search(node.name) for pattern in self._keep):
             return node.definition
         definition = type(node.definition)()
@@ -141,13 +128,7 @@ class _Caster:
         return converted
 
     def _cast(self, value: Value, dtype: int) -> Value:
-        """Return a node output in the type that a consumer needs; add a Cast node if required.
-
-        Args:
-          value: An output of a node that is converted already.
-          dtype: The DataType that the consumer needs. If it is neither float32 nor bfloat16,
-            `value` is returned unchanged.
-        """
+        """Return a node output in the type that a consumer needs; add a Cast node if required."""
         if self._types.get(value, dtype) == dtype or dtype not in (_FLOAT32, _BFLOAT16):
             return value
         if value not in self._casts:
@@ -165,12 +146,7 @@ def _in_bfloat16(dtype: int) -> int:
 
 
 def _replace_types(value: Any, attribute: "OpDef.AttrDef") -> None:
-    """Replace float32 by bfloat16 in an attribute of a node, if the op allows bfloat16 there.
-
-    Args:
-      value: The AttrValue of the node; changed in place.
-      attribute: The definition of the attribute in the OpDef.
-    """
+    """Replace float32 by bfloat16 in an attribute of a node, if the op allows bfloat16 there."""
     allowed = attribute.allowed_values.list.type
     if allowed and _BFLOAT16 not in allowed:
         return

@@ -38,8 +38,6 @@ def make_tpu_function(body: GraphIR, name: str, library: "Library") -> "Function
 
     Args:
       body: The graph. The names of its nodes must not begin with "cluster_tpu/".
-      name: Name of the function.
-      library: Function name → FunctionDef, with the functions that the graph calls.
     """
     types = graph_ir.value_types(body, library)
     cluster = f"cluster_{name}"
@@ -87,7 +85,6 @@ def set_argument_shapes(
     the shape of the result of a table lookup.
 
     Args:
-      function: The FunctionDef.
       shapes: The shape of each argument. None stands for an unknown rank, which is not recorded.
     """
     for index, shape in enumerate(shapes):
@@ -104,13 +101,7 @@ def make_tpu_call(
     The selector chooses the TPU core, so that successive executions run on successive cores.
 
     Args:
-      function: A FunctionDef from `make_tpu_function`.
-      arguments: The node outputs to pass as the arguments of the function.
-      name: Name of the TPUPartitionedCall.
       controls: Names of the nodes that must run before the call.
-
-    Returns:
-      The selector and the call, in this order.
     """
     signature = function.signature
     call = _define(TPU_CALL, autotuner_thresh=0)
@@ -128,11 +119,6 @@ def make_batch_function(function: "FunctionDef", name: str, library: "Library") 
     """Return the FunctionDef that a BatchFunction runs for each batch.
 
     It passes its arguments to a TPU function, and returns the results of this function.
-
-    Args:
-      function: The TPU function, from `make_tpu_function`.
-      name: Name of the new function.
-      library: Function name → FunctionDef.
     """
     arguments = {argument.name: argument.type for argument in function.signature.input_arg}
     nodes = make_tpu_call(function, [Value(argument) for argument in arguments], "tpu_call")
@@ -152,12 +138,8 @@ def make_batch_call(
     """Return a BatchFunction node, which merges several requests into a batch.
 
     Args:
-      function: A FunctionDef from `make_batch_function`, which the node runs for each batch.
-      arguments: The node outputs to pass as the arguments of the function.
       num_captured: Number of arguments, at the end of `arguments`, that are the same for all
         requests, such as handles of variables. They are not batched.
-      name: Name of the node.
-      config: How to merge requests.
       controls: Names of the nodes that must run before the BatchFunction.
     """
     signature = function.signature
@@ -184,13 +166,7 @@ def make_batch_call(
 
 
 def _place(node: Node, cluster: str, metadata: str) -> Node:
-    """Return a copy of a node, as a member of an XLA cluster.
-
-    Args:
-      node: The node.
-      cluster: Name of the cluster, which becomes an attribute of the copy.
-      metadata: Name of the TPUReplicateMetadata node of the cluster.
-    """
+    """Return a copy of a node, as a member of an XLA cluster."""
     definition = type(node.definition)()
     definition.CopyFrom(node.definition)
     definition.device = ""

@@ -1,8 +1,7 @@
 """Lets the TPU compute batch sizes that it would otherwise receive from the host as tensors.
 
 A model often reshapes to [batch size, ...]. It can take the batch size from the shape of an input
-that only the host sees, such as strings. XLA must know the sizes of a reshape when it compiles. The
-TPU computation therefore takes the batch size from the shape of one of its own inputs.
+that only the host sees, such as strings.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,12 +29,7 @@ def find_row_counts(
     The TPU can compute such a tensor itself, instead of receiving it from the host.
 
     Args:
-      values: The node outputs that the TPU takes from the host.
       types: Node output → DataType.
-      shapes: The inferred shapes of the node outputs.
-
-    Returns:
-      Node output → its elements, each of which is a constant, or None for the batch size.
     """
     values = list(values)
     counts = {}
@@ -56,19 +50,7 @@ def make_nodes(
     shapes: SignatureShapes,
     taken: Collection[str],
 ) -> tuple[list[Node], dict[Value, Value]]:
-    """Build the nodes by which the TPU computes the tensors that `find_row_counts` found.
-
-    Args:
-      counted: The tensors to compute: the result of `find_row_counts`.
-      values: The other node outputs that the TPU takes from the host.
-      arguments: Each of `values` → the argument by which the TPU computation receives it.
-      types: Node output → DataType.
-      shapes: The inferred shapes of the node outputs.
-      taken: Names of existing nodes, which no new node may have.
-
-    Returns:
-      The new nodes; and each key of `counted` → the output of the new node that computes it.
-    """
+    """Build the nodes by which the TPU computes the tensors that `find_row_counts` found."""
     names = set(taken)
     nodes: list[Node] = []
 

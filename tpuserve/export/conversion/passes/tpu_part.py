@@ -33,11 +33,7 @@ class TpuPart:
     """One TPU computation: nodes of a signature that run on the TPU, as a graph of their own.
 
     Attributes:
-      body: The graph of the nodes. Its arguments receive the values in `arguments`, in order.
       arguments: The node outputs that the TPU takes from the host. Handles of variables come last.
-      num_handles: Number of entries of `arguments` that are handles of variables.
-      results: The node outputs that the TPU returns to the host. They have the same names in `body`
-        and in the graph of the whole signature.
       controls: Names of the nodes on the host that must run before the TPU.
     """
 
@@ -58,19 +54,7 @@ def extract_part(
     library: "Library",
     shapes: SignatureShapes,
 ) -> TpuPart:
-    """Copy the nodes for the TPU, with the constants and the reads of variables that they use.
-
-    Args:
-      graph: The graph of the signature, without function calls.
-      tpu_nodes: Names of the nodes to run on the TPU.
-      names: Names of the nodes that the signature needs, without those in `free`.
-      free: Names of the nodes of which host and TPU both get a copy: constants, handles of
-        variables and reads of variables.
-      fed: The inputs of the signature, as node outputs.
-      fetches: The outputs of the signature, as node outputs.
-      library: Function name → FunctionDef.
-      shapes: The inferred shapes of the node outputs.
-    """
+    """Copy the nodes for the TPU, with the constants and the reads of variables that they use."""
     types = graph_ir.value_types(graph, library)
     inside: dict[str, Node] = {}
     pending = [name for name in graph.nodes if name in tpu_nodes]
@@ -132,11 +116,7 @@ def extract_part(
 
 
 def _find_handle(value: Value, graph: GraphIR) -> Value:
-    """Follow Identity nodes back from a variable's handle to the output of its VarHandleOp.
-
-    Returns:
-      `value` itself if it is not such a handle.
-    """
+    """Follow Identity nodes back from a variable's handle to the output of its VarHandleOp."""
     start, node = value, graph.nodes.get(value.producer)
     while node is not None and node.op == "Identity":
         value = node.inputs[0]
@@ -147,14 +127,6 @@ def _find_handle(value: Value, graph: GraphIR) -> Value:
 def _used_by_host(
     graph: GraphIR, tpu_nodes: Collection[str], names: Collection[str], free: Collection[str]
 ) -> dict[Value, None]:
-    """Return the node outputs that nodes on the host use, in order, as the keys of a dict.
-
-    Args:
-      graph: The graph of the signature.
-      tpu_nodes: Names of the nodes that run on the TPU.
-      names: Names of the nodes that the signature needs.
-      free: Names of the nodes of which host and TPU both get a copy.
-    """
     return {
         value: None
         for name in graph.nodes
@@ -171,11 +143,7 @@ def _is_shape(
     fed: Collection[Value],
     types: Mapping[Value, int],
 ) -> bool:
-    """Return whether an output of a node on the TPU is a shape that the host can compute too.
-
-    This is true if a few ops of the types in `_SHAPE_OPS` compute the output from tensors that the
-    host has. The host then computes it again, and need not wait for the TPU.
-    """
+    """Return whether an output of a node on the TPU is a shape that the host can compute too."""
     visited: set[str] = set()
     pending = [value]
     while pending:

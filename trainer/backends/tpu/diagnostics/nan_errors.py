@@ -7,10 +7,7 @@ import tensorflow as tf
 from trainer.hooks.nan_loss import NanError
 
 MESSAGE = "Gradient for {name} is NaN or infinite"
-"""The message of the op that checks a variable for NaN after each training loop on a TPU.
-
-`explain_nan_error` recognises the op's error by this message. `name` is the variable's name.
-"""
+"""The message of the op that checks a variable for NaN after each training loop on a TPU."""
 
 _MESSAGE_PATTERN = re.compile(MESSAGE.format(name=r"(?P<name>\S+)"))
 
@@ -23,11 +20,7 @@ def nan_variable_error(name: str) -> NanError:
 
 
 def explain_nan_error(error: BaseException) -> NanError | None:
-    """Translate the error of an op that checks a variable for NaN.
-
-    Returns:
-      A NanError; None if the error does not come from such an op.
-    """
+    """Translate the error of an op that checks a variable for NaN."""
     is_op_error = isinstance(error, tf.errors.InvalidArgumentError)
     match = _MESSAGE_PATTERN.search(str(error)) if is_op_error else None
     if match is None:

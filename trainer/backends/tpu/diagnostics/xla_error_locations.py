@@ -6,15 +6,7 @@ from trainer.execution.source_locations import SourceLocations
 
 
 def explain_xla_error(error: BaseException, locations: SourceLocations) -> UnsupportedOnTpu | None:
-    """Translate XLA's error about unsupported ops into an error that names lines of model_fn.
-
-    Args:
-      error: an error of a TPU run.
-      locations: finds the line of model_fn that created an op.
-
-    Returns:
-      The translated error; None if `error` is any other error.
-    """
+    """Translate XLA's error about unsupported ops into an error that names lines of model_fn."""
     descriptions = []
     for unsupported in xla_errors.find_unsupported_ops(str(error)):
         line = locations.find_line(unsupported.node)

@@ -1,12 +1,7 @@
 """Runs several steps in a loop on PJRT devices.
 
 The infeed thread reads batches from the input of this host, and copies them to the devices while
-these run earlier steps. The main thread dispatches several steps to the devices as one computation,
-and hands the tensors that the replicas send to the host to the outfeed thread.
-
-On several hosts, each process reads the batches of its own cores only, but gets the results of all
-cores. Before each dispatch the hosts agree on the number of steps, because all hosts take part in
-the computation.
+these run earlier steps.
 """
 
 import threading
@@ -31,11 +26,10 @@ class DeviceLoop:
     Attributes:
       done: int32 [], a placeholder in the session's graph that stands for the end of the loop. Call
         `run` before a `session.run` whose fetches depend on this placeholder.
-      feed: an op that stands for `read_input`.
-      end_feed, end_results: ops that stand for the end of the queues of `StepStream`.
-      received: the tensors in the session's graph that stand for the results of a step.
-      variables: the copies of the step's variables on the devices and in the session.
       lock: the lock to hold while steps are dispatched or variables are copied.
+
+    Args:
+      checked: index of a variable whose values must stay finite → name of the variable.
     """
 
     def __init__(
@@ -48,16 +42,6 @@ class DeviceLoop:
         *,
         reads_ahead: bool,
     ) -> None:
-        """Build the ops that read and assign the variables, in the default graph.
-
-        Args:
-          program: compiles and runs the steps on the devices.
-          batch: the tensors of the next batch of each replica of this host.
-          received: see the class.
-          checked: index of a variable whose values must stay finite → name of the variable.
-          seed: the seed of the random numbers of the steps.
-          reads_ahead: whether to read the batches of a dispatch before its loop starts.
-        """
         self._program, self._seed, self._hosts = program, seed, current_group()
         self._batch, self.received, self._reads_ahead = batch, received, reads_ahead
         self._checked = list(checked.values())
@@ -70,13 +54,7 @@ class DeviceLoop:
         self._num_steps = 0
 
     def read_input(self, session: Any, stream: StepStream, iterations: int) -> None:
-        """Read the batches of a loop, and in a training some more; called in the infeed thread.
-
-        Args:
-          session: the session that has the input pipelines of this host.
-          stream: receives the batches, and the error that ends the input.
-          iterations: the number of steps of the loop.
-        """
+        """Read the batches of a loop, and in a training some more; called in the infeed thread."""
         stream.num_ahead -= iterations
         most = self._program.max_steps
         while stream.num_ahead < (1 if self._reads_ahead else 0):
@@ -105,16 +83,9 @@ class DeviceLoop:
     def run(self, session: Any, stream: StepStream, feeds: dict[Any, Any]) -> None:
         """Run the loop once.
 
-        Args:
-          session: the session that has copies of the variables.
-          stream: the batches and results of the session.
-          feeds: the feed_dict of the `session.run` that needs the loop; it can set the number of
-            steps.
-
         Raises:
           tf.errors.OutOfRangeError: the input ended before the last step of the loop. The loop has
             run a step for each batch that was left.
-          HostsDiffer: the hosts are about to run loops of different lengths.
           NanError: a trainable variable is NaN or infinite after the loop.
         """
         count = self._agree_on_count(int(feeds.get(self._iterations, 1)))
@@ -162,14 +133,7 @@ class DeviceLoop:
             self._check_finite(previous)
 
     def _agree_on_count(self, count: int) -> int:
-        """Check that all hosts are about to run the same number of steps; return this number.
-
-        Args:
-          count: the number of steps that this host is about to run.
-
-        Raises:
-          HostsDiffer: the numbers of steps differ.
-        """
+        """Check that all hosts are about to run the same number of steps; return this number."""
         counts = self._hosts.gather("a loop of steps", count)
         if len(set(counts)) > 1:
             raise HostsDiffer(
@@ -182,17 +146,7 @@ class DeviceLoop:
     def _agree_on_batches(
         self, taken: int, sizes: list[int], end: Exception | None
     ) -> tuple[int, list[int], Exception | None]:
-        """Agree with the other hosts on the next steps, which all hosts dispatch together.
-
-        Args:
-          taken: the number of steps that this host has batches for.
-          sizes: the largest sizes of dynamic dimensions in these batches.
-          end: the error with which this host's input has ended, or None.
-
-        Returns:
-          (number of steps that every host has batches for; the largest sizes on any host; an
-          OutOfRangeError if the input of any host has ended, else None).
-        """
+        """Agree with the other hosts on the next steps, which all hosts dispatch together."""
         if self._hosts.size == 1:
             return taken, sizes, end
         hosts = self._hosts.gather("the batches of a dispatch", [taken, end is not None, sizes])
@@ -205,12 +159,7 @@ class DeviceLoop:
         return min(host[0] for host in hosts), [max(sizes) for sizes in all_sizes], end
 
     def _put_results(self, stream: StepStream, dispatch: Dispatch | None) -> None:
-        """Hand the tensors that the replicas have sent in some steps to the outfeed thread.
-
-        Args:
-          stream: the results of the session.
-          dispatch: the results of the steps, which ran as one computation; None to do nothing.
-        """
+        """Hand the tensors that the replicas have sent in some steps to the outfeed thread."""
         if dispatch is None or not dispatch.results:
             return
         is_sent = np.asarray(dispatch.is_sent)[: dispatch.count]

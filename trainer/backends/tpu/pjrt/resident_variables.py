@@ -26,20 +26,10 @@ class ResidentVariables:
     When one copy has changed, the other copy is outdated. The outdated copy is updated only when a
     step or a `session.run` is about to use it.
 
-    On several hosts, each host has a session of its own. The values in the session of host 0 are
-    copied to the devices of all hosts: initial values are random, so they differ between hosts, and
-    only host 0 runs the chief's hooks, which can assign variables.
-
-    Some variables, such as embedding tables, are divided: each device holds only some of the rows.
-    Then no host has all rows on its devices, and host 0 collects the rows of the other hosts.
+    On several hosts, each host has a session of its own.
     """
 
     def __init__(self, program: StepProgram) -> None:
-        """Build the ops that read and assign the variables, in the default graph.
-
-        Args:
-          program: runs the steps on the devices, and holds the devices' copies of the variables.
-        """
         self._program, self._hosts = program, current_group()
         self._row_shardings = program.step.row_shardings
         self._thread = threading.get_ident()
@@ -91,14 +81,7 @@ class ResidentVariables:
         return {names[index]: value for index, value in values.items()}
 
     def _copy_from_first_host(self, values: dict[int, Any]) -> None:
-        """Copy host 0's values of variables to the devices of all hosts.
-
-        All hosts call this method together.
-
-        Args:
-          values: index of a variable → the value in the session of this host. This method replaces
-            each value by host 0's value, unless the variable's rows are divided among the replicas.
-        """
+        """Copy host 0's values of variables to the devices of all hosts."""
         whole = [index for index in values if index not in self._row_shardings]
         with self._hosts.needing_all():
             received = jax_client.broadcast_arrays(
@@ -116,15 +99,6 @@ class ResidentVariables:
             self._newer_on_devices.update(values, self._newer_in_session)
 
     def _receive_shards(self, index: int, value: Any) -> Iterator[Any]:
-        """Receive the rows of a variable from host 0; yield the rows of each replica of this host.
-
-        The rows of the variable are divided among the replicas. Host 0 sends all rows to all hosts,
-        so all hosts call this method together.
-
-        Args:
-          index: the index of the variable.
-          value: the value in the session of this host; ignored except on host 0.
-        """
         sharding = self._row_shardings[index]
         for replica in range(sharding.num_replicas):
             shard = row_shards.take_shard(value, sharding, replica)
@@ -134,10 +108,6 @@ class ResidentVariables:
 
     def copy_to_session(self, session: Any, indices: Iterable[int]) -> None:
         """Copy variables to the session, unless the session has their newest values already.
-
-        Args:
-          session: the session on the CPU.
-          indices: the indices of the variables that the session is about to use.
 
         Raises:
           WrongContext: with several hosts, a variable whose rows are divided is used on a host
@@ -162,14 +132,7 @@ class ResidentVariables:
         self._newer_on_devices.difference_update(newer)
 
     def _check_collection(self, divided: Sequence[int]) -> None:
-        """Check that this thread is allowed to collect rows of variables from the other hosts.
-
-        Args:
-          divided: the indices of variables whose rows are divided among the replicas.
-
-        Raises:
-          WrongContext: this process is not host 0, or this thread did not call the constructor.
-        """
+        """Check that this thread is allowed to collect rows of variables from the other hosts."""
         if self._hosts.is_first and threading.get_ident() == self._thread:
             return
         place = "a host_call" if self._hosts.is_first else f"host {self._hosts.index}"
@@ -181,23 +144,12 @@ class ResidentVariables:
         )
 
     def _send_rows(self, indices: Sequence[int]) -> None:
-        """Send this host's rows of some variables to host 0, which calls this method remotely.
-
-        Args:
-          indices: the indices of variables whose rows are divided among the replicas.
-        """
+        """Send this host's rows of some variables to host 0, which calls this method remotely."""
         for _ in self._exchange_rows(indices):
             pass
 
     def _exchange_rows(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """Exchange rows of variables between the hosts; all hosts call this method together.
-
-        Args:
-          indices: the indices of variables whose rows are divided among the replicas.
-
-        Yields:
-          (index of a variable, its value with all rows).
-        """
+        """Exchange rows of variables between the hosts; all hosts call this method together."""
         for index in indices:
             spec, sharding = self._program.step.variables[index], self._row_shardings[index]
             value = np.zeros(sizes_of(spec.shape), spec.dtype.as_numpy_dtype)
@@ -215,35 +167,17 @@ class ResidentVariables:
             yield index, value
 
     def mark_changed_on_devices(self, indices: Sequence[int]) -> None:
-        """Record that steps have changed variables on the devices.
-
-        Args:
-          indices: the indices of the variables.
-        """
+        """Record that steps have changed variables on the devices."""
         self._newer_on_devices.update(indices)
 
     def mark_changed_in_session(self, indices: Iterable[int]) -> None:
-        """Record that a `session.run` may have changed variables in the session.
-
-        Args:
-          indices: the indices of the variables.
-        """
+        """Record that a `session.run` may have changed variables in the session."""
         self._newer_in_session.update(indices)
         self._newer_on_devices.difference_update(indices)
 
 
 def _broadcast_rows(rows: Any, *, is_source: bool) -> Any:
-    """Send rows of a variable from one host to all hosts; all hosts call this together.
-
-    The rows are sent in parts, because the devices may have little free memory.
-
-    Args:
-      rows: an array [number of rows, ...], of the same shape and dtype on all hosts.
-      is_source: whether this host sends its rows; true on exactly one host.
-
-    Returns:
-      The rows of the sending host, the same array on all hosts.
-    """
+    """Send rows of a variable from one host to all hosts; all hosts call this together."""
     size = max(_MAX_BYTES // max(rows[:1].nbytes, 1), 1)
     parts = [
         jax_client.broadcast_arrays([rows[start : start + size]], is_source=is_source)[0]

@@ -12,17 +12,10 @@ class PjrtSession(session_interface.SessionInterface):
     """Wraps a tf.compat.v1.Session on the CPU, and runs the loop of steps on PJRT devices.
 
     A `run` whose fetches depend on the end of the loop first runs the loop on the devices, which
-    keep the variables. A variable is copied from the devices to the session only before a `run`
-    that uses the variable, for example to save a checkpoint.
+    keep the variables.
     """
 
     def __init__(self, session: Any, loop: DeviceLoop) -> None:
-        """Wrap a session whose variables are initialised.
-
-        Args:
-          session: the session that runs all ops of the graph outside the loop.
-          loop: the loop of steps, built in the session's graph.
-        """
         self._session, self._loop = session, loop
         self._stream = StepStream()
         self._uses = VariableUses(session.graph, loop.done, loop.variables.indices)
@@ -43,9 +36,7 @@ class PjrtSession(session_interface.SessionInterface):
     ) -> Any:
         """Run fetches in the session; run the loop first if a fetch depends on its end.
 
-        A fetch that depends on the results of a step waits for them. The ops of the loop that stand
-        for work outside of the session must be fetched alone. The arguments are those of
-        tf.compat.v1.Session.run.
+        A fetch that depends on the results of a step waits for them.
         """
         loop, stream = self._loop, self._stream
         if fetches is loop.feed:

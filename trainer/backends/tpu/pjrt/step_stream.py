@@ -16,11 +16,9 @@ class StepQueue:
 
     Attributes:
       is_ended: whether a wait for room or for an item fails with tf.errors.OutOfRangeError.
-      is_closed: whether the methods fail at once, with tf.errors.CancelledError.
     """
 
     def __init__(self, capacity: int) -> None:
-        """Create an empty queue in which at most `capacity` items wait."""
         self._queue: queue.Queue[Any] = queue.Queue(capacity)
         self.is_ended = self.is_closed = False
 
@@ -47,14 +45,11 @@ class Batches:
     """The batches of several steps, read from the input of this host.
 
     Attributes:
-      capacity: the number of steps to read, the same on all hosts.
       steps: for each step the tensors of each replica of this host; empty after the copy to the
         devices.
       end: the error that ended the input before `capacity` steps, or None.
-      count: the number of steps that were read.
       sizes: the largest sizes of the dimensions in `ReplicaStep.unknown_sizes`.
       on_devices: the batches on the devices; empty before the copy.
-      first: the number of steps that have run.
     """
 
     capacity: int = 0
@@ -71,11 +66,8 @@ class StepStream:
     """What is on its way between the threads of one session.
 
     Attributes:
-      batches: `Batches` for the main thread.
       results: for the outfeed thread, the tensors that all replicas have sent in a step: those of
         the first replica, then those of the second, and so on.
-      current: the batches whose steps the main thread runs.
-      num_ahead: the number of steps read beyond the loops that the infeed thread was told of.
     """
 
     batches: StepQueue = field(default_factory=lambda: StepQueue(1))

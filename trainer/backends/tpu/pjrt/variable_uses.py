@@ -19,14 +19,7 @@ OUTFEED_DEQUEUE = "OutfeedDequeueTuple"
 
 @dataclass(frozen=True)
 class RunUses:
-    """Describes how a `session.run` uses the loop of steps on PJRT devices, and its variables.
-
-    Attributes:
-      runs_loop: whether the fetches depend on the end of the loop.
-      reads: indices of the loop's variables that the fetches may read.
-      writes: indices of the loop's variables that the fetches may write.
-      receives: whether the fetches depend on the tensors that the replicas send in a step.
-    """
+    """Describes how a `session.run` uses the loop of steps on PJRT devices, and its variables."""
 
     runs_loop: bool
     reads: frozenset[int]
@@ -35,16 +28,13 @@ class RunUses:
 
 
 class VariableUses:
-    """Computes the RunUses of each `session.run`, and caches them by fetches and feeds."""
+    """Computes the RunUses of each `session.run`, and caches them by fetches and feeds.
+
+    Args:
+      variables: shared name of a variable of the loop → its index.
+    """
 
     def __init__(self, graph: Any, done: Any, variables: Mapping[str, int]) -> None:
-        """Create an empty cache for the runs of a session.
-
-        Args:
-          graph: the tf.Graph of the session.
-          done: the placeholder that stands for the end of the loop.
-          variables: shared name of a variable of the loop → its index.
-        """
         self._graph, self._done, self._variables = graph, done, variables
         self._known: dict[Any, RunUses] = {}
 
@@ -53,7 +43,6 @@ class VariableUses:
 
         Args:
           fetches: the fetches of the run, nested as tf.compat.v1.Session accepts them.
-          feeds: the keys of the run's feed_dict.
         """
         fed = frozenset(getattr(feed, "name", feed) for feed in feeds)
         elements = list(self._elements(fetches))
@@ -99,11 +88,7 @@ class VariableUses:
         return RunUses(runs_loop, frozenset(reads), frozenset(writes), receives)
 
     def _variable(self, tensor: Any) -> int | None:
-        """Return the index of the loop's variable to which a resource handle belongs, or None.
-
-        The result is None if the tensor is not the handle of a variable, or if the variable is not
-        a variable of the loop.
-        """
+        """Return the index of the loop's variable to which a resource handle belongs, or None."""
         if tensor.dtype != tf.resource:
             return None
         operation = tensor.op
@@ -115,11 +100,6 @@ class VariableUses:
 
 
 def _leaves(fetches: Any) -> Iterator[Any]:
-    """Yield the leaves of nested fetches.
-
-    tf.nest cannot flatten the fetches of a MonitoredSession: it sorts the keys of a dict, and these
-    keys are hooks, which cannot be compared.
-    """
     if isinstance(fetches, Mapping):
         fetches = list(fetches.values())
     if isinstance(fetches, list | tuple):
@@ -137,5 +117,4 @@ def shared_name(operation: Any) -> str:
 
 
 def _may_write(operation: Any) -> bool:
-    """Return whether an operation may write the variable whose handle it takes as an input."""
     return op_spec(operation.type).kind not in (OpKind.VARIABLE_READ, OpKind.IDENTITY)

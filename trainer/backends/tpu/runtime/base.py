@@ -18,13 +18,8 @@ class PreparedTargets:
     """Ops and tensors of a TPU graph (the targets), converted so that a session can run them.
 
     Attributes:
-      targets: the converted ops and tensors, in the order of the original targets.
-      end_infeeds: op that closes the infeed queues. Each core still takes the batches in its queue,
-        and then fails with tf.errors.OutOfRangeError instead of waiting. None if the runtime has no
-        such op. Then only closing the session ends a core's wait for a batch.
-      end_outfeeds: op that closes the outfeed queues. Each host still receives the results in the
-        queues, and then fails with tf.errors.OutOfRangeError instead of waiting. None if the
-        runtime has no such op.
+      end_infeeds: op that closes the infeed queues.
+      end_outfeeds: op that closes the outfeed queues.
     """
 
     targets: list[Any]
@@ -36,13 +31,10 @@ class TpuRuntime(ABC):
     """A TPU system, and the operations that prepare graphs and sessions for the system.
 
     Attributes:
-      system: the hosts and cores of the system.
-      master: the session target.
       only_first_core_computes: whether a replica with several cores computes only on its first
         core, which is then fed whole tensors instead of parts.
       checks_variables: whether the runtime itself raises a NanError if a trainable variable
         is NaN or infinite after a loop.
-      has_infeed: whether ops feed the cores. If not, the runtime feeds them.
     """
 
     system: TpuSlice
@@ -62,7 +54,6 @@ class TpuRuntime(ABC):
         Args:
           targets: first the tensor that is available at the end of the loop of steps, then
             `Infeed.enqueue`, then the tensors of the outfeed.
-          topology: the distribution of the batches over the replicas.
         """
 
     @abstractmethod

@@ -20,17 +20,7 @@ from trainer.tensorflow_internals import Topology, device_assignment
 
 @dataclass(frozen=True)
 class EmulatedRuntime(TpuRuntime):
-    """An emulated TPU system in this process.
-
-    Attributes:
-      system: the emulated hosts and cores.
-      is_compiled: whether XLA compiles the computation of a core.
-      requested_by: name of the environment variable or function that requested emulation; it is
-        logged.
-      master: the session target, which is this process.
-      only_first_core_computes: whether a replica with several cores computes only on its first
-        core.
-    """
+    """An emulated TPU system in this process."""
 
     system: EmulatedTpuSlice
     is_compiled: bool = True
@@ -87,7 +77,7 @@ def place_only_running_ops(proto: Any) -> Any:
     """Return a copy of a ConfigProto that lets TensorFlow assign devices only to the ops that run.
 
     The graph of an emulated TPU still has the original TPU ops, although only their replacements by
-    CPU ops run. The original ops have no CPU kernel, so TensorFlow cannot assign devices to them.
+    CPU ops run.
     """
     session_config = tf.compat.v1.ConfigProto()
     session_config.CopyFrom(proto)

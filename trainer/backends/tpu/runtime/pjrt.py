@@ -32,17 +32,11 @@ class PjrtTpuRuntime(TpuRuntime):
     """A TPU system that consists of the PJRT devices of this process or of several hosts.
 
     Attributes:
-      system: the hosts and cores; each device is a core.
-      platform: jax's name of the platform, "tpu" or "cpu".
       line_of: takes the name of a node as "node@function"; returns the line of model_fn that
         created the node, for error messages.
       seed: the seed of the random numbers of the steps; None for a random seed.
-      master: the session target, which is this process.
-      only_first_core_computes: whether a replica with several cores computes only on its first
-        core.
       checks_variables: whether the runtime itself raises a NanError if a trainable variable
         is NaN or infinite after a loop.
-      has_infeed: whether ops feed the cores; `PjrtSession` feeds them.
     """
 
     system: PjrtSlice
@@ -56,11 +50,7 @@ class PjrtTpuRuntime(TpuRuntime):
     _loop: DeviceLoop | None = field(default=None, init=False)
 
     def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
-        """Return a DeviceAssignment with one core for each replica.
-
-        Raises:
-          InvalidSetting: a replica has several cores.
-        """
+        """Return a DeviceAssignment with one core for each replica."""
         if topology.cores_per_replica > 1:
             raise InvalidSetting(
                 f"TPUConfig num_cores_per_replica is {topology.cores_per_replica}, and a model "
@@ -70,17 +60,7 @@ class PjrtTpuRuntime(TpuRuntime):
         return emulated.assign_consecutive_cores(topology)
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Translate the step for the devices, and replace targets by ops for `PjrtSession`.
-
-        The first target, which stands for the end of the loop of steps, is replaced by a
-        placeholder: before the session runs an op that depends on the placeholder, `PjrtSession`
-        runs the loop on the devices. The second, the tensors of the next batch, is replaced by an
-        op that stands for their copy to the devices. The others are not replaced: `PjrtSession`
-        feeds the outputs of the outfeed ops, on which they depend.
-
-        Raises:
-          UnsupportedOnTpu: the step has an op that cannot run on PJRT devices.
-        """
+        """Translate the step for the devices, and replace targets by ops for `PjrtSession`."""
         done, batch, *received = targets
         step = ReplicaStep(done.graph.as_graph_def(), self.line_of)
         # Translate the step for XLA now, so that an unsupported op is reported before the run
@@ -116,11 +96,7 @@ class PjrtTpuRuntime(TpuRuntime):
         return proto
 
     def wrap_session(self, session: Any) -> Any:
-        """Return a session that runs the loop of steps on PJRT devices.
-
-        Args:
-          session: the session that runs all other ops.
-        """
+        """Return a session that runs the loop of steps on PJRT devices."""
         assert self._loop is not None
         return PjrtSession(session, self._loop)
 
@@ -153,10 +129,6 @@ class PjrtTpuRuntime(TpuRuntime):
 
 
 def _float_variables(step: ReplicaStep) -> dict[int, str]:
-    """Return the floating-point trainable variables of a step as a dict: index → name.
-
-    The loop of training steps checks these variables for NaN.
-    """
     names = {
         variable.op.name
         for variable in tf.compat.v1.trainable_variables()

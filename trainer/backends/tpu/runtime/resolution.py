@@ -18,18 +18,13 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
     """Return the TPU system of a run.
 
     If `tpuserve.devices.find_tpu_system` finds an emulated TPU or PJRT devices, the run uses these.
-    Otherwise it uses the TPU system at the session target (master).
 
     Args:
-      config: names the session targets (masters) of training and evaluation.
-      mode: one of `ModeKeys`.
       line_of: takes the name of a node as "node@function"; returns the line of model_fn that
         created the node, for error messages.
 
     Raises:
-      TpuNotFound: there is no TPU system.
       InvalidSetting: the config has a cluster whose processes cannot train together on this TPU.
-      HostsDiffer: the hosts have different numbers of PJRT devices.
     """
     # Connect to the other hosts first: jax must know the number of hosts before it creates its
     # PJRT client.
@@ -59,15 +54,7 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
 
 
 def _find_pjrt_slice(hosts: HostGroup, tpu_system: devices.TpuSystem) -> PjrtSlice:
-    """Return the TPU slice (hosts and cores) that the PJRT devices of all hosts form.
-
-    Args:
-      hosts: the processes of the program, one for each host.
-      tpu_system: the devices of this host.
-
-    Raises:
-      HostsDiffer: a host has another number of devices than host 0.
-    """
+    """Return the TPU slice (hosts and cores) that the PJRT devices of all hosts form."""
     platform = tpu_system.pjrt_platform
     if hosts.size == 1:
         return PjrtSlice(1, tpu_system.tpu_cores, platform=platform)

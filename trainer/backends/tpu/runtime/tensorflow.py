@@ -39,12 +39,7 @@ _COMPUTATION_SHAPES = {
 
 @dataclass
 class _InitializedSystem:
-    """An initialised TPU system, which several runs of this process can share.
-
-    Attributes:
-      topology: the serialized TopologyProto that the initialisation returned.
-      users: number of runs that currently use the system.
-    """
+    """An initialised TPU system, which several runs of this process can share."""
 
     topology: bytes
     users: int = 0
@@ -58,14 +53,7 @@ _initialized_systems: dict[str, _InitializedSystem] = {}
 
 @dataclass(frozen=True)
 class TensorFlowRuntime(TpuRuntime):
-    """A real TPU system that TensorFlow drives.
-
-    Attributes:
-      system: the hosts and cores.
-      master: the session target.
-      only_first_core_computes: whether a replica with several cores computes only on its first
-        core.
-    """
+    """A real TPU system that TensorFlow drives."""
 
     system: TpuSlice
     master: str = ""
@@ -101,9 +89,7 @@ class TensorFlowRuntime(TpuRuntime):
     def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
         """Return hooks that handle restarted TPU workers and preemptions of the TPU.
 
-        The first hook initialises the TPU system again after its workers have restarted. The second
-        hook ends the process with exit code 1 when the cloud has preempted the TPU. The second hook
-        is returned only if the Google Cloud API, which reports preemptions, is available.
+        The first hook initialises the TPU system again after its workers have restarted.
         """
         reinitialize = _ReinitializeHook(self, config)
         resolver = config.cluster
@@ -126,11 +112,7 @@ class TensorFlowRuntime(TpuRuntime):
             _initialized_systems[self.master].topology = self._configure(config)
 
     def _initialize(self, config: RunConfig) -> bytes:
-        """Initialise the TPU system, unless it is initialised already.
-
-        Returns:
-          The serialized TopologyProto of the system.
-        """
+        """Initialise the TPU system, unless it is initialised already."""
         with _initialization_lock:
             if self.master not in _initialized_systems:
                 _initialized_systems[self.master] = _InitializedSystem(self._configure(config))
@@ -162,11 +144,7 @@ class TensorFlowRuntime(TpuRuntime):
 
 
 class _ReinitializeHook(tf.compat.v1.train.SessionRunHook):
-    """Initialises the TPU system again for each new session of a run except the first.
-
-    When the workers of the TPU restart, the session is lost, and the MonitoredSession creates a new
-    session.
-    """
+    """Initialises the TPU system again for each new session of a run except the first."""
 
     def __init__(self, runtime: TensorFlowRuntime, config: RunConfig) -> None:
         self._runtime, self._config = runtime, config
@@ -180,13 +158,7 @@ class _ReinitializeHook(tf.compat.v1.train.SessionRunHook):
 
 
 def run_on_master(master: str, config: RunConfig, build: Callable[[], Any]) -> Any:
-    """Build ops in a new graph, run them in a session at a session target; return their values.
-
-    Args:
-      master: the session target.
-      config: gives the ConfigProto of the session.
-      build: builds the ops and returns them, as fetches of the session.
-    """
+    """Build ops in a new graph, run them in a session at a session target; return their values."""
     with (
         tf.Graph().as_default(),
         tf.compat.v1.Session(master, config=config.session_config) as session,
@@ -195,17 +167,7 @@ def run_on_master(master: str, config: RunConfig, build: Callable[[], Any]) -> A
 
 
 def query_slice(master: str, config: RunConfig, mode: str) -> TpuSlice:
-    """Query a session target (master) for the hosts and cores of its TPU system.
-
-    Args:
-      master: the session target.
-      config: the settings of the run. If its session_config has a cluster_def, the query uses this
-        cluster to find the TPU's workers.
-      mode: one of `ModeKeys`, which selects the name of the TPU's job.
-
-    Raises:
-      TpuNotFound: the master has no TPU cores.
-    """
+    """Query a session target (master) for the hosts and cores of its TPU system."""
     cluster = config.session_config.cluster_def if config.session_config is not None else None
     # Query in graph mode. In eager mode TensorFlow would ignore the master, and describe the
     # devices of this process.

@@ -1,8 +1,6 @@
 """Makes tensors of a training step on a TPU available to summaries and logging hooks.
 
-Summaries and hooks run on the host, and cannot read tensors inside the TPU computation. So each
-step copies these tensors into variables, from which summaries and hooks read the values of the last
-step.
+Summaries and hooks run on the host, and cannot read tensors inside the TPU computation.
 """
 
 import logging
@@ -36,11 +34,6 @@ class TensorCapture:
     """
 
     def __init__(self, outputs: StepOutputVariables) -> None:
-        """Create an object that has captured no tensor.
-
-        Args:
-          outputs: creates the variables that the tensors are copied into.
-        """
         self._outputs = outputs
         self._num_earlier_summaries = 0
         self._summaries: list[tuple[Any, Any]] = []
@@ -79,7 +72,6 @@ class TensorCapture:
         Called inside the step.
 
         Args:
-          hooks: the hooks of model_fn's spec.
           stored: id of a tensor → the variable into which each step copies this tensor already.
             This method reuses these variables, and adds the variables that it creates.
         """
@@ -98,11 +90,7 @@ class TensorCapture:
         """Let summaries and hooks read the variables into which each step copies its tensors.
 
         Called after the training loop is built. Each captured summary is rebuilt outside the TPU
-        computation. Hooks receive tensors that read the variables, in place of the tensors inside
-        the computation, which a session cannot fetch.
-
-        Args:
-          done: the tensor or op that marks the end of the loop. The variables are read after it.
+        computation.
         """
         for operation, variable in self._summaries:
             tag = tensor_util.constant_value(operation.inputs[0])
@@ -118,10 +106,6 @@ class TensorCapture:
 
 
 def _fetches(hook: Any) -> dict[Any, Any]:
-    """Return the tensors that a hook fetches: tag → tensor, or tag → name of a tensor.
-
-    The result is empty if the hook is neither a LoggingTensorHook nor a NanTensorHook.
-    """
     if isinstance(hook, tf.compat.v1.train.NanTensorHook):
         return {"loss": get_private_attribute(hook, "_loss_tensor")}
     if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
@@ -130,15 +114,6 @@ def _fetches(hook: Any) -> dict[Any, Any]:
 
 
 def _find_tensor(reference: Any, graph: Any) -> Any:
-    """Return the tensor that a hook fetches, if it is in a graph.
-
-    Args:
-      reference: a tensor, the name of a tensor, or the name of an op with one output.
-      graph: a tf.Graph.
-
-    Returns:
-      The tensor; None if the graph does not contain it.
-    """
     if isinstance(reference, str):
         try:
             element = graph.as_graph_element(reference)
@@ -150,13 +125,7 @@ def _find_tensor(reference: Any, graph: Any) -> Any:
 
 
 def _build_summary(operation: Any, tag: Any, value: Any) -> Any:
-    """Build a copy of a summary op, with the same options, that shows another tensor.
-
-    Args:
-      operation: the original summary op.
-      tag: the tag of the copy.
-      value: the tensor that the copy shows.
-    """
+    """Build a copy of a summary op, with the same options, that shows another tensor."""
     builders = {
         "ScalarSummary": lambda: tf.raw_ops.ScalarSummary(tags=tag, values=value),
         "HistogramSummary": lambda: tf.raw_ops.HistogramSummary(tag=tag, values=value),

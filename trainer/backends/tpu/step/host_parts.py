@@ -25,11 +25,7 @@ class HostCallPart(StepPart):
         self._hooks: list[Any] = []
 
     def outfeed(self, spec: Any, batch: ReplicaBatch) -> Any:
-        """Return the tensors of the host_call, which the step sends; None without a host_call.
-
-        Raises:
-          InvalidSetting: the host_call has no tensors.
-        """
+        """Return the tensors of the host_call, which the step sends; None without a host_call."""
         host_call = getattr(spec, "host_call", None)
         if not host_call:
             return None
@@ -47,9 +43,6 @@ class HostCallPart(StepPart):
 
         On several hosts, only host 0 calls the function, because the function usually writes
         summaries.
-
-        Args:
-          tensors: the tensors of the host_call, received from all replicas.
         """
         assert self._function is not None
         if not current_group().is_first:
@@ -84,9 +77,6 @@ class EvalMetricsPart(StepPart):
         """Return the replica's loss, its number of examples and the tensors of eval_metrics.
 
         Examples that are padding do not count.
-
-        Raises:
-          InvalidType: model_fn returned an EstimatorSpec and not a TPUEstimatorSpec.
         """
         if not isinstance(spec, TPUEstimatorSpec):
             raise InvalidType(
@@ -121,26 +111,20 @@ class PredictionsPart(StepPart):
     Attributes:
       batches: a list with one dict for each step, in the order of the input: name of a prediction →
         array [number of examples, ...]. The reader of this list clears it before the next loop.
+
+    Args:
+      select: takes model_fn's predictions and returns those that the user of `predict` asked
+        for.
     """
 
     name = "predictions"
 
     def __init__(self, select: Callable[[Any], Any]) -> None:
-        """Create a part that has not received any predictions.
-
-        Args:
-          select: takes model_fn's predictions and returns those that the user of `predict` asked
-            for.
-        """
         self._select = select
         self.batches: list[Any] = []
 
     def outfeed(self, spec: Any, batch: ReplicaBatch) -> Any:
-        """Return the predictions that the user of `predict` asked for, which the step sends.
-
-        Raises:
-          InvalidSetting: the predictions are not a dict.
-        """
+        """Return the predictions that the user of `predict` asked for, which the step sends."""
         predictions = self._select(spec.predictions)
         if not isinstance(predictions, dict):
             raise InvalidSetting(

@@ -15,9 +15,6 @@ def rebuild_savers_on_host(hooks: Iterable[Any]) -> None:
 
     The Savers in the collection SAVERS and in hooks are rebuilt, with the same variables and
     options, because a session cannot run their ops inside the TPU computation.
-
-    Args:
-      hooks: the hooks of model_fn's spec. A CheckpointSaverHook can have a Saver.
     """
     graph = v1.get_default_graph()
     hook_savers = [

@@ -1,8 +1,6 @@
 """Dead-code elimination for the body of the While loop that runs the steps on a TPU.
 
-In a TensorFlow 1 graph an op runs only if a fetch depends on it. In the body of a functional loop,
-ops with side effects run in any case. For example, a train_op that model_fn builds in an evaluation
-would train the model. So this module removes the ops on which no result of the body depends.
+In a TensorFlow 1 graph an op runs only if a fetch depends on it.
 """
 
 from typing import Any
@@ -37,11 +35,6 @@ def prune_while_body(loop: Any) -> None:
 
 
 def _find_live_nodes(body: Any) -> set[str]:
-    """Return the names of the nodes on which the results of a function depend.
-
-    Args:
-      body: the FunctionDef.
-    """
     nodes = {node.name: node for node in body.node_def}
     results = [*body.ret.values(), *body.control_ret.values()]
     return find_reachable(

@@ -13,34 +13,17 @@ class StepOutputVariables:
     """Variables into which each step on a TPU copies tensors, for hooks and summaries on the host.
 
     The host cannot fetch a tensor of a step, because the step runs in a loop in the TPU
-    computation. The host reads the variables after the loop, and gets the values of the last step.
-    The variables are in the collection LOCAL_VARIABLES, so checkpoints do not contain them.
-
-    Attributes:
-      writes: the ops with which each step writes its values into the variables.
+    computation.
     """
 
     def __init__(self, replicas: int) -> None:
-        """Create an empty set of variables.
-
-        Args:
-          replicas: number of replicas that run the step.
-        """
         self._replicas = replicas
         self.writes: list[Any] = []
 
     def store(self, tensor: Any, name: str) -> Any:
         """Let each step copy a tensor into a new variable; called inside the step.
 
-        For a floating-point scalar, the variable holds the mean over the replicas. For any other
-        tensor, it holds the value of the first replica.
-
-        Args:
-          tensor: a tensor of static shape.
-          name: name of the variable; TensorFlow makes it unique.
-
-        Returns:
-          The variable, to be passed to `read_after`.
+        For a floating-point scalar, the variable holds the mean over the replicas.
         """
         if tensor.dtype.is_floating and tensor.shape.rank == 0 and self._replicas > 1:
             tensor = tf.compat.v1.tpu.cross_replica_sum(tensor / self._replicas)
@@ -62,12 +45,6 @@ class StepOutputVariables:
 
 
 def read_after(variable: Any, done: Any, name: str) -> Any:
-    """Build a tensor that reads a variable of `StepOutputVariables` after the loop.
-
-    Args:
-      variable: the result of `StepOutputVariables.store`.
-      done: the op or tensor that marks the end of the loop; it runs before the read.
-      name: name of the op that reads.
-    """
+    """Build a tensor that reads a variable of `StepOutputVariables` after the loop."""
     with tf.control_dependencies([done]):
         return tf.identity(variable.read_value(), name=name)

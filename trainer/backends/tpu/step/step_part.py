@@ -11,20 +11,12 @@ class StepPart:
 
     Examples are the tensors of a host_call and of evaluation metrics. A subclass overrides the
     methods that it needs. Some methods build ops inside the TPU computation, as parts of the step.
-    Other methods build ops in the graph around the computation, which run on the host. The methods
-    are called in this order:
 
     1. `dequeue`, in the step: before model_fn.
     2. `step_ops` and `outfeed`, in the step: after model_fn.
     3. `host_ops`, on the host: only if `outfeed` returns tensors. A second call builds the ops for
        steps in which only some replicas have a batch; both calls share their variables.
     4. `hooks`, on the host: once.
-
-    While the session runs, `receive` is called for each outfeed in the order of the steps.
-
-    Embedding tables are not a step part. Their ids are features of the batch, and
-    `trainer.embedding` adds their look-up and update by wrapping model_fn. So embedding tables also
-    work on the CPU, where there are no step parts.
 
     Attributes:
       name: key of the part's tensors in the outfeed; error messages show the name. Each part of a
@@ -34,27 +26,15 @@ class StepPart:
     name: str
 
     def dequeue(self, batch: ReplicaBatch) -> ReplicaBatch:
-        """Return the batch for model_fn, with the data that this part adds to it.
-
-        Args:
-          batch: the batch from the infeed.
-        """
+        """Return the batch for model_fn, with the data that this part adds to it."""
         return batch
 
     def step_ops(self, spec: Any) -> Sequence[Any]:
-        """Return the ops that this part adds to each step of each replica.
-
-        Args:
-          spec: the EstimatorSpec or TPUEstimatorSpec that model_fn returned.
-        """
+        """Return the ops that this part adds to each step of each replica."""
         return ()
 
     def outfeed(self, spec: Any, batch: ReplicaBatch) -> Any:
         """Return the tensors that each replica sends to the host.
-
-        Args:
-          spec: the EstimatorSpec or TPUEstimatorSpec that model_fn returned.
-          batch: the batch that model_fn received.
 
         Returns:
           A nest of tensors with static shapes of rank 1 or more; None to send nothing. The host

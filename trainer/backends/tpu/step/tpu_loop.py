@@ -23,8 +23,6 @@ def build_tpu_loop(
       build_step: called once, inside the loop, with the number of finished steps (int32 []);
         returns the op that makes a step.
       iterations: int32 [], on the host: the number of steps.
-      topology: determines the number of replicas.
-      device_assignment: the cores of each replica; None if replica i has core i.
 
     Returns:
       (the op that reports the status of the compilation; a tensor that is available when all
@@ -62,8 +60,7 @@ def build_tpu_loop(
 
 def _remove_step_tensors_from_collections(graph: Any) -> None:
     # Remove the step's tensors from the collections of the graph. A session cannot fetch these
-    # tensors, because they are inside the TPU computation. So a fetch of all tensors of a
-    # collection, such as SUMMARIES, would fail.
+    # tensors, because they are inside the TPU computation.
     for name in graph.get_all_collection_keys():
         members = graph.get_collection_ref(name)
         members[:] = [member for member in members if getattr(member, "graph", graph) is graph]

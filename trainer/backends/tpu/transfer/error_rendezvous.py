@@ -17,9 +17,7 @@ class ErrorKind(IntEnum):
     If several errors occur, an error of the kind with the smallest value is raised.
 
     Attributes:
-      CAUSE: the error that made the run fail.
       LOSS: TensorFlow's error about a lost worker. It made the run fail, unless there is a CAUSE.
-      CONSEQUENCE: an error that follows from another error, or from the end of the input.
     """
 
     CAUSE = 0
@@ -34,8 +32,7 @@ def classify_error(error: BaseException) -> ErrorKind:
     if isinstance(error, tf.errors.CancelledError | tf.errors.OutOfRangeError):
         return ErrorKind.CONSEQUENCE
     # Classify the error of a `session.run` in a closed session as a consequence: an earlier error
-    # has closed the session. TensorFlow has one error for a session that this process has closed,
-    # and another one for a session that has ended on its server.
+    # has closed the session.
     is_closed = (isinstance(error, RuntimeError) and "closed Session" in str(error)) or (
         isinstance(error, tf.errors.FailedPreconditionError) and "Session is closed" in str(error)
     )
@@ -50,18 +47,12 @@ class ErrorRendezvous:
     """
 
     def __init__(self) -> None:
-        """Create a rendezvous that holds no errors yet."""
         self._lock = threading.Lock()
         self._errors: list[tuple[str, BaseException]] = []
         self._exit_callbacks: list[Callable[[], None]] = []
 
     def record(self, source: str, error: BaseException) -> None:
-        """Record the error of a thread.
-
-        Args:
-          source: name of the thread that failed; it is logged.
-          error: the error of the thread.
-        """
+        """Record the error of a thread."""
         with self._lock:
             self._errors.append((source, error))
 
@@ -97,8 +88,7 @@ class ErrorRendezvous:
             # so do not replace them by an error of a thread.
             return
         # A thread can have failed even if the block ends without an error, because a
-        # MonitoredSession takes some errors for the end of the input. In this case raise the
-        # thread's error only if it is an `ErrorKind.CAUSE`: other errors follow from the run's end.
+        # MonitoredSession takes some errors for the end of the input.
         first = self.cause if error is None else self._most_informative()
         for source, other in self._errors:
             if other is not first:

@@ -6,14 +6,7 @@ from trainer.infeed.tensor_nest import TensorNest
 
 
 def check_same_input(nest: TensorNest) -> None:
-    """Check that the batches of all hosts have the same tensors, in the same order.
-
-    Args:
-      nest: the tensors of a batch on this host.
-
-    Raises:
-      HostsDiffer: a tensor has another name, dtype or shape on another host.
-    """
+    """Check that the batches of all hosts have the same tensors, in the same order."""
     hosts = current_group()
     if hosts.size == 1:
         return

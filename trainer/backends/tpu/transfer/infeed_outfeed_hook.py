@@ -1,9 +1,7 @@
 """A SessionRunHook that drives infeed and outfeed in two threads.
 
 Meanwhile the main thread runs loops of steps with `session.run`. Before each loop it passes the
-number of steps to both threads. The infeed thread feeds one batch for each step, and the outfeed
-thread receives the tensors that the steps send. Both threads can be several loops behind the main
-thread. When one thread fails, the hook makes sure that no other thread waits forever.
+number of steps to both threads.
 """
 
 import logging
@@ -34,7 +32,24 @@ _JOIN_SECS = 3.0
 
 
 class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
-    """Starts and ends the infeed and outfeed threads of a session, and raises their errors."""
+    """Starts and ends the infeed and outfeed threads of a session, and raises their errors.
+
+    Args:
+      infeed: has the placeholder for the number of batches that a run of `enqueue` feeds.
+      results: the tensors that the session fetches to receive one outfeed; None without an
+        outfeed.
+      on_result: called in the outfeed thread with the session and the fetched values; None to
+        ignore the values.
+      results_per_loop: takes the number of steps of a loop and returns the number of outfeeds
+        to receive.
+      waits_for_results: whether `session.run` of the loop returns only after the last outfeed
+        of the loop has been received.
+      end_infeed: op that ends the wait of cores for a batch; None if the TPU runtime has no
+        such op, and only closing the session ends the wait.
+      end_outfeed: op that ends the wait of the host for an outfeed; None if the TPU runtime has
+        no such op.
+      sleep_secs: the delay before the first batch is fed, in seconds.
+    """
 
     def __init__(
         self,
@@ -50,27 +65,6 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         end_outfeed: Any = None,
         sleep_secs: float = 0.0,
     ) -> None:
-        """Create the hook; `send_next_batch_signal` starts the threads.
-
-        Args:
-          infeed: has the placeholder for the number of batches that a run of `enqueue` feeds.
-          enqueue: the op that feeds batches to the cores.
-          rendezvous: collects the errors of the threads. When its `with` block ends, the threads
-            end too.
-          results: the tensors that the session fetches to receive one outfeed; None without an
-            outfeed.
-          on_result: called in the outfeed thread with the session and the fetched values; None to
-            ignore the values.
-          results_per_loop: takes the number of steps of a loop and returns the number of outfeeds
-            to receive.
-          waits_for_results: whether `session.run` of the loop returns only after the last outfeed
-            of the loop has been received.
-          end_infeed: op that ends the wait of cores for a batch; None if the TPU runtime has no
-            such op, and only closing the session ends the wait.
-          end_outfeed: op that ends the wait of the host for an outfeed; None if the TPU runtime has
-            no such op.
-          sleep_secs: the delay before the first batch is fed, in seconds.
-        """
         self._infeed, self._enqueue = infeed, enqueue
         self._rendezvous = rendezvous
         self._results = results
@@ -103,11 +97,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             worker.enqueue_loop(iterations)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Wait until the outfeed of the loop has been received, if `waits_for_results` is set.
-
-        Raises:
-          Exception: the error with which the infeed or outfeed thread has failed.
-        """
+        """Wait until the outfeed of the loop has been received, if `waits_for_results` is set."""
         outfeed = self._workers.get("outfeed")
         if self._waits_for_results and outfeed is not None:
             outfeed.wait_for_loop()
@@ -167,18 +157,13 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             self._on_result(worker.session, worker.session.run(self._results))
 
     def _fail(self, worker: "_Worker", error: Exception) -> None:
-        """Record the error of a thread, and close the session if the run does not end soon.
-
-        Closing the session ends the ops for which the main thread waits. This function is called
-        in the thread that has failed.
-        """
+        """Record the error of a thread, and close the session if the run does not end soon."""
         if isinstance(error, tf.errors.OutOfRangeError):
             # Do not record the error: it only reports the end of the input, which is no failure.
             return
         if worker.is_finishing and isinstance(error, tf.errors.CancelledError):
             # Do not record the error: it only reports that the method `end` has closed the queue on
-            # which the thread waited. This is normal on several hosts. The last training loop ends
-            # as soon as the input of one host ends, and other hosts can still hold batches then.
+            # which the thread waited. This is normal on several hosts.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE
@@ -187,25 +172,14 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
                 "%s failed, which ends the run: %s follows", worker.name, type(error).__name__
             )
         # On an emulated TPU, which has an op `end_infeed`, close the session at once: no other
-        # thread can have a more informative error. On a real TPU, a failed core makes the infeed
-        # and outfeed threads fail too. So wait first, until the main thread has received the core's
-        # own error.
+        # thread can have a more informative error.
         is_root_cause = is_cause and self._end_infeed is not None
         if not worker.is_over.wait(0 if is_root_cause else _GRACE_SECS):
             worker.session.close()
 
 
 class _Worker:
-    """The infeed or outfeed thread of a session, with a queue of the loops to feed or receive.
-
-    Attributes:
-      name: name of the thread.
-      session: the session that the thread runs ops in.
-      is_over: event that the hook sets when the session has ended. The thread waits for this event
-        instead of calling time.sleep, so that the end of the session wakes the thread.
-      is_finishing: whether the thread is to end after the loops in its queue.
-      is_new: True until the thread has processed its first loop.
-    """
+    """The infeed or outfeed thread of a session, with a queue of the loops to feed or receive."""
 
     def __init__(
         self,
@@ -214,15 +188,6 @@ class _Worker:
         session: Any,
         on_error: Callable[["_Worker", Exception], None],
     ) -> None:
-        """Start the thread.
-
-        Args:
-          name: name of the thread.
-          work: called in the thread for each loop in the queue, with this object and the number of
-            steps.
-          session: the session that the thread runs ops in.
-          on_error: called in the thread with this object and the error that ends the thread.
-        """
         self.name, self.session = name, session
         self.is_over = threading.Event()
         self.is_finishing = False
@@ -244,19 +209,14 @@ class _Worker:
         self._loops.put(None)
 
     def wait_for_loop(self) -> None:
-        """Wait until the thread has processed one more loop, or has ended.
-
-        Each call waits for one loop, in the order of the queue.
-        """
+        """Wait until the thread has processed one more loop, or has ended."""
         while not self._done.acquire(timeout=0.1):
             if not self._thread.is_alive():
                 return
 
     def join(self, secs: float | None) -> None:
         """Wait until the thread has ended, for at most `secs` seconds; None waits without limit."""
-        # Do not let the thread join itself: that raises an error. When the generator of predictions
-        # is garbage-collected, it closes this thread, and Python can run the garbage collection in
-        # any thread, even in this one.
+        # Do not let the thread join itself: that raises an error.
         if self._thread is not threading.current_thread():
             self._thread.join(secs)
 

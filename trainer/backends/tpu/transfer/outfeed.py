@@ -15,13 +15,11 @@ class Outfeed:
     """The tensors that each replica sends in a step, and the ops that receive them.
 
     Attributes:
-      specs: the TensorSpecs of the tensors that one replica sends, as a flat list.
       template: the nest of tensors that `enqueue` sends: a dict with one entry for each `StepPart`
         that sends tensors, and one for the mask of a batch with padding.
     """
 
     def __init__(self, topology: BatchTopology) -> None:
-        """Create an outfeed that sends nothing until `enqueue` is called."""
         self._topology = topology
         self.specs: list[Any] = []
         self.template: Any = {}
@@ -37,9 +35,6 @@ class Outfeed:
         Args:
           tensors: name of a `StepPart` → nest of tensors of rank 1 or more. The host concatenates
             the tensors of all replicas along the first dimension.
-
-        Raises:
-          InvalidSetting: a tensor is a scalar, or its shape is not static.
         """
         self.template = tensors
         flat = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tensors)]
@@ -53,11 +48,7 @@ class Outfeed:
             return tpu_ops.outfeed_enqueue_tuple(flat, name="outfeed")
 
     def dequeue(self) -> list[list[Any]]:
-        """Build the ops with which the hosts receive the tensors of one step.
-
-        Returns:
-          For each replica a list of tensors, in the order of `specs`.
-        """
+        """Build the ops with which the hosts receive the tensors of one step."""
         return [self._dequeue_replica(replica) for replica in range(self._topology.replicas)]
 
     def dequeue_concatenated(self) -> list[Any]:
@@ -65,9 +56,6 @@ class Outfeed:
 
         With the input mode BROADCAST all replicas compute the same values. Then only the tensors of
         the first replica are returned.
-
-        Returns:
-          Tensors in the order of `specs`, concatenated along the first dimension.
         """
         received = self.dequeue()
         with tf.device(self._topology.host_device(self._topology.host_of(0))):
@@ -80,11 +68,7 @@ class Outfeed:
             return [tf.concat(tensors, axis=0) for tensors in zip(*received, strict=True)]
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        """Return a nest like `template` with other leaves.
-
-        Args:
-          flat: the leaves, one for each of `specs`, in the same order.
-        """
+        """Return a nest like `template` with other leaves."""
         return tf.nest.pack_sequence_as(self.template, list(flat))
 
     def _dequeue_replica(self, replica: int) -> list[Any]:

@@ -45,12 +45,7 @@ class OutfeedReceiver(Protocol):
     fetches: Any
 
     def receive(self, session: Any, values: Any) -> None:
-        """Pass the values of one outfeed to the `StepPart`s that sent them.
-
-        Args:
-          session: the session that ran `self.fetches`.
-          values: the values of `self.fetches`.
-        """
+        """Pass the values of one outfeed to the `StepPart`s that sent them."""
 
 
 class UnpaddedOutfeedReceiver:
@@ -58,17 +53,13 @@ class UnpaddedOutfeedReceiver:
 
     The ops that process the tensors on the host read the received tensors directly, because there
     is no padding to remove first. `PaddedOutfeedReceiver` needs two `session.run`s.
+
+    Args:
+      received: the tensors of one outfeed in the order of `outfeed.specs`, concatenated over
+        all replicas; empty if the replicas send nothing.
     """
 
     def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], received: list[Any]) -> None:
-        """Build the ops with which the host processes the tensors of all step parts.
-
-        Args:
-          outfeed: describes the tensors of one replica.
-          parts: the `StepPart`s that may have sent tensors.
-          received: the tensors of one outfeed in the order of `outfeed.specs`, concatenated over
-            all replicas; empty if the replicas send nothing.
-        """
         tensors = outfeed.pack(received) if received else {}
         self._parts = [part for part in parts if part.name in tensors]
         self.fetches: Any = {}
@@ -88,17 +79,13 @@ class HostOps:
     """The ops with which the host processes one outfeed, and placeholders for its tensors.
 
     Each `StepPart` builds its ops by `StepPart.host_ops`.
+
+    Args:
+      replicas: the number of replicas whose tensors are concatenated, which determines the
+        first dimension of the placeholders; None if this dimension varies.
     """
 
     def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], replicas: int | None) -> None:
-        """Build the ops and the placeholders.
-
-        Args:
-          outfeed: describes the tensors of one replica.
-          parts: the `StepPart`s that send tensors.
-          replicas: the number of replicas whose tensors are concatenated, which determines the
-            first dimension of the placeholders; None if this dimension varies.
-        """
         self._placeholders = outfeed.pack(
             [
                 tf.compat.v1.placeholder(
@@ -109,8 +96,7 @@ class HostOps:
             ]
         )
         # (name, variable) for each variable that the ops create directly, and not by
-        # tf.compat.v1.get_variable. `shared_variables` needs this list to reuse these variables,
-        # because get_variable finds only its own variables again.
+        # tf.compat.v1.get_variable.
         self._variables: list[tuple[Any, Any]] = []
         self._is_in_get_variable = False
         scope = tf.compat.v1.get_variable_scope()
@@ -125,11 +111,7 @@ class HostOps:
 
     @contextmanager
     def shared_variables(self) -> Iterator[None]:
-        """Return a context for building the ops again, with the variables of this object's ops.
-
-        Raises:
-          InvalidSetting: the ops in the context create other variables.
-        """
+        """Return a context for building the ops again, with the variables of this object's ops."""
         variables = iter(self._variables)
 
         def reuse(create: Callable[..., Any], **arguments: Any) -> Any:
@@ -151,7 +133,6 @@ class HostOps:
         """Feed the tensors of one outfeed to the placeholders, and run the ops.
 
         Args:
-          session: the session that runs the ops.
           rows: name of a `StepPart` → nest of arrays, without padding.
 
         Returns:
@@ -183,16 +164,12 @@ class PaddedOutfeedReceiver:
     """Receiver for batches that can contain padding; removes the padding from received tensors.
 
     The outfeed contains a mask that marks the examples that are padding. One `session.run` receives
-    the outfeed. A second `session.run` feeds the tensors without padding to placeholders of the ops
-    that process them on the host. If the examples of a batch are spread over several steps, the
-    ops run once, with all of them.
+    the outfeed.
 
-    Attributes:
-      fetches: the tensors of one outfeed: all tensors of the first replica, then all tensors of the
-        second replica, and so on.
-      num_full_batches: number of batches received that had no padding.
-      is_at_end: whether the end of the input has been reached. A batch that consists only of
-        padding marks the end.
+    Args:
+      outfeed: describes the tensors of one replica, among them the mask.
+      has_full_batches: whether the batch of each replica is either without padding or all
+        padding. The host's ops for a step without padding can then have static shapes.
     """
 
     def __init__(
@@ -205,18 +182,6 @@ class PaddedOutfeedReceiver:
         has_full_batches: bool = False,
         has_only_full_steps: bool = False,
     ) -> None:
-        """Build the ops with which the host processes the tensors of all step parts.
-
-        Args:
-          outfeed: describes the tensors of one replica, among them the mask.
-          topology: determines the number of replicas.
-          parts: the `StepPart`s that may have sent tensors.
-          received: the tensors of one outfeed, in the order of `fetches`.
-          has_full_batches: whether the batch of each replica is either without padding or all
-            padding. The host's ops for a step without padding can then have static shapes.
-          has_only_full_steps: whether each step is either without padding on all replicas, or all
-            padding on all replicas.
-        """
         # With the input mode BROADCAST all replicas receive the same batch, so use only the values
         # of the first replica.
         is_broadcast = topology.input_mode == InputPipelineConfig.BROADCAST
@@ -238,11 +203,7 @@ class PaddedOutfeedReceiver:
         self.is_at_end = False
 
     def _build_partial_host_ops(self) -> None:
-        """Build the host's ops again, for a last step in which only some replicas have a batch.
-
-        These ops have no static shapes. They share their variables, such as the variables of
-        metrics, with the host's ops for the other steps.
-        """
+        """Build the host's ops again, for a last step in which only some replicas have a batch."""
         try:
             with self._host_ops.shared_variables():
                 self._partial_host_ops = HostOps(self._outfeed, self._parts, None)
@@ -318,11 +279,7 @@ class StepResults:
         return all(arrays[MASK].all() for arrays in self.replicas)
 
     def is_continued(self, replicas: Sequence[int]) -> bool:
-        """Return whether examples of the last batch of an input pipeline are in later steps.
-
-        Args:
-          replicas: numbers of the replicas that the pipeline feeds, in order.
-        """
+        """Return whether examples of the last batch of an input pipeline are in later steps."""
         masks = [self.replicas[replica][MASK] for replica in replicas]
         last = next((mask for mask in reversed(masks) if mask.any()), None)
         return last is not None and CONTINUED in last
@@ -330,8 +287,7 @@ class StepResults:
     def without_padding(self) -> Any:
         """Return one nest of arrays, concatenated over the replicas, without padding.
 
-        An array whose first dimension is not the batch size, such as a loss, has no padding. Such
-        an array is included whole, unless all examples of its replica are padding.
+        An array whose first dimension is not the batch size, such as a loss, has no padding.
         """
         masks = [arrays[MASK].astype(bool) for arrays in self.replicas]
 

@@ -23,7 +23,6 @@ def padded_batch_and_drop_remainder(
     The transformation drops a last batch that is not full.
 
     Args:
-      batch_size: number of elements in a batch.
       padded_shapes: nest of the shapes to pad to. A dimension of None is padded to the longest
         element of the batch.
       padding_values: nest of the scalars to pad with; None pads with 0 and "".
@@ -61,16 +60,6 @@ def assert_element_shape(expected_shapes: Any) -> Transformation:
 
 
 def _flatten_shapes(expected: Any, like: Any) -> list[Any]:
-    """Flatten a nest of shapes to a list of shapes, in the order in which tf.nest flattens.
-
-    tf.nest.flatten cannot be used here, because it would also flatten a shape that is a list or a
-    tuple of numbers.
-
-    Args:
-      expected: nest of shapes.
-      like: nest with the same structure, whose leaves are tf.TensorShapes. A list in `expected` is
-        a whole shape if `like` has a leaf in its place.
-    """
     if isinstance(like, dict):
         return [
             shape for key in sorted(like) for shape in _flatten_shapes(expected[key], like[key])
@@ -89,14 +78,9 @@ def sliding_window_batch(
     The transformation drops incomplete windows.
 
     Args:
-      window_size: number of elements in a window.
-      stride: deprecated name of window_shift.
       window_shift: number of elements between the starts of consecutive windows; 1 by default.
       window_stride: distance in the dataset between neighbours in a window; 1 makes a window of
         consecutive elements.
-
-    Raises:
-      InvalidSetting: both stride and window_shift are set.
     """
     if stride is not None and window_shift is not None:
         raise InvalidSetting(
@@ -111,13 +95,6 @@ def sliding_window_batch(
 
 
 def _zip_windows(windows: tuple[Any, ...], size: Any) -> Any:
-    """Return a dataset with one element: the batch of the elements in a window.
-
-    Args:
-      windows: the window in the form in which Dataset.window passes it to a function: one dataset
-        for each component of the elements.
-      size: number of elements in a window.
-    """
     batches = tf.nest.map_structure(lambda window: window.batch(size), windows)
     # If the elements are not tuples, `windows` holds a single dataset. Return its batch without
     # zipping, which would turn the elements into tuples of one component.

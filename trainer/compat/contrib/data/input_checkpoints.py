@@ -21,21 +21,14 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """Saves the states of a graph's iterators in model_dir, and restores them in the next training.
 
     The states are saved as often as the estimator's checkpoints, and at the end of the training.
-    Use the hook on the CPU and GPU only. On a TPU the iterators run ahead of the training steps, so
-    that their states do not match the checkpoint.
+    Use the hook on the CPU and GPU only.
+
+    Args:
+      external_state_policy: what to do about state outside of the iterators, such as the
+        state of a random generator; see tf.data.experimental.make_saveable_from_iterator.
     """
 
     def __init__(self, estimator: Any, external_state_policy: Any = None) -> None:
-        """Create the hook.
-
-        Args:
-          estimator: the estimator that is trained.
-          external_state_policy: what to do about state outside of the iterators, such as the
-            state of a random generator; see tf.data.experimental.make_saveable_from_iterator.
-
-        Raises:
-          InvalidType: estimator is not an estimator.
-        """
         estimator_type.check_is_estimator(estimator)
         config = estimator.config
         self._directory = estimator.model_dir
@@ -60,8 +53,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         """Build the ops that save and restore the states of the graph's iterators."""
         saveables = [
             # The graph's collection contains the resources of the iterators, but not the iterators
-            # themselves. So pass an object that has only `_iterator_resource`, the attribute that
-            # make_saveable_from_iterator reads.
+            # themselves.
             tf.data.experimental.make_saveable_from_iterator(
                 SimpleNamespace(_iterator_resource=resource),
                 external_state_policy=self._external_state_policy,
@@ -88,8 +80,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Save the iterators' states if the interval between checkpoints has passed."""
         # The fetched global step can be too small, because TensorFlow can fetch it before the
-        # training loop increments it. So read the exact step by another session.run. This costs
-        # time, so do it only if the states are to be saved at the largest possible step.
+        # training loop increments it. So read the exact step by another session.run.
         latest_step = int(run_values.results) + self._steps_per_run
         if self._timer is None or not self._timer.should_trigger_for_step(latest_step):
             return
@@ -103,7 +94,6 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._save(session, int(session.run(self._step)))
 
     def _restore(self, session: Any) -> None:
-        """Restore the newest states or, if there are none, save the initial ones."""
         step = int(session.run(self._step))
         newest = tf.train.latest_checkpoint(self._directory, self._state_file)
         if newest is None:

@@ -13,10 +13,5 @@ def sloppy_interleave(
 
     The elements of the datasets are taken in the order in which they become ready. The
     transformation is an argument for Dataset.apply.
-
-    Args:
-      map_func: maps an element to a dataset.
-      cycle_length: number of datasets to read at a time.
-      block_length: number of consecutive elements to take from one dataset.
     """
     return parallel_interleave(map_func, cycle_length, block_length, sloppy=True)

@@ -57,20 +57,7 @@ def _scopes() -> list[Scope]:
 def arg_scope(
     list_ops_or_scope: Sequence[Callable[..., Any]] | Mapping[Any, Any], **defaults: Any
 ) -> Iterator[Scope]:
-    """Set default arguments of functions within a `with` block.
-
-    Args:
-      list_ops_or_scope: functions that `add_arg_scope` decorates. Alternatively a scope from an
-        earlier `with arg_scope(...) as scope`, which replaces the current scope.
-      defaults: name of an argument → its default for all the functions.
-
-    Yields:
-      The new scope, which a later call of arg_scope accepts in place of the functions.
-
-    Raises:
-      InvalidType: list_ops_or_scope is neither a list nor a scope.
-      InvalidSetting: defaults accompany a scope, or a function is not decorated by `add_arg_scope`.
-    """
+    """Set default arguments of functions within a `with` block."""
     _scopes().append(_make_scope(list_ops_or_scope, defaults))
     try:
         yield current_arg_scope()
@@ -79,17 +66,7 @@ def arg_scope(
 
 
 def _make_scope(ops_or_scope: Any, defaults: Mapping[str, Any]) -> Scope:
-    """Return the scope that `arg_scope` enters when it is called with these arguments.
-
-    Args:
-      ops_or_scope: a scope or a list of functions. For a scope, the result is a copy of the scope.
-        For functions, the result is a copy of the current scope, with the new defaults added.
-      defaults: name of an argument → its default for the functions; empty for a scope.
-
-    Raises:
-      InvalidType: ops_or_scope is neither a list nor a scope.
-      InvalidSetting: defaults accompany a scope, or a function is not decorated by `add_arg_scope`.
-    """
+    """Return the scope that `arg_scope` enters when it is called with these arguments."""
     if isinstance(ops_or_scope, Mapping):
         if defaults:
             raise InvalidSetting(
@@ -124,7 +101,6 @@ def add_arg_scope(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _defaulted_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of a function's arguments that have defaults."""
     try:
         parameters = inspect.signature(func).parameters.values()
     except (TypeError, ValueError):
@@ -142,9 +118,5 @@ def has_arg_scope(func: Callable[..., Any]) -> bool:
 
 
 def arg_scoped_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of a function's arguments that have defaults.
-
-    Args:
-      func: a function that `add_arg_scope` decorates.
-    """
+    """Return the names of a function's arguments that have defaults."""
     return _arguments[arg_scope_func_key(func)]

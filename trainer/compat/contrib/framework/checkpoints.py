@@ -47,9 +47,6 @@ def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Any, dic
 
     Returns:
       The op, and the dict to feed when the op runs: placeholder → array.
-
-    Raises:
-      InvalidSetting: var_names_to_values has a name that no variable of the graph has.
     """
     variables = {variable.op.name: variable for variable in v1.global_variables()}
     unknown = [name for name in var_names_to_values if name not in variables]
@@ -62,13 +59,7 @@ def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Any, dic
 
 
 def _assign_by_feed(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, dict[Any, Any]]:
-    """Return an op that assigns arrays to variables, and the dict to feed: placeholder → array.
-
-    Feeding keeps the arrays out of the graph, whose serialized size is limited to 2 GB.
-
-    Args:
-      pairs: (variable, array) pairs.
-    """
+    """Return an op that assigns arrays to variables, and the dict to feed: placeholder → array."""
     operations, feeds = [], {}
     for variable, value in pairs:
         placeholder = v1.placeholder(variable.dtype.base_dtype, variable.get_shape())
@@ -92,17 +83,8 @@ def assign_from_checkpoint(
 ) -> tuple[Any, dict[Any, Any]]:
     """Build an op that assigns a checkpoint's values to variables.
 
-    Args:
-      model_path: the path of a checkpoint.
-      var_list: a list of variables, or a dict of name in the checkpoint → variable.
-      ignore_missing_vars: whether to skip variables that the checkpoint does not contain.
-
     Returns:
       The op, and the dict to feed when the op runs: placeholder → array.
-
-    Raises:
-      CheckpointMismatch: the checkpoint lacks a variable, and ignore_missing_vars is not set; or a
-        value in the checkpoint has another shape than its variable.
     """
     reader = tf.train.load_checkpoint(model_path)
     variables = _select_present(reader, _variables_by_name(var_list), ignore_missing_vars)
@@ -125,18 +107,7 @@ def assign_from_checkpoint_fn(
     ignore_missing_vars: bool = False,
     reshape_variables: bool = False,
 ) -> Callable[[Any], None] | None:
-    """Build a function that restores variables from a checkpoint.
-
-    Args:
-      model_path: the path of a checkpoint.
-      var_list: a list of variables, or a dict of name in the checkpoint → variable.
-      ignore_missing_vars: whether to skip variables that the checkpoint does not contain.
-      reshape_variables: whether to reshape a value to the variable's shape if the two differ.
-
-    Returns:
-      A function that takes a session, and restores the variables in this session; None if
-      ignore_missing_vars is set and the checkpoint has none of the variables.
-    """
+    """Build a function that restores variables from a checkpoint."""
     variables = _variables_by_name(var_list)
     if ignore_missing_vars:
         variables = _select_present(tf.train.load_checkpoint(model_path), variables, True)
@@ -148,28 +119,13 @@ def assign_from_checkpoint_fn(
 
 
 def _variables_by_name(var_list: Any) -> dict[str, Any]:
-    """Return a dict of name in the checkpoint → variable.
-
-    Args:
-      var_list: the dict itself, or a list of variables, whose names in the checkpoint are the
-        variables' own names.
-    """
     if isinstance(var_list, Mapping):
         return dict(var_list)
     return {variable.op.name: variable for variable in var_list}
 
 
 def _select_present(reader: Any, variables: dict[str, Any], ignore_missing: bool) -> dict[str, Any]:
-    """Return the variables that a checkpoint contains, by their names in the checkpoint.
-
-    Args:
-      reader: the CheckpointReader of the checkpoint.
-      variables: name in the checkpoint → variable.
-      ignore_missing: whether to leave out a variable that the checkpoint lacks.
-
-    Raises:
-      CheckpointMismatch: the checkpoint lacks a variable, and ignore_missing is not set.
-    """
+    """Return the variables that a checkpoint contains, by their names in the checkpoint."""
     missing = [name for name in variables if not reader.has_tensor(name)]
     if missing and not ignore_missing:
         raise CheckpointMismatch(

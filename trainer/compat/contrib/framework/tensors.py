@@ -22,16 +22,7 @@ def get_placeholders(graph: Any) -> list[Any]:
 
 
 def assert_scalar(tensor: Any, name: str | None = None, message: str | None = None) -> Any:
-    """Check that a tensor's static shape is [], and return the tensor.
-
-    Args:
-      tensor: a tensor, or a value to convert to one.
-      name: name scope of the ops.
-      message: prefix of the error text.
-
-    Raises:
-      InvalidSetting: the tensor is not a scalar.
-    """
+    """Check that a tensor's static shape is [], and return the tensor."""
     with tf.name_scope(name or "assert_scalar"):
         tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank != 0:
@@ -41,11 +32,7 @@ def assert_scalar(tensor: Any, name: str | None = None, message: str | None = No
 
 
 def assert_scalar_int(tensor: Any, name: str | None = None) -> Any:
-    """Check that a tensor is an integer scalar, and return the tensor.
-
-    Raises:
-      InvalidSetting: the tensor is not a scalar, or not of an integer dtype.
-    """
+    """Check that a tensor is an integer scalar, and return the tensor."""
     tensor = assert_scalar(tensor, name)
     if not tensor.dtype.base_dtype.is_integer:
         raise InvalidSetting(f"{tensor.name} has dtype {tensor.dtype.name}. Pass an integer.")
@@ -72,13 +59,8 @@ def remove_squeezable_dimensions(
     """If the ranks of two tensors differ by 1, remove the last dimension of the higher-rank tensor.
 
     Args:
-      predictions: a tensor.
       labels: a tensor of the same shape. One of the two tensors may have an additional last
         dimension of size 1.
-      name: name scope of the ops.
-
-    Returns:
-      Predictions and labels, which have the same rank.
     """
     labels, predictions = confusion_matrix.remove_squeezable_dimensions(
         labels, predictions, name=name
@@ -97,9 +79,6 @@ def convert_to_tensor_or_sparse_tensor(
     """Convert a dense value to a tensor, or a sparse value to a tf.SparseTensor.
 
     Args:
-      value: a tf.SparseTensor, a SparseTensorValue, or any value that tf.convert_to_tensor accepts.
-      dtype: dtype of a dense value; None to derive it from the value. A sparse value keeps its
-        dtype.
       name: name of the op that holds a dense value; None for a default name.
     """
     if isinstance(value, (tf.SparseTensor, v1.SparseTensorValue)):

@@ -35,19 +35,6 @@ def variable(
     """Create or reuse a variable of the current variable scope.
 
     Args:
-      name: see tf.compat.v1.get_variable.
-      shape: see tf.compat.v1.get_variable.
-      dtype: see tf.compat.v1.get_variable.
-      initializer: see tf.compat.v1.get_variable.
-      regularizer: see tf.compat.v1.get_variable.
-      trainable: see tf.compat.v1.get_variable.
-      collections: see tf.compat.v1.get_variable.
-      caching_device: see tf.compat.v1.get_variable.
-      partitioner: see tf.compat.v1.get_variable.
-      custom_getter: see tf.compat.v1.get_variable.
-      use_resource: see tf.compat.v1.get_variable.
-      synchronization: see tf.compat.v1.get_variable.
-      aggregation: see tf.compat.v1.get_variable.
       device: the device to place the variable on, a string or a function of the op; None for the
         current device.
     """
@@ -137,15 +124,7 @@ def global_variable(
 def _make_untrained_variable(
     initial_value: Any, validate_shape: bool, name: Any, resource: Any, key: str
 ) -> Any:
-    """Create a non-trainable variable, and add it to the collection `key` only.
-
-    Args:
-      initial_value: see tf.compat.v1.Variable.
-      validate_shape: see tf.compat.v1.Variable.
-      name: see tf.compat.v1.Variable.
-      resource: whether to create a resource variable; None for TensorFlow's default.
-      key: key of the collection.
-    """
+    """Create a non-trainable variable, and add it to the collection `key` only."""
     return v1.Variable(
         initial_value,
         trainable=False,
@@ -157,13 +136,7 @@ def _make_untrained_variable(
 
 
 def zero_initializer(ref: Any, use_locking: bool = True, name: str = "zero_initializer") -> Any:
-    """Return an op that sets a variable to zeros.
-
-    Args:
-      ref: the variable.
-      use_locking: unused.
-      name: name of the op.
-    """
+    """Return an op that sets a variable to zeros."""
     return v1.assign(ref, tf.zeros(ref.get_shape(), ref.dtype.base_dtype), name=name)
 
 
@@ -173,15 +146,7 @@ def get_variable_full_name(var: Any) -> str:
 
 
 def assert_or_get_global_step(graph: Any = None, global_step_tensor: Any = None) -> Any:
-    """Check and return global_step_tensor; if it is None, return the graph's global step.
-
-    Args:
-      graph: the graph to search if global_step_tensor is None; the default graph by default.
-      global_step_tensor: the global step to check, an integer scalar variable.
-
-    Returns:
-      The global step; None if global_step_tensor is None and the graph has no global step.
-    """
+    """Check and return global_step_tensor; if it is None, return the graph's global step."""
     if global_step_tensor is None:
         return v1.train.get_global_step(graph)
     v1.train.assert_global_step(global_step_tensor)
@@ -203,7 +168,6 @@ def get_variables(
       scope: a variable scope, or a regular expression that matches the beginning of names; None
         for all variables.
       suffix: the end of the variables' names, such as "weights"; None for all variables.
-      collection: the key of the collection.
     """
     variables = v1.get_collection(collection, getattr(scope, "name", scope))
     if suffix is None:
@@ -248,7 +212,6 @@ def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[Any]:
     """Return the global variables whose names end in a suffix.
 
     Args:
-      suffix: the end of the variables' names, such as "weights".
       scope: a variable scope, or a regular expression that matches the beginning of names; None
         for all variables.
     """
@@ -272,11 +235,7 @@ def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
 
 
 def get_unique_variable(var_op_name: str) -> Any:
-    """Return the global variable with the given full name, such as "scope/weights".
-
-    Raises:
-      InvalidSetting: no variable or several variables have the name.
-    """
+    """Return the global variable with the given full name, such as "scope/weights"."""
     variables = [variable for variable in v1.global_variables() if variable.op.name == var_op_name]
     if len(variables) != 1:
         raise InvalidSetting(
@@ -316,11 +275,8 @@ def filter_variables(
     """Return the variables whose names match a pattern to include, and no pattern to exclude.
 
     Args:
-      var_list: the variables to filter.
       include_patterns: regular expressions; None or an empty list includes all variables.
       exclude_patterns: regular expressions; None or an empty list excludes no variable.
-      reg_search: whether a pattern may match anywhere in a name (re.search), or only at the
-        name's beginning (re.match).
     """
     matches: Callable[..., Any] = re.search if reg_search else re.match
 

@@ -51,48 +51,18 @@ def batch_norm(
     """Normalize each channel over the batch to mean 0 and variance 1, then scale and shift it.
 
     Outside of training, the moving averages of the batches' means and variances replace the mean
-    and variance of the batch. The program has to run the update ops of the moving averages. By
-    default, these ops are in tf.GraphKeys.UPDATE_OPS.
+    and variance of the batch.
 
     Args:
-      inputs: float [b, ..., c] for c channels; [b, c, ...] with data_format "NCHW".
       decay: factor of the previous moving average in each update, from 0 to 1.
-      center: whether to add the variable "beta".
-      scale: whether to multiply by the variable "gamma".
-      epsilon: number added to the variance.
       param_initializers: dict of variable name → initializer; the names are "beta", "gamma",
         "moving_mean" and "moving_variance".
       param_regularizers: dict of "beta" or "gamma" → regularizer.
       updates_collections: collections for the update ops; None runs the updates before the output
         is available.
-      is_training: whether to normalize by the batch's mean and variance, and to update the moving
-        averages; a bool, or a bool scalar tensor.
-      batch_weights: float [b], weights of the examples in mean and variance.
-      fused: whether one fused op normalizes inputs of rank 2 or 4; None means True. Several basic
-        ops normalize inputs of other ranks, and all inputs if batch_weights is set. The fused op
-        updates the moving variance by the sample variance: n / (n - 1) times the batch's variance,
-        for n values per channel.
-      data_format: "NHWC", or "NCHW" for channels first.
+      fused: whether one fused op normalizes inputs of rank 2 or 4; None means True.
       zero_debias_moving_mean: whether to correct the moving mean for its initial value of 0.
-      scope: variable scope; "BatchNorm" by default.
-      renorm: not supported; must be False.
-      renorm_clipping: ignored.
-      renorm_decay: ignored.
-      adjustment: not supported; must be None.
-      trainable: whether beta and gamma are trainable. False also stops the updates of the moving
-        averages, with these exceptions: batch_weights or zero_debias_moving_mean is set,
-        updates_collections is not the default, or the fused op normalizes inputs of rank 2.
-      activation_fn: see `fully_connected`.
-      reuse: see `fully_connected`.
-      variables_collections: see `fully_connected`.
-      outputs_collections: see `fully_connected`.
-
-    Returns:
-      The normalized inputs, in the shape and dtype of inputs.
-
-    Raises:
-      InvalidSetting: renorm or adjustment is set, the data format is unknown, or the number of
-        channels is unknown.
+      trainable: whether beta and gamma are trainable.
     """
     _check_options(renorm, adjustment, data_format)
     inputs = tf.convert_to_tensor(inputs)
@@ -100,9 +70,7 @@ def batch_norm(
     axis = 1 if is_channels_first(data_format) else (rank or 0) - 1
     channels = _count_channels(inputs, axis)
     use_fused = fused is not False and batch_weights is None and rank in (2, 4)
-    # With some settings, tf.contrib's function used the class tf.layers.BatchNormalization. With
-    # these settings, behave like that class: create gamma before beta, and update no moving
-    # averages if `trainable` is False.
+    # With some settings, tf.contrib's function used the class tf.layers.BatchNormalization.
     like_layer_class = (
         batch_weights is None
         and updates_collections == v1.GraphKeys.UPDATE_OPS
@@ -143,10 +111,6 @@ def batch_norm(
 
 
 def _check_options(renorm: bool, adjustment: Any, data_format: str) -> None:
-    """Raise InvalidSetting if renorm or adjustment is set, or if the data format is unknown.
-
-    The arguments are the arguments of `batch_norm` with the same names.
-    """
     if renorm or adjustment is not None:
         raise InvalidSetting(
             "batch_norm does not support renorm and adjustment. Leave them out, or use "
@@ -157,11 +121,6 @@ def _check_options(renorm: bool, adjustment: Any, data_format: str) -> None:
 
 
 def _count_channels(inputs: Any, axis: int) -> int:
-    """Return the number of channels, which is the static size of the dimension `axis`.
-
-    Raises:
-      InvalidSetting: the size is unknown.
-    """
     channels = static_shape(inputs)[axis] if inputs.shape.rank is not None else None
     if channels is None:
         raise InvalidSetting(
@@ -172,20 +131,14 @@ def _count_channels(inputs: Any, axis: int) -> int:
 
 
 def _variables_dtype(inputs: Any) -> Any:
-    """Return the dtype for the variables: the inputs' dtype, but float32 for half precision.
-
-    Variables in half precision would lose the small updates of a moving average by rounding.
-    """
+    """Return the dtype for the variables: the inputs' dtype, but float32 for half precision."""
     is_half = inputs.dtype in (tf.float16, tf.bfloat16)
     return tf.float32 if is_half else inputs.dtype.base_dtype
 
 
 @dataclass(frozen=True)
 class _NormalizationVariables:
-    """The parameters of a batch normalization, each a [c] variable for c channels.
-
-    If the layer does not center, beta is a constant. If it does not scale, gamma is a constant.
-    """
+    """The parameters of a batch normalization, each a [c] variable for c channels."""
 
     beta: Any
     gamma: Any
@@ -201,18 +154,6 @@ def _make_variables(
     regularizers: Any,
     gamma_first: bool,
 ) -> _NormalizationVariables:
-    """Create the variables of a batch normalization.
-
-    Args:
-      layer: builder of the layer.
-      channels: number of channels, c.
-      center_and_scale: whether beta is a variable, and whether gamma is a variable. If not, a
-        constant replaces it.
-      initializers: name of a variable → initializer.
-      regularizers: "beta" or "gamma" → regularizer.
-      gamma_first: whether to create gamma before beta. The order of creation is
-        the order in tf.compat.v1.global_variables().
-    """
     zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
     center, scale = center_and_scale
 
@@ -243,17 +184,6 @@ def _make_variables(
 def _update_averages(
     variables: _NormalizationVariables, moments: Any, training: Any, decay: float, zero_debias: bool
 ) -> list[Any]:
-    """Return the ops that update the moving averages.
-
-    Outside of training the ops use a decay of 1, which leaves the averages unchanged.
-
-    Args:
-      variables: the variables of the layer.
-      moments: mean and variance of the batch, [c] each.
-      training: True, or a bool scalar tensor that is True in training.
-      decay: factor of the previous averages in training.
-      zero_debias: whether to correct the moving mean for its initial value of 0.
-    """
     mean, variance = moments
     decay = smart_cond(training, lambda: tf.constant(decay), lambda: tf.constant(1.0))
     return [
@@ -267,10 +197,6 @@ def _update_averages(
 
 
 def _register_updates(updates: list[Any], collections: Any, outputs: Any) -> Any:
-    """Add update ops to collections and return the layer's outputs.
-
-    If `collections` is None, make the outputs wait for the update ops instead.
-    """
     if collections is None:
         with tf.control_dependencies(updates):
             return tf.identity(outputs)
@@ -282,21 +208,7 @@ def _register_updates(updates: list[Any], collections: Any, outputs: Any) -> Any
 def _normalize_fused(
     inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, averages: Any, weights: Any
 ) -> Any:
-    """Normalize by TensorFlow's fused op, which cannot weight the examples.
-
-    Args:
-      inputs: float [b, c] or of rank 4.
-      axis: dimension of the channels.
-      beta: float [c], added to the normalized inputs.
-      gamma: float [c], factor of the normalized inputs.
-      epsilon: number added to the variance.
-      averages: moving mean and variance, [c] each; None normalizes by mean and variance of the
-        batch.
-      weights: always None; only `_normalize_stepwise`, which has the same signature, takes weights.
-
-    Returns:
-      The normalized inputs, and the mean and variance by which to update the moving averages.
-    """
+    """Normalize by TensorFlow's fused op, which cannot weight the examples."""
     rank = inputs.shape.rank
     images = tf.reshape(inputs, [-1, 1, 1, static_shape(inputs)[-1]]) if rank == 2 else inputs
     data_format = "NCHW" if rank == 4 and axis == 1 else "NHWC"
@@ -311,11 +223,7 @@ def _normalize_fused(
 def _normalize_stepwise(
     inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, averages: Any, weights: Any
 ) -> Any:
-    """Normalize by basic ops, which allow inputs of any rank and a weight for each example.
-
-    `weights` are the weights of the examples, float [b]. The other arguments and the result are
-    those of `_normalize_fused`.
-    """
+    """Normalize by basic ops, which allow inputs of any rank and a weight for each example."""
     values = tf.cast(inputs, beta.dtype)
     rank = inputs.shape.rank
     if averages is not None:

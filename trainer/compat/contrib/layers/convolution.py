@@ -48,30 +48,8 @@ def convolution(
 
     Args:
       inputs: float [b, space ..., c]; [b, c, space ...] with data_format "NC...".
-      num_outputs: number of filters.
-      kernel_size: size of the filters in pixels; a number for all spatial dimensions, or a
-        list of one number per dimension.
-      stride: stride of the filters in pixels; a number or a list, like kernel_size.
-      rate: dilation of the filters in pixels; a number or a list, like kernel_size.
-      padding: "SAME" or "VALID".
       data_format: "NWC", "NHWC" or "NDHWC"; "NCW", "NCHW" or "NCDHW" for channels first. None
         means channels last.
-      weights_initializer: initializer of "weights", [kernel ..., c, num_outputs].
-      weights_regularizer: regularizer of "weights"; None for none.
-      scope: variable scope; "Conv" by default.
-      conv_dims: the required number of spatial dimensions; None for any.
-      activation_fn: see `fully_connected`.
-      normalizer_fn: see `fully_connected`.
-      normalizer_params: see `fully_connected`.
-      biases_initializer: see `fully_connected`.
-      biases_regularizer: see `fully_connected`.
-      reuse: see `fully_connected`.
-      variables_collections: see `fully_connected`.
-      outputs_collections: see `fully_connected`.
-      trainable: see `fully_connected`.
-
-    Returns:
-      Float [b, space ..., num_outputs], or [b, num_outputs, space ...].
 
     Raises:
       InvalidSetting: inputs do not have the required number of spatial dimensions, or the number of
@@ -117,11 +95,7 @@ def convolution(
 
 
 def _convolution_over(dimensions: int) -> Callable[..., Any]:
-    """Return `convolution` for a fixed number of spatial dimensions.
-
-    The result is a separate function, so that arg_scope can give it other default arguments than
-    `convolution` has.
-    """
+    """Return `convolution` for a fixed number of spatial dimensions."""
 
     def layer(*args: Any, **kwargs: Any) -> Any:
         return convolution.__wrapped__(  # type: ignore[attr-defined]
@@ -161,31 +135,7 @@ def convolution2d_transpose(
     trainable: bool = True,
     scope: Any = None,
 ) -> Any:
-    """Apply the transpose of a 2D convolution, which increases height and width.
-
-    Args:
-      weights_initializer: initializer of "weights", [kernel ..., num_outputs, c].
-      weights_regularizer: regularizer of "weights"; None for none.
-      scope: variable scope; "Conv2d_transpose" by default.
-      inputs: see `convolution`.
-      num_outputs: see `convolution`.
-      kernel_size: see `convolution`.
-      stride: see `convolution`.
-      padding: see `convolution`.
-      data_format: see `convolution`.
-      activation_fn: see `convolution`.
-      normalizer_fn: see `convolution`.
-      normalizer_params: see `convolution`.
-      biases_initializer: see `convolution`.
-      biases_regularizer: see `convolution`.
-      reuse: see `convolution`.
-      variables_collections: see `convolution`.
-      outputs_collections: see `convolution`.
-      trainable: see `convolution`.
-
-    Returns:
-      Float [b, height, width, num_outputs], or [b, num_outputs, height, width].
-    """
+    """Apply the transpose of a 2D convolution, which increases height and width."""
     inputs = tf.convert_to_tensor(inputs)
     is_first = is_channels_first(data_format)
     collections = variables_collections, outputs_collections

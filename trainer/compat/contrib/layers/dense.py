@@ -39,24 +39,11 @@ def fully_connected(
 
     Args:
       inputs: float [..., n], of rank 2 or more.
-      num_outputs: number of units.
       activation_fn: function to apply to the outputs, such as tf.nn.relu; None for none.
       normalizer_fn: function, such as `batch_norm`, to apply to the outputs instead of adding
         biases; None to add biases.
-      normalizer_params: keyword arguments of normalizer_fn.
-      weights_initializer: initializer of "weights", [n, num_outputs].
-      weights_regularizer: regularizer of "weights"; None for none.
-      biases_initializer: initializer of "biases", [num_outputs]; None adds no biases.
-      biases_regularizer: regularizer of "biases"; None for none.
-      reuse: whether to reuse variables; see tf.compat.v1.variable_scope.
       variables_collections: a list of collections for all variables, or a dict of variable name →
         list of collections.
-      outputs_collections: collections for the output.
-      trainable: whether the variables are trainable.
-      scope: variable scope; "fully_connected" by default.
-
-    Returns:
-      Float [..., num_outputs].
 
     Raises:
       InvalidSetting: inputs have a rank below 2, or a last dimension of unknown size.
@@ -109,15 +96,6 @@ def bias_add(
 
     Args:
       inputs: float [b, ..., c]; [b, c, ...] with data_format "NCHW".
-      initializer: initializer of "biases", [c].
-      regularizer: regularizer of "biases"; None for none.
-      data_format: "NHWC" or "NCHW".
-      scope: variable scope; "BiasAdd" by default.
-      activation_fn: see `fully_connected`.
-      reuse: see `fully_connected`.
-      variables_collections: see `fully_connected`.
-      outputs_collections: see `fully_connected`.
-      trainable: see `fully_connected`.
     """
     inputs = tf.convert_to_tensor(inputs)
     collections = variables_collections, outputs_collections
@@ -129,16 +107,7 @@ def bias_add(
 
 @add_arg_scope
 def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
-    """Reshape [b, ...] to [b, n], n being the product of the other dimensions.
-
-    Args:
-      inputs: a tensor [b, ...].
-      outputs_collections: see `fully_connected`.
-      scope: name scope of the ops; None for "Flatten".
-
-    Raises:
-      InvalidSetting: the rank of inputs is 0 or unknown.
-    """
+    """Reshape [b, ...] to [b, n], n being the product of the other dimensions."""
     with v1.name_scope(scope, "Flatten", [inputs]) as name:
         inputs = tf.convert_to_tensor(inputs)
         if not inputs.shape.rank:
@@ -167,14 +136,9 @@ def dropout(
     """In training, set random elements to 0 and scale up the others, which keeps the expected sum.
 
     Args:
-      inputs: float tensor of any shape.
-      keep_prob: probability that an element is kept.
       noise_shape: shape of the random decisions; elements along a dimension of size 1 are kept or
         dropped together.
-      is_training: a bool, or a bool scalar tensor; outside of training the inputs do not change.
-      outputs_collections: see `fully_connected`.
       scope: see `fully_connected`; the default scope is "Dropout".
-      seed: seed of the random numbers.
     """
     with v1.variable_scope(scope, "Dropout", [inputs]) as dropout_scope:
         inputs = tf.convert_to_tensor(inputs)
@@ -202,15 +166,7 @@ def one_hot_encoding(
     """Encode labels as one-hot vectors.
 
     Args:
-      labels: int [b].
-      num_classes: size of a vector.
-      on_value: the number at the label.
-      off_value: the number elsewhere.
-      outputs_collections: see `fully_connected`.
       scope: see `fully_connected`; the default scope is "OneHotEncoding".
-
-    Returns:
-      Float [b, num_classes].
     """
     with v1.name_scope(scope, "OneHotEncoding", [labels]) as name:
         labels = tf.cast(labels, tf.int64)
@@ -232,13 +188,7 @@ def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> An
     Source: Goodfellow et al., "Maxout Networks", 2013.
 
     Args:
-      inputs: a tensor of any shape.
-      num_units: number of groups.
-      axis: the dimension to reduce, whose size is a multiple of num_units.
       scope: variable scope; "MaxOut" by default.
-
-    Raises:
-      InvalidSetting: the dimension's size is unknown, or not a multiple of num_units.
     """
     with v1.variable_scope(scope, "MaxOut", [inputs]):
         inputs = tf.convert_to_tensor(inputs)
@@ -260,14 +210,7 @@ def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> An
 
 @add_arg_scope
 def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> Any:
-    """Scale the inputs to a Euclidean norm of 1 along a dimension.
-
-    Args:
-      inputs: float tensor of any shape.
-      dim: the dimension.
-      epsilon: number added to the squared norm.
-      scope: variable scope; "UnitNorm" by default.
-    """
+    """Scale the inputs to a Euclidean norm of 1 along a dimension."""
     with v1.variable_scope(scope, "UnitNorm", [inputs]):
         squares = tf.reduce_sum(tf.square(inputs), axis=dim, keepdims=True)
         return tf.divide(inputs, tf.sqrt(squares + epsilon))

@@ -26,8 +26,6 @@ def xavier_initializer(
     Args:
       uniform: True draws from a uniform distribution; False draws from a normal distribution that
         is truncated at two standard deviations.
-      seed: seed of the random numbers.
-      dtype: float dtype of the values if the caller of the initializer passes none.
     """
     return variance_scaling_initializer(1.0, "FAN_AVG", uniform, seed, dtype)
 
@@ -44,18 +42,8 @@ def variance_scaling_initializer(
     Source of the defaults: He et al., "Delving Deep into Rectifiers", 2015.
 
     Args:
-      factor: factor of the variance.
-      mode: the meaning of n: "FAN_IN" for the inputs of a unit, "FAN_OUT" for its outputs,
-        "FAN_AVG" for their mean.
       uniform: True draws from a uniform distribution; False draws from a normal distribution that
-        is truncated at two standard deviations. Its variance before the truncation is
-        1.3 * factor / n, to make up for the truncation.
-      seed: seed of the random numbers.
-      dtype: float dtype of the values if the caller of the initializer passes none.
-
-    Raises:
-      InvalidType: dtype is not a float dtype.
-      InvalidSetting: mode is unknown.
+        is truncated at two standard deviations.
     """
     if not dtype.is_floating:
         raise InvalidType(f"An initializer got dtype={dtype.name}. Use a float dtype.")
@@ -75,12 +63,7 @@ def variance_scaling_initializer(
 
 
 def _fan(shape: list[int], mode: str) -> float:
-    """Return the divisor n of the variance, factor / n, in `variance_scaling_initializer`.
-
-    Args:
-      shape: shape of the variable, [kernel ..., inputs, outputs].
-      mode: "FAN_IN", "FAN_OUT" or "FAN_AVG".
-    """
+    """Return the divisor n of the variance, factor / n, in `variance_scaling_initializer`."""
     if not shape:
         return 1.0
     receptive_field = math.prod(shape[:-2])

@@ -21,8 +21,10 @@ class LayerBuilder:
 
     These operations are the addition of biases or a normalizer, and the activation function.
 
-    Attributes:
-      dtype: the dtype of the layer's variables.
+    Args:
+      variables_collections: a list of collections for all variables, or a dict of variable
+        name → list of collections; None for the default collections.
+      outputs_collections: collections to which `finish` adds the layer's output; None for none.
     """
 
     def __init__(
@@ -33,16 +35,6 @@ class LayerBuilder:
         variables_collections: Any,
         outputs_collections: Any,
     ) -> None:
-        """Create a builder.
-
-        Args:
-          scope: the layer's variable scope.
-          dtype: the dtype of the layer's variables.
-          trainable: False creates all variables as not trainable.
-          variables_collections: a list of collections for all variables, or a dict of variable
-            name → list of collections; None for the default collections.
-          outputs_collections: collections to which `finish` adds the layer's output; None for none.
-        """
         self._scope, self.dtype, self._trainable = scope, dtype, trainable
         self._variables_collections = variables_collections
         self._outputs_collections = outputs_collections
@@ -58,11 +50,7 @@ class LayerBuilder:
         """Create or reuse a variable of the layer in the layer's variable scope and collections.
 
         Args:
-          name: name of the variable, such as "weights".
-          shape: see tf.compat.v1.get_variable.
-          initializer: see tf.compat.v1.get_variable.
           regularizer: function that maps the variable to a loss; None for none.
-          trainable: False creates the variable as not trainable, even in a trainable layer.
         """
         return model_variable(
             name,
@@ -86,11 +74,6 @@ class LayerBuilder:
         """Apply normalizer_fn to the outputs; without normalizer_fn, add the variable "biases".
 
         Args:
-          outputs: float [..., c]; [b, c, ...] if is_channels_first.
-          normalizer_fn: function of the outputs; None adds biases instead.
-          normalizer_params: keyword arguments of normalizer_fn.
-          biases_initializer: initializer of "biases", [c]; None adds no biases.
-          biases_regularizer: regularizer of "biases"; None for none.
           is_channels_first: whether the channels are dimension 1, not the last dimension.
         """
         if normalizer_fn is not None:
@@ -103,12 +86,7 @@ class LayerBuilder:
         return tf.nn.bias_add(outputs, biases, data_format=data_format)
 
     def finish(self, outputs: Any, activation_fn: Callable[[Any], Any] | None = None) -> Any:
-        """Apply the activation function, add the result to outputs_collections, and return it.
-
-        Args:
-          outputs: output of the layer before the activation.
-          activation_fn: the activation function; None for none.
-        """
+        """Apply the activation function, add the result to outputs_collections, and return it."""
         if activation_fn is not None:
             outputs = activation_fn(outputs)
         return add_to_outputs_collections(self._outputs_collections, self._scope.name, outputs)
@@ -128,18 +106,8 @@ def layer_scope(
     """Enter the variable scope of a layer.
 
     Args:
-      scope: see tf.compat.v1.variable_scope.
-      default_name: see tf.compat.v1.variable_scope.
-      reuse: see tf.compat.v1.variable_scope.
-      inputs: the layer's input tensor.
-      trainable: False creates all variables as not trainable.
       variables_collections: a list of collections for all variables, or a dict of variable name →
         list of collections; None for the default collections.
-      outputs_collections: collections for the layer's output; None for none.
-      dtype: the dtype of the layer's variables; the dtype of inputs by default.
-
-    Yields:
-      The builder of the layer.
     """
     with v1.variable_scope(scope, default_name, [inputs], reuse=reuse) as variable_scope:
         yield LayerBuilder(
@@ -155,12 +123,7 @@ def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
     """Return the collections for a variable of a layer.
 
     Args:
-      variables_collections: a list of collections for all variables, or a dict of variable name →
-        list of collections; may be None.
       name: name of the variable, such as "weights" or "biases".
-
-    Returns:
-      The list of collections; None means the default collections.
     """
     if isinstance(variables_collections, Mapping):
         return variables_collections.get(name)
@@ -172,14 +135,6 @@ def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> An
 
     For a layer with variables, `scope` is the name of its variable scope, which does not depend on
     the name scopes around the layer.
-
-    Args:
-      collections: keys of the collections; None adds the output to no collection.
-      scope: name of the layer's scope.
-      outputs: the layer's output tensor.
-
-    Returns:
-      The output tensor.
     """
     if collections is not None:
         # Add the alias: slim.utils.convert_collection_to_dict uses it as the key of the output.
@@ -199,11 +154,7 @@ def static_shape(tensor: Any) -> list[int | None]:
 
 
 def static_channels(tensor: Any, axis: int) -> int:
-    """Return the number of channels: the static size of the dimension `axis`.
-
-    Raises:
-      InvalidSetting: the size is unknown.
-    """
+    """Return the number of channels: the static size of the dimension `axis`."""
     channels = static_shape(tensor)[axis]
     if channels is None:
         raise InvalidSetting(

@@ -38,17 +38,8 @@ def layer_norm(
 
     Args:
       inputs: float [b, ...], of a known rank.
-      center: whether to add the variable "beta".
-      scale: whether to multiply by the variable "gamma".
-      activation_fn: function of the output; None for none.
-      begin_norm_axis: first of the dimensions over which to compute mean and variance.
       begin_params_axis: first of the dimensions of beta and gamma; their shape is
         inputs.shape[begin_params_axis:].
-      scope: variable scope; "LayerNorm" by default.
-      reuse: see `fully_connected`.
-      variables_collections: see `fully_connected`.
-      outputs_collections: see `fully_connected`.
-      trainable: see `fully_connected`.
 
     Raises:
       InvalidSetting: an axis is out of range, or the shape of beta and gamma is not fully known.
@@ -97,25 +88,8 @@ def group_norm(
     Source: Wu and He, "Group Normalization", 2018.
 
     Args:
-      inputs: float [b, ...], of a known rank.
-      groups: number of groups, which divides the number of channels.
-      channels_axis: dimension of the channels.
-      reduction_axes: the dimensions, besides the channels of a group, over which to compute mean
-        and variance.
-      epsilon: number added to the variance.
       param_initializers: dict of variable name ("beta" or "gamma") → initializer.
-      scope: variable scope; "GroupNorm" by default.
       mean_close_to_zero: ignored; in tf.contrib it selected a faster algorithm with equal results.
-      center: see `layer_norm`.
-      scale: see `layer_norm`.
-      activation_fn: see `layer_norm`.
-      reuse: see `layer_norm`.
-      variables_collections: see `layer_norm`.
-      outputs_collections: see `layer_norm`.
-      trainable: see `layer_norm`.
-
-    Raises:
-      InvalidSetting: groups does not divide the channels, or channels_axis is in reduction_axes.
     """
     inputs = tf.convert_to_tensor(inputs)
     axis = _positive_axis(channels_axis, inputs)
@@ -160,20 +134,6 @@ def instance_norm(
     """Normalize each channel of each example to mean 0 and variance 1, then scale and shift it.
 
     Source: Ulyanov, Vedaldi and Lempitsky, "Instance Normalization", 2016.
-
-    Args:
-      data_format: "NHWC", or "NCHW" for channels first.
-      scope: variable scope; "InstanceNorm" by default.
-      inputs: see `group_norm`.
-      center: see `group_norm`.
-      scale: see `group_norm`.
-      epsilon: see `group_norm`.
-      activation_fn: see `group_norm`.
-      param_initializers: see `group_norm`.
-      reuse: see `group_norm`.
-      variables_collections: see `group_norm`.
-      outputs_collections: see `group_norm`.
-      trainable: see `group_norm`.
     """
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
@@ -192,7 +152,6 @@ def instance_norm(
 def _make_beta_and_gamma(
     layer: LayerBuilder, channels: int, center: bool, scale: bool, initializers: Any
 ) -> tuple[Any, Any]:
-    """Return beta (None without center) and gamma (None without scale), [channels]."""
     initializers = initializers or {}
     zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
     beta = layer.variable("beta", [channels], initializers.get("beta", zeros)) if center else None
@@ -203,16 +162,7 @@ def _make_beta_and_gamma(
 def _normalize(
     values: Any, axes: list[int], beta: Any, gamma: Any, parameters_shape: list[int], epsilon: float
 ) -> Any:
-    """Normalize values over some dimensions, then multiply by gamma and add beta.
-
-    Args:
-      values: float tensor.
-      axes: dimensions over which to compute mean and variance.
-      beta: float [c], added to the normalized values; None for no addition.
-      gamma: float [c], factor of the normalized values; None for no factor.
-      parameters_shape: shape to which to reshape beta and gamma, to broadcast them to values.
-      epsilon: number added to the variance.
-    """
+    """Normalize values over some dimensions, then multiply by gamma and add beta."""
     mean, variance = tf.nn.moments(values, axes, keepdims=True)
     return tf.nn.batch_normalization(
         values,
@@ -225,11 +175,6 @@ def _normalize(
 
 
 def _positive_axis(axis: int, inputs: Any) -> int:
-    """Convert an axis to a dimension's number, counted from 0; a negative axis counts from the end.
-
-    Raises:
-      InvalidSetting: the axis is out of range.
-    """
     rank = inputs.shape.rank
     if rank is None or not -rank <= axis < rank:
         raise InvalidSetting(f"Axis {axis} is out of range for inputs of shape {inputs.shape}.")

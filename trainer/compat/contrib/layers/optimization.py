@@ -49,29 +49,19 @@ def optimize_loss(
     """Build a train op that returns the loss.
 
     Args:
-      loss: float scalar.
       global_step: variable that counts the steps; None for the graph's global step.
       learning_rate: a float, which becomes the variable "learning_rate", or a scalar tensor; None
         if the optimizer has its own.
       optimizer: a key of OPTIMIZER_CLS_NAMES; a tf.compat.v1.train.Optimizer or its class; or a
         function that returns an optimizer for a learning rate.
       gradient_noise_scale: standard deviation of noise to add to the gradients; None for none.
-      gradient_multipliers: maps a variable, or a variable's name, to a factor of its gradient.
       clip_gradients: maximum global norm of the gradients; or a function that maps (gradient,
         variable) pairs to such pairs; None for no clipping.
-      learning_rate_decay_fn: function that takes the learning rate and the global step, and
-        returns the decayed rate.
       update_ops: ops to run before the loss is computed; by default those in
         tf.GraphKeys.UPDATE_OPS.
       variables: variables to train; all trainable variables by default.
-      name: variable scope; "OptimizeLoss" by default.
       summaries: elements of OPTIMIZER_SUMMARIES to write; by default the loss, the global norm of
         the gradients, and, if it decays, the learning rate.
-      colocate_gradients_with_ops: see tf.gradients.
-      increment_global_step: whether the train op increments global_step.
-
-    Returns:
-      The loss of the step, a float scalar. It is available after the optimizer's update.
 
     Raises:
       InvalidSetting: an argument has none of the types or values that are listed above.
@@ -117,14 +107,7 @@ def optimize_loss(
 
 
 def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
-    """Return the learning rate of `optimize_loss`; None if the optimizer has its own.
-
-    Args:
-      rate: the argument learning_rate of `optimize_loss`.
-      decay: function that takes the rate and the global step, and returns the decayed rate; None
-        for none.
-      global_step: variable that counts the steps; may be None if `decay` is None.
-    """
+    """Return the learning rate of `optimize_loss`; None if the optimizer has its own."""
     if rate is None:
         return None
     is_tensor = isinstance(rate, (tf.Tensor, tf.Variable)) and rate.shape.rank == 0
@@ -148,13 +131,7 @@ def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
 
 
 def _make_optimizer(optimizer: Any, rate: Any) -> Any:
-    """Return the tf.compat.v1.train.Optimizer of `optimize_loss`.
-
-    Args:
-      optimizer: the argument `optimizer` of `optimize_loss`: a name, an optimizer, its class, or a
-        function.
-      rate: the learning rate; None if the optimizer has its own.
-    """
+    """Return the tf.compat.v1.train.Optimizer of `optimize_loss`."""
     if isinstance(optimizer, v1.train.Optimizer):
         return optimizer
     if isinstance(optimizer, str):
@@ -180,18 +157,7 @@ def _make_optimizer(optimizer: Any, rate: Any) -> Any:
 def _transform_gradients(
     gradients: Any, noise: Any, multipliers: Any, clip: Any, summaries: Any
 ) -> Any:
-    """Add noise to gradients, multiply and clip them, and add summaries of their global norm.
-
-    Args:
-      gradients: (gradient, variable) pairs.
-      noise: the argument gradient_noise_scale of `optimize_loss`.
-      multipliers: the argument gradient_multipliers of `optimize_loss`.
-      clip: the argument clip_gradients of `optimize_loss`.
-      summaries: the elements of OPTIMIZER_SUMMARIES to write.
-
-    Returns:
-      The (gradient, variable) pairs with the transformed gradients.
-    """
+    """Add noise to gradients, multiply and clip them, and add summaries of their global norm."""
     if noise is not None:
         gradients = [(_add_noise(gradient, noise), variable) for gradient, variable in gradients]
     if multipliers is not None:
@@ -218,7 +184,6 @@ def _transform_gradients(
 
 
 def _add_noise(gradient: Any, scale: float) -> Any:
-    """Add truncated normal noise of standard deviation `scale` to a gradient."""
     if gradient is None:
         return None
     dense = tf.convert_to_tensor(gradient)
@@ -226,12 +191,7 @@ def _add_noise(gradient: Any, scale: float) -> Any:
 
 
 def _summarize_gradients(gradients: Any, summaries: Any) -> None:
-    """Add a histogram of each gradient's values and a scalar summary of its norm, if requested.
-
-    Args:
-      gradients: (gradient, variable) pairs.
-      summaries: the elements of OPTIMIZER_SUMMARIES to write.
-    """
+    """Add a histogram of each gradient's values and a scalar summary of its norm, if requested."""
     for gradient, variable in gradients:
         if gradient is None:
             continue

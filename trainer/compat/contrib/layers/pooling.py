@@ -14,14 +14,7 @@ v1 = tf.compat.v1
 def _make_pooling_layer(
     pool: Callable[..., Any], default_scope: str, default_data_format: str, docstring: str
 ) -> Callable[..., Any]:
-    """Return a layer function that applies a pooling op of TensorFlow.
-
-    Args:
-      pool: the op, such as tf.nn.max_pool2d, whose name becomes the layer's name.
-      default_scope: default of the layer's argument scope.
-      default_data_format: default of the layer's argument data_format.
-      docstring: docstring of the layer function.
-    """
+    """Return a layer function that applies a pooling op of TensorFlow."""
 
     def layer(
         inputs: Any,

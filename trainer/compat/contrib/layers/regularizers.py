@@ -33,7 +33,6 @@ def l1_l2_regularizer(
     Args:
       scale_l1: factor of the L1 loss, sum(|w|); 0.0 for no such loss.
       scale_l2: factor of the L2 loss, sum(w²) / 2; 0.0 for no such loss.
-      scope: name scope of the sum; None for "l1_l2_regularizer".
     """
     scope = scope or "l1_l2_regularizer"
     return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
@@ -46,10 +45,6 @@ def sum_regularizer(
 
     Args:
       regularizer_list: the regularizers; elements that are None are left out.
-      scope: name scope of the sum.
-
-    Returns:
-      The regularizer; None if all elements of regularizer_list are None.
     """
     present = [regularizer for regularizer in regularizer_list if regularizer is not None]
     if not present:
@@ -71,9 +66,6 @@ def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> 
     Args:
       regularizer: function that maps weights to a scalar, or to None for a loss of 0.
       weights_list: list of weights; those in tf.GraphKeys.WEIGHTS by default.
-
-    Raises:
-      InvalidSetting: there are no weights, or the regularizer does not return a scalar.
     """
     weights_list = weights_list or v1.get_collection(v1.GraphKeys.WEIGHTS)
     if not weights_list:
@@ -94,14 +86,6 @@ def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> 
 def _make_regularizer(
     scale: float, scope: str | None, name: str, loss_fn: Callable[[Any], Any]
 ) -> Regularizer:
-    """Return a regularizer with the loss scale * loss_fn(weights); the loss is None for scale 0.0.
-
-    Args:
-      scale: the factor, a float of at least 0.
-      scope: name scope of the ops.
-      name: name of the regularizer, which is the default of scope, and is shown in error texts.
-      loss_fn: function that maps weights to a scalar.
-    """
     if isinstance(scale, numbers.Integral) or not isinstance(scale, numbers.Real) or scale < 0:
         raise InvalidSetting(f"{name} got scale={scale!r}. Pass a float of at least 0.")
     if scale == 0.0:

@@ -44,28 +44,6 @@ def separable_convolution2d(
 
     Args:
       num_outputs: number of filters of the 1x1 convolution; None for no such convolution.
-      depth_multiplier: number of depthwise filters for each channel.
-      weights_initializer: initializer of "depthwise_weights", [kernel ..., c, depth_multiplier].
-      weights_regularizer: regularizer of "depthwise_weights" and "pointwise_weights"; None for
-        none.
-      pointwise_initializer: initializer of "pointwise_weights", [1, 1, c * depth_multiplier,
-        num_outputs]; weights_initializer by default.
-      scope: variable scope; "SeparableConv2d" by default.
-      inputs: see `convolution`.
-      kernel_size: see `convolution`.
-      stride: see `convolution`.
-      padding: see `convolution`.
-      data_format: see `convolution`.
-      rate: see `convolution`.
-      activation_fn: see `convolution`.
-      normalizer_fn: see `convolution`.
-      normalizer_params: see `convolution`.
-      biases_initializer: see `convolution`.
-      biases_regularizer: see `convolution`.
-      reuse: see `convolution`.
-      variables_collections: see `convolution`.
-      outputs_collections: see `convolution`.
-      trainable: see `convolution`.
     """
     inputs = tf.convert_to_tensor(inputs)
     is_first = is_channels_first(data_format)

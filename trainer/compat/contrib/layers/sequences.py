@@ -17,15 +17,8 @@ def repeat(
     """Apply a layer several times, each time to the previous output and with its own variables.
 
     Args:
-      inputs: inputs of the first layer.
-      repetitions: number of layers.
-      layer: function of inputs and scope.
-      args: further positional arguments of the layer.
       kwargs: further arguments of the layer. `scope`, by default the name of the layer function,
         gives the layers their variable scopes: SCOPE_1, SCOPE_2 and so on.
-
-    Returns:
-      The output of the last layer.
     """
     scope = kwargs.pop("scope", None)
     with v1.variable_scope(scope, "Repeat", [inputs]):
@@ -39,15 +32,8 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
     """Apply a layer once for each element of stack_args, each time to the previous layer's output.
 
     Args:
-      inputs: inputs of the first layer.
-      layer: function of inputs, the arguments from stack_args, and scope.
-      stack_args: one element for each layer: the layer's second argument, or a list of all its
-        arguments from the second on.
       kwargs: arguments for all layers. `scope`, by default the name of the layer function, gives
         the layers their variable scopes: SCOPE_1, SCOPE_2 and so on.
-
-    Returns:
-      The output of the last layer.
     """
     scope = kwargs.pop("scope", None)
     with v1.variable_scope(scope, "Stack", [inputs]):
@@ -59,10 +45,6 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
 
 
 def _layer_name(layer: Any) -> str:
-    """Return the name of a layer function, which is the default name of its variable scope.
-
-    For a functools.partial, it is the name of the function that the partial calls.
-    """
     function = getattr(layer, "func", layer)
     return str(getattr(function, "__name__", "layer"))
 
@@ -82,20 +64,6 @@ def embed_sequence(
 
     Args:
       ids: int32 or int64 [b, n].
-      vocab_size: number of ids; may be None if the variable is reused.
-      embed_dim: size of an embedding; may be None if the variable is reused.
-      unique: whether to look up each distinct id only once.
-      initializer: initializer of "embeddings".
-      regularizer: regularizer of "embeddings"; None for none.
-      trainable: whether "embeddings" is trainable.
-      reuse: whether to reuse the variable; see tf.compat.v1.variable_scope.
-      scope: variable scope; "EmbedSequence" by default.
-
-    Returns:
-      Float [b, n, embed_dim].
-
-    Raises:
-      InvalidSetting: vocab_size or embed_dim is None, and reuse is not set.
     """
     if not reuse and (vocab_size is None or embed_dim is None):
         raise InvalidSetting(

@@ -15,7 +15,6 @@ def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
     The summary is a scalar summary for a scalar, and a histogram for other tensors.
 
     Args:
-      tensor: the tensor.
       tag: name of the summary; by default the name of the tensor's op, followed by "_summary".
     """
     tag = tag or f"{tensor.op.name}_summary"
@@ -29,9 +28,6 @@ def summarize_activation(op: Any) -> Any:
 
     If the output comes from a ReLU, ReLU6 or softplus, also add a scalar summary: the share of its
     elements that are 0 or less.
-
-    Args:
-      op: the output tensor of the layer.
     """
     name = re.sub(r"[^\w/.-]", "_", op.op.name)
     if op.op.type in ("Relu", "Softplus", "Relu6"):
@@ -55,10 +51,8 @@ def summarize_collection(
     """Add a summary of each tensor in a collection, and return the summaries.
 
     Args:
-      collection: key of the collection.
       name_filter: regular expression that matches the beginning of the op names of the tensors to
         summarize; None for all tensors.
-      summarizer: function that adds a tensor's summary and returns the summary.
     """
     tensors = [
         tensor
@@ -76,6 +70,5 @@ def summarize_activations(
     Args:
       name_filter: regular expression that matches the beginning of the op names of the tensors to
         summarize; None for all tensors.
-      summarizer: function that adds a tensor's summary and returns the summary.
     """
     return summarize_collection(v1.GraphKeys.ACTIVATIONS, name_filter, summarizer)

@@ -7,11 +7,7 @@ from tpuserve.errors import InvalidSetting
 
 
 def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
-    """Split (value, update op) pairs into a list of values and a list of update ops.
-
-    Raises:
-      InvalidSetting: there are no pairs.
-    """
+    """Split (value, update op) pairs into a list of values and a list of update ops."""
     if not value_update_tuples:
         raise InvalidSetting("aggregate_metrics got no metrics. Pass at least one.")
     values, updates = zip(*value_update_tuples, strict=True)

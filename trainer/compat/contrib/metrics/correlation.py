@@ -1,10 +1,7 @@
 """Streaming covariance and Pearson correlation.
 
 Each metric keeps running statistics: means, and sums of products of deviations from the means. The
-statistics of each batch are merged into them. Sums of products of the values themselves would lose
-precision if the values are far from 0.
-Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
-Variances", 1979.
+statistics of each batch are merged into them.
 """
 
 from typing import Any
@@ -25,12 +22,8 @@ def streaming_covariance(
     """Compute the unbiased sample covariance over all batches.
 
     Args:
-      predictions: a tensor of any shape.
-      labels: a tensor of the shape of predictions.
       weights: the number of times that each pair of prediction and label counts; the shape
         broadcasts to the shape of predictions; 1 by default.
-      metrics_collections: collections for the value.
-      updates_collections: collections for the update op.
       name: variable scope; "covariance" by default.
 
     Returns:
@@ -52,8 +45,7 @@ def streaming_pearson_correlation(
 ) -> tuple[Any, Any]:
     """Compute Pearson's correlation coefficient over all batches.
 
-    The coefficient is NaN if predictions or labels are constant. The arguments are those of
-    `streaming_covariance`, except that the default of `name` is "pearson_r".
+    The coefficient is NaN if predictions or labels are constant.
 
     Returns:
       The coefficient of all batches so far, and the op that adds a batch and returns the new
@@ -65,37 +57,15 @@ def streaming_pearson_correlation(
 
 
 def _covariance(state: Any) -> Any:
-    """Return the unbiased covariance, Sxy / (n - 1).
-
-    Args:
-      state: the running statistics, float32 [6], as `_moments` describes them.
-    """
     return state[3] / tf.maximum(state[0] - 1.0, 1.0)
 
 
 def _correlation(state: Any) -> Any:
-    """Return Pearson's correlation coefficient, Sxy / √(Sxx Syy).
-
-    Args:
-      state: the running statistics, float32 [6], as `_moments` describes them.
-    """
+    """Return Pearson's correlation coefficient, Sxy / √(Sxx Syy)."""
     return state[3] / (tf.sqrt(state[4]) * tf.sqrt(state[5]))
 
 
 def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
-    """Create the variable with a metric's running statistics, and merge a batch into the variable.
-
-    The variable is float32 [6]: (n, mean of x, mean of y, Sxy, Sxx, Syy). n is the sum of the
-    weights. Sxy is the weighted sum of (x - mean of x) * (y - mean of y), and likewise Sxx and Syy.
-
-    Args:
-      x: a batch of values of any shape, such as the predictions.
-      y: the values that belong to x, in the same shape, such as the labels.
-      weights: the weight of each pair of values; None for 1.
-
-    Returns:
-      The variable, and its value after the merge.
-    """
     weights = tf.cast(1.0 if weights is None else weights, tf.float32)
     # Broadcast the weights to the shape of x at run time: the static batch size may be unknown.
     values = (x, y, tf.broadcast_to(weights, tf.shape(x)))
@@ -140,15 +110,7 @@ def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
 def _make_metric(
     statistic: Any, state: Any, updated: Any, values: Any, updates: Any
 ) -> tuple[Any, Any]:
-    """Return the (value, update op) pair of a statistic, and add both to their collections.
-
-    Args:
-      statistic: `_covariance` or `_correlation`.
-      state: the variable with the running statistics; see `_moments`.
-      updated: the value of the variable after a batch has been merged into it.
-      values: collections for the value.
-      updates: collections for the update op.
-    """
+    """Return the (value, update op) pair of a statistic, and add both to their collections."""
     value, update = statistic(state.read_value()), statistic(updated)
     v1.add_to_collections(values or (), value)
     v1.add_to_collections(updates or (), update)

@@ -20,17 +20,13 @@ def f1_score(
 ) -> tuple[Any, Any]:
     """Compute the F1 score of all batches at several thresholds; the highest score counts.
 
-    Predictions above a threshold count as positive. With the numbers of true positives tp, false
-    positives fp and false negatives fn, F1 = 2 * tp / (2 * tp + fp + fn).
+    Predictions above a threshold count as positive.
 
     Args:
-      labels: bools, or 0 and 1.
       predictions: float tensor of the shape of labels, with values from 0 to 1.
       weights: the weight of each prediction; the shape broadcasts to the shape of predictions; 1 by
         default.
       num_thresholds: number of thresholds, evenly spaced from 0 to 1.
-      metrics_collections: collections for the value.
-      updates_collections: collections for the update op.
       name: variable scope; "f1" by default.
 
     Returns:

@@ -9,11 +9,7 @@ v1 = tf.compat.v1
 
 
 def _predictions_first(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls a metric of TensorFlow, but takes predictions before labels.
-
-    Args:
-      metric: a function of tf.compat.v1.metrics, whose first arguments are labels and predictions.
-    """
+    """Return a function that calls a metric of TensorFlow, but takes predictions before labels."""
 
     def streaming(predictions: Any, labels: Any, *args: Any, **kwargs: Any) -> Any:
         return metric(labels, predictions, *args, **kwargs)
@@ -63,13 +59,7 @@ def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | Non
     """Return the share of correct predictions in this batch.
 
     Args:
-      predictions: a tensor of integers, bools or strings.
-      labels: a tensor of the shape and dtype of predictions.
       weights: weight of each prediction, of the same shape, or a scalar; 1 by default.
-      name: name scope of the ops.
-
-    Returns:
-      Float32 scalar.
     """
     with tf.name_scope(name or "accuracy"):
         is_correct = tf.cast(tf.equal(predictions, labels), tf.float32)

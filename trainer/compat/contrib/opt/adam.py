@@ -1,10 +1,4 @@
-"""Variants of Adam: Nadam, AdaMax, and lazy Adam for sparse gradients.
-
-With gradient g, step t, learning rate α, and moments m and v that start from 0, Adam is
-  m ← β1 * m + (1 - β1) * g,  v ← β2 * v + (1 - β2) * g²
-  w ← w - α * √(1 - β2^t) / (1 - β1^t) * m / (√v + ε)
-Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
-"""
+"""Variants of Adam: Nadam, AdaMax, and lazy Adam for sparse gradients."""
 
 from typing import Any
 
@@ -19,12 +13,6 @@ class _AdamBase(tf.compat.v1.train.AdamOptimizer):
     """Base class of Adam's variants, which gives them the hyperparameters and moments of Adam."""
 
     def _cast_settings(self, variable: Any) -> tuple[Any, ...]:
-        """Return Adam's hyperparameters, cast to the dtype of a variable.
-
-        Returns:
-          The learning rate, β1, β2, ε, β1^t and β2^t, where t is the number of the step. For
-          AdaMax, which does not use β2^t, the result ends with β1^t.
-        """
         settings = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
         powers = self._get_beta_accumulators()
         return tuple(tf.cast(value, variable.dtype.base_dtype) for value in (*settings, *powers))
@@ -41,14 +29,6 @@ class _RowUpdates(_AdamBase):
     """
 
     def _compute_step(self, gradient: Any, variable: Any, m: Any, v: Any) -> tuple[Any, Any, Any]:
-        """Return the new moments, and the change to subtract from the variable.
-
-        Args:
-          gradient: float [k, ...], the gradients of k rows, or of all n rows.
-          variable: the variable, [n, ...], whose dtype the hyperparameters get.
-          m: the first moments of these rows.
-          v: the second moments of these rows; for AdaMax, their infinity norms.
-        """
         raise NotImplementedError
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
@@ -58,13 +38,6 @@ class _RowUpdates(_AdamBase):
         return self._update_rows(grad, var, indices)
 
     def _update_rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
-        """Return the op that updates some rows of a variable and of its moments.
-
-        Args:
-          gradient: float [k, ...], the gradients of k of the n rows.
-          variable: the variable, [n, ...].
-          indices: int [k], the numbers of these k rows.
-        """
         m, v = self._moments(variable)
         new_m, new_v, change = self._compute_step(
             gradient, variable, tf.gather(m, indices), tf.gather(v, indices)
@@ -84,8 +57,7 @@ class NadamOptimizer(_ElementwiseAdam):
     """Adam with Nesterov momentum.
 
     Adam first updates the moment m by the gradient g, and then changes the variable in proportion
-    to m. Nadam instead changes the variable in proportion to β1 * m + (1 - β1) * g.
-    Source: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
+    to m.
     """
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
@@ -104,11 +76,6 @@ class AdaMaxOptimizer(_RowUpdates, _ElementwiseAdam):
     """Adam with an infinity norm of the gradients in place of their second moment.
 
     A sparse gradient changes only the rows that it has.
-
-    With gradient g, step t, learning rate α, and m and v that start from 0:
-      m ← β1 * m + (1 - β1) * g,  v ← max(β2 * v, |g|)
-      w ← w - α / (1 - β1^t) * m / (v + ε)
-    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, section 7.1.
     """
 
     def __init__(
@@ -120,7 +87,6 @@ class AdaMaxOptimizer(_RowUpdates, _ElementwiseAdam):
         use_locking: bool = False,
         name: str = "AdaMax",
     ) -> None:
-        """Set the hyperparameters; the arguments are those of tf.compat.v1.train.AdamOptimizer."""
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _get_beta_accumulators(self) -> tuple[Any, ...]:

@@ -11,17 +11,11 @@ class ElementwiseUpdates:
     """Implements the update methods of tf.compat.v1.train.Optimizer by one method, `build_update`.
 
     A subclass names this class before the optimizer class among its bases, so that the methods of
-    this class override the optimizer's. The methods convert a sparse gradient to a dense one, which
-    is 0 in the rows that the sparse gradient lacks.
+    this class override the optimizer's.
     """
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """Return the op that updates a variable; subclasses implement this method.
-
-        Args:
-          gradient: a dense gradient of the variable's shape.
-          variable: the variable.
-        """
+        """Return the op that updates a variable; subclasses implement this method."""
         raise NotImplementedError
 
     def _apply_dense(self, grad: Any, var: Any) -> Any:
@@ -50,10 +44,6 @@ def densify_gradient(values: Any, indices: Any, variable: Any) -> Any:
     Args:
       values: float [k, ...], the gradients of k of the n rows.
       indices: int [k], the numbers of these k rows.
-      variable: the variable, [n, ...].
-
-    Returns:
-      Float [n, ...].
     """
     shape = tf.shape(variable, out_type=indices.dtype)
     return tf.scatter_nd(indices[:, None], values, shape)

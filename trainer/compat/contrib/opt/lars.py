@@ -14,11 +14,14 @@ v1 = tf.compat.v1
 class LARSOptimizer(ElementwiseOptimizer):
     """Layer-wise adaptive rate scaling (LARS), for large batches.
 
-    With gradient g, variable w, and |.| the Euclidean norm:
-      trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon), or 1 if |w| or |g| is 0
-      m ← momentum * m + learning_rate * trust * (g + weight_decay * w)
-      w ← w - m
-    Source: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017.
+    Args:
+      momentum: factor of the accumulator m in each step; at least 0.
+      weight_decay: factor of the variable; the product is added to the gradient.
+      epsilon: number added to the divisor in the formula of the trust ratio.
+      skip_list: substrings of names of variables, such as "batch_normalization" and "bias".
+        These variables use the plain learning rate, and no weight decay.
+      use_nesterov: whether to use Nesterov momentum: then w changes by learning_rate * trust *
+        (g + weight_decay * w) + momentum * m, with the new m.
     """
 
     def __init__(
@@ -32,23 +35,6 @@ class LARSOptimizer(ElementwiseOptimizer):
         skip_list: Sequence[str] | None = None,
         use_nesterov: bool = False,
     ) -> None:
-        """Set the hyperparameters.
-
-        Args:
-          learning_rate: a float or a scalar tensor.
-          momentum: factor of the accumulator m in each step; at least 0.
-          weight_decay: factor of the variable; the product is added to the gradient.
-          eeta: the trust coefficient.
-          epsilon: number added to the divisor in the formula of the trust ratio.
-          name: prefix of the names of ops and slots.
-          skip_list: substrings of names of variables, such as "batch_normalization" and "bias".
-            These variables use the plain learning rate, and no weight decay.
-          use_nesterov: whether to use Nesterov momentum: then w changes by learning_rate * trust *
-            (g + weight_decay * w) + momentum * m, with the new m.
-
-        Raises:
-          InvalidSetting: momentum is below 0.
-        """
         if momentum < 0.0:
             raise InvalidSetting(f"LARSOptimizer got momentum={momentum}. Use at least 0.")
         super().__init__(use_locking=False, name=name)
@@ -76,10 +62,6 @@ class LARSOptimizer(ElementwiseOptimizer):
 
     def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
         """Scale the learning rate for a variable, and add the weight decay to its gradient.
-
-        Args:
-          grad: the gradient, float tensor of the shape of var.
-          var: the variable.
 
         Returns:
           The learning rate times the variable's trust ratio, a scalar, and the gradient with weight

@@ -13,8 +13,11 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     """Wraps an optimizer, and keeps a moving average of each variable that the optimizer trains.
 
     After each step, average ← decay * average + (1 - decay) * variable. `swapping_saver` returns a
-    saver that stores each average under the name of its variable. A model that restores the
-    checkpoint without this optimizer, in evaluation or export, thus uses the averages.
+    saver that stores each average under the name of its variable.
+
+    Args:
+      sequential_update: whether to update the averages only after the variables. If False, the
+        update of an average may use the variable's value from before the training step.
     """
 
     def __init__(
@@ -24,15 +27,6 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
         num_updates: Any = None,
         sequential_update: bool = True,
     ) -> None:
-        """Wrap an optimizer.
-
-        Args:
-          opt: a tf.compat.v1.train.Optimizer.
-          average_decay: see tf.train.ExponentialMovingAverage.
-          num_updates: see tf.train.ExponentialMovingAverage.
-          sequential_update: whether to update the averages only after the variables. If False, the
-            update of an average may use the variable's value from before the training step.
-        """
         super().__init__(use_locking=False, name="MovingAverageOptimizer")
         self._optimizer = opt
         self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates=num_updates)
@@ -70,7 +64,6 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
         Args:
           var_list: the variables to save, a list or a dict of name → variable; all global
             variables by default.
-          name: prefix of the names of the ops.
           kwargs: further keyword arguments of tf.compat.v1.train.Saver.
 
         Raises:

@@ -1,9 +1,6 @@
 """PowerSign and AddSign, optimizers that scale gradients by their agreement with earlier ones.
 
-Both optimizers keep a moving average of the gradient g, m ← β * m + (1 - β) * g. The agreement of g
-with earlier gradients is decay * sign(g) * sign(m). The function sign_decay_fn computes the decay
-from the global step. Without this function the decay is 1.
-Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning", 2017.
+Both optimizers keep a moving average of the gradient g, m ← β * m + (1 - β) * g.
 """
 
 import math
@@ -21,11 +18,7 @@ DecayFn = Callable[[Any], Any]
 
 
 class _SignOptimizer(ElementwiseOptimizer):
-    """Base class of PowerSign and AddSign, which scale gradients before they apply them.
-
-    The factor of a gradient depends on the gradient's agreement with earlier gradients. Subclasses
-    compute the factor in `gradient_factor`.
-    """
+    """Base class of PowerSign and AddSign, which scale gradients before they apply them."""
 
     def __init__(
         self,
@@ -42,30 +35,11 @@ class _SignOptimizer(ElementwiseOptimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the op that applies gradients.
-
-        Args:
-          grads_and_vars: (gradient, variable) pairs.
-          global_step: variable that counts the steps; None for no count. A sign_decay_fn gets
-            this variable as its argument.
-          name: name of the op.
-
-        Raises:
-          InvalidSetting: global_step is None, and sign_decay_fn comes from `get_linear_decay_fn` or
-            `get_cosine_decay_fn`, which compute the decay from the number of the step.
-        """
         if self._sign_decay_fn is not None:
             self._sign_decay = self._sign_decay_fn(global_step)
         return super().apply_gradients(grads_and_vars, global_step, name)
 
     def gradient_factor(self, agreement: Any, variable: Any) -> Any:
-        """Return the factor by which to multiply a gradient.
-
-        Args:
-          agreement: decay * sign(g) * sign(m) for the gradient g and the moving average m of
-            gradients. The agreement and the factor have the gradient's shape.
-          variable: the variable, whose dtype the factor gets.
-        """
         raise NotImplementedError
 
     def _create_slots(self, var_list: Any) -> None:
@@ -73,7 +47,6 @@ class _SignOptimizer(ElementwiseOptimizer):
             self._zeros_slot(variable, "m", self._name)
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """Return the op that updates a variable and the moving average m of its gradients."""
         slot, beta = self.get_slot(variable, "m"), cast_setting(self._beta, variable)
         mean = beta * slot + (1 - beta) * gradient
         agreement = tf.sign(gradient) * tf.sign(mean) * cast_setting(self._sign_decay, variable)
@@ -89,6 +62,13 @@ class PowerSignOptimizer(_SignOptimizer):
     """The optimizer w ← w - learning_rate * base^agreement * g, for a variable w with gradient g.
 
     The agreement is decay * sign(g) * sign(m), where m is a moving average of the gradients.
+
+    Args:
+      beta: the factor by which each step multiplies m, the moving average of the gradients.
+      sign_decay_fn: a function that takes the global step, and returns the factor `decay` of
+        the agreement; None for the factor 1.
+      use_locking: see tf.compat.v1.train.Optimizer.
+      name: see tf.compat.v1.train.Optimizer.
     """
 
     def __init__(
@@ -100,17 +80,6 @@ class PowerSignOptimizer(_SignOptimizer):
         use_locking: bool = False,
         name: str = "PowerSignOptimizer",
     ) -> None:
-        """Set the hyperparameters.
-
-        Args:
-          learning_rate: a float or a scalar tensor.
-          base: the base of the power base^agreement; above 0.
-          beta: the factor by which each step multiplies m, the moving average of the gradients.
-          sign_decay_fn: a function that takes the global step, and returns the factor `decay` of
-            the agreement; None for the factor 1.
-          use_locking: see tf.compat.v1.train.Optimizer.
-          name: see tf.compat.v1.train.Optimizer.
-        """
         super().__init__(learning_rate, beta, sign_decay_fn, use_locking, name)
         self._log_base = math.log(base)
 
@@ -135,16 +104,6 @@ class AddSignOptimizer(_SignOptimizer):
         use_locking: bool = False,
         name: str = "AddSignOptimizer",
     ) -> None:
-        """Set the hyperparameters.
-
-        Args:
-          alpha: number that is added to the agreement.
-          learning_rate: see `PowerSignOptimizer`.
-          beta: see `PowerSignOptimizer`.
-          sign_decay_fn: see `PowerSignOptimizer`.
-          use_locking: see `PowerSignOptimizer`.
-          name: see `PowerSignOptimizer`.
-        """
         super().__init__(learning_rate, beta, sign_decay_fn, use_locking, name)
         self._alpha = alpha
 
@@ -155,9 +114,6 @@ class AddSignOptimizer(_SignOptimizer):
 
 def get_linear_decay_fn(decay_steps: int) -> DecayFn:
     """Return a sign_decay_fn whose decay falls linearly from 1 to 0 in decay_steps, and stays 0.
-
-    Args:
-      decay_steps: number of steps after which the decay is 0.
 
     Returns:
       A function of the global step, an integer scalar tensor, that returns a float32 scalar.
@@ -177,8 +133,6 @@ def get_cosine_decay_fn(
     The decay is (1 + cos(2π * num_periods * step / decay_steps)) / 2.
 
     Args:
-      decay_steps: number of steps after which the decay stays constant.
-      num_periods: number of periods of the cosine within decay_steps.
       zero_after: number of periods after which the decay is 0; None for no such limit.
 
     Returns:
@@ -196,13 +150,6 @@ def get_cosine_decay_fn(
 
 
 def _clip_step(global_step: Any, decay_steps: int) -> Any:
-    """Return the smaller of the global step and decay_steps, a float32 scalar.
-
-    The limit keeps the decay constant after decay_steps.
-
-    Raises:
-      InvalidSetting: the global step is None.
-    """
     if global_step is None:
         raise InvalidSetting(
             "sign_decay_fn computes the decay from the global step, and global_step is None. Give "

@@ -11,34 +11,19 @@ class DecoupledWeightDecayExtension:
     """Mixin that adds the weight decay w ← w - weight_decay * w to each step of an optimizer.
 
     A subclass names this class before the optimizer class among its bases, so that the methods of
-    this class override the optimizer's. The decay of a step precedes the optimizer's update. The
-    decay is not multiplied by the learning rate, so if the learning rate follows a schedule,
-    weight_decay should follow the same schedule. With a sparse gradient, the decay applies only to
-    the rows that have a gradient.
-    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017.
+    this class override the optimizer's. The decay of a step precedes the optimizer's update.
+
+    Args:
+      weight_decay: a float, a scalar tensor, or a function without arguments that returns one.
     """
 
     def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
-        """Set the weight decay and initialize the optimizer.
-
-        Args:
-          weight_decay: a float, a scalar tensor, or a function without arguments that returns one.
-          args: positional arguments of the optimizer.
-          kwargs: keyword arguments of the optimizer.
-        """
         self._decayed_ids: set[int] | None = None
         self._weight_decay = weight_decay
         super().__init__(*args, **kwargs)
 
     def minimize(self, loss: Any, *args: Any, decay_var_list: Any = None, **kwargs: Any) -> Any:
-        """Return the op of a training step, which decays variables and minimizes a loss.
-
-        Args:
-          loss: see tf.compat.v1.train.Optimizer.minimize.
-          args: see tf.compat.v1.train.Optimizer.minimize.
-          kwargs: see tf.compat.v1.train.Optimizer.minimize.
-          decay_var_list: the variables that decay; all variables by default.
-        """
+        """Return the op of a training step, which decays variables and minimizes a loss."""
         self._set_decayed_variables(decay_var_list)
         return super().minimize(loss, *args, **kwargs)  # type: ignore[misc]
 
@@ -49,42 +34,21 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Any = None,
     ) -> Any:
-        """Return the op that decays variables and applies gradients.
-
-        Args:
-          grads_and_vars: (gradient, variable) pairs.
-          global_step: variable that counts the steps; None for no count.
-          name: name of the op.
-          decay_var_list: the variables that decay; all variables by default.
-        """
+        """Return the op that decays variables and applies gradients."""
         self._set_decayed_variables(decay_var_list)
         return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
 
     def _set_decayed_variables(self, variables: Any) -> None:
-        """Restrict the weight decay to some variables.
-
-        Args:
-          variables: the variables that decay. None keeps the variables of the last call; before
-            the first call, all variables decay.
-        """
         if variables is not None:
             self._decayed_ids = {id(variable) for variable in variables}
 
     def _cast_weight_decay(self, variable: Any) -> Any:
-        """Return the weight decay in a variable's dtype; None if the variable does not decay."""
         if self._decayed_ids is not None and id(variable) not in self._decayed_ids:
             return None
         decay = self._weight_decay
         return tf.cast(decay() if callable(decay) else decay, variable.dtype.base_dtype)
 
     def _decay_ops(self, variable: Any, gradient: Any) -> list[Any]:
-        """Return a list with the op that decays a variable; [] if the variable does not decay.
-
-        Args:
-          variable: the variable.
-          gradient: the variable's dense gradient. The op runs after the gradient has been computed,
-            and does not use the gradient's value.
-        """
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
@@ -94,14 +58,6 @@ class DecoupledWeightDecayExtension:
             return [v1.assign_sub(variable, decay * tf.convert_to_tensor(variable))]
 
     def _decay_row_ops(self, variable: Any, gradient: Any, indices: Any) -> list[Any]:
-        """Return a list with the op that decays some rows; [] if the variable does not decay.
-
-        Args:
-          variable: the variable, [n, ...].
-          gradient: float [k, ...], the gradients of k of the n rows. The op runs after they have
-            been computed, and does not use their values.
-          indices: int [k], the numbers of these k rows.
-        """
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
@@ -150,10 +106,6 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.Momen
         name: str = "MomentumW",
         use_nesterov: bool = False,
     ) -> None:
-        """Set the hyperparameters.
-
-        The arguments after weight_decay are those of tf.compat.v1.train.MomentumOptimizer.
-        """
         super().__init__(
             weight_decay,
             learning_rate=learning_rate,
@@ -177,10 +129,6 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptim
         use_locking: bool = False,
         name: str = "AdamW",
     ) -> None:
-        """Set the hyperparameters.
-
-        The arguments after weight_decay are those of tf.compat.v1.train.AdamOptimizer.
-        """
         super().__init__(
             weight_decay,
             learning_rate=learning_rate,

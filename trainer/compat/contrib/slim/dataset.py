@@ -12,11 +12,9 @@ class Dataset:
     """Describes the files of a dataset, and how to read and decode their records.
 
     Attributes:
-      data_sources: the path of a file, a pattern of paths, or a list of paths and patterns.
       reader: the class that reads a file, such as tf.compat.v1.TFRecordReader.
       decoder: an object with the methods list_items() and decode(record, items), such as a
         TFExampleDecoder.
-      num_samples: the number of records in all files.
       items_to_descriptions: name of an item that the decoder returns, such as "image" → a text that
         describes the item.
     """
@@ -30,7 +28,6 @@ class Dataset:
         items_to_descriptions: Mapping[str, str],
         **kwargs: Any,
     ) -> None:
-        """Store the arguments; those in kwargs, such as num_classes, become attributes too."""
         self.data_sources, self.reader, self.decoder = data_sources, reader, decoder
         self.num_samples, self.items_to_descriptions = num_samples, items_to_descriptions
         for name, value in kwargs.items():

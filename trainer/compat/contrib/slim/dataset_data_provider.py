@@ -18,12 +18,6 @@ class DataProvider:
     """Holds the tensors of a record's items, such as "image" and "label", by the items' names."""
 
     def __init__(self, items_to_tensors: Mapping[str, Any], num_samples: int) -> None:
-        """Store the tensors.
-
-        Args:
-          items_to_tensors: name of an item → tensor.
-          num_samples: number of records in the dataset.
-        """
         self._items_to_tensors, self._num_samples = dict(items_to_tensors), num_samples
 
     def list_items(self) -> list[str]:
@@ -35,14 +29,7 @@ class DataProvider:
         return self._num_samples
 
     def get(self, items: Sequence[str]) -> list[Any]:
-        """Return the tensors of some items.
-
-        Args:
-          items: the names of the items.
-
-        Raises:
-          InvalidSetting: an item does not exist.
-        """
+        """Return the tensors of some items."""
         unknown = [item for item in items if item not in self._items_to_tensors]
         if unknown:
             raise InvalidSetting(
@@ -53,7 +40,12 @@ class DataProvider:
 
 
 class DatasetDataProvider(DataProvider):
-    """Reads the records of a `Dataset` with queue runners, and decodes them."""
+    """Reads the records of a `Dataset` with queue runners, and decodes them.
+
+    Args:
+      num_epochs: the number of passes over the files; None for passes without end.
+      common_queue_capacity: the largest number of records in the queue that the readers fill.
+    """
 
     def __init__(
         self,
@@ -68,25 +60,6 @@ class DatasetDataProvider(DataProvider):
         seed: int | None = None,
         scope: str | None = None,
     ) -> None:
-        """Build the ops that read and decode records.
-
-        Args:
-          dataset: the files, and how to read and decode them.
-          num_readers: the number of readers, which read different files at the same time.
-          reader_kwargs: the keyword arguments of the class dataset.reader.
-          shuffle: whether files and records are shuffled.
-          num_epochs: the number of passes over the files; None for passes without end.
-          common_queue_capacity: the largest number of records in the queue that the readers fill.
-          common_queue_min: if records are shuffled, the smallest number of records that stay in the
-            queue when a record is drawn.
-          record_key: the name of an additional item, which holds the key that the reader returns
-            with a record.
-          seed: the seed of the shuffling.
-          scope: the name scope of the ops.
-
-        Raises:
-          InvalidSetting: no file matches, or the dataset has an item with the name record_key.
-        """
         key, record = parallel_reader.parallel_read(
             dataset.data_sources,
             reader_class=dataset.reader,

@@ -41,22 +41,8 @@ def create_train_op(
     """Build a train op that returns the loss.
 
     Args:
-      clip_gradient_norm: maximum norm of each gradient; 0 for no clipping.
       gradient_multipliers: maps a variable, or a variable's name, to a factor of its gradient,
         which is applied before clipping.
-      total_loss: see tf.contrib.training.create_train_op.
-      optimizer: see tf.contrib.training.create_train_op.
-      global_step: see tf.contrib.training.create_train_op.
-      update_ops: see tf.contrib.training.create_train_op.
-      variables_to_train: see tf.contrib.training.create_train_op.
-      summarize_gradients: see tf.contrib.training.create_train_op.
-      gate_gradients: see tf.contrib.training.create_train_op.
-      aggregation_method: see tf.contrib.training.create_train_op.
-      colocate_gradients_with_ops: see tf.contrib.training.create_train_op.
-      check_numerics: see tf.contrib.training.create_train_op.
-
-    Returns:
-      The loss of the step, a float scalar. It is available after the optimizer's update.
     """
 
     def transform_gradients(gradients: Gradients) -> Gradients:

@@ -43,8 +43,6 @@ def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
 
     Args:
       collections: the key of a collection, or a list of keys; None to add the tensor to none.
-      alias: the alias, which the tensor gets in addition to those that it has.
-      outputs: the tensor.
     """
     if collections:
         append_tensor_alias(outputs, alias)
@@ -53,12 +51,7 @@ def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
 
 
 def convert_collection_to_dict(collection: str, clear_collection: bool = False) -> dict[str, Any]:
-    """Return a dict of alias → tensor for a collection, such as a layer's outputs_collections.
-
-    Args:
-      collection: key of the collection.
-      clear_collection: whether to empty the collection.
-    """
+    """Return a dict of alias → tensor for a collection, such as a layer's outputs_collections."""
     tensors = {
         alias: tensor
         for tensor in v1.get_collection(collection)
@@ -70,11 +63,7 @@ def convert_collection_to_dict(collection: str, clear_collection: bool = False) 
 
 
 def last_dimension(shape: Any, min_rank: int = 1) -> int:
-    """Return the size of a shape's last dimension.
-
-    Raises:
-      ValueError: the rank of the shape is below min_rank.
-    """
+    """Return the size of a shape's last dimension."""
     size: int = tf.TensorShape(shape).with_rank_at_least(min_rank)[-1]
     return size
 

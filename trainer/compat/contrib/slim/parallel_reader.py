@@ -17,7 +17,11 @@ v1 = tf.compat.v1
 
 
 class ParallelReader(tf.compat.v1.ReaderBase):
-    """A reader that returns the records of several readers, which fill a common queue."""
+    """A reader that returns the records of several readers, which fill a common queue.
+
+    Args:
+      reader_class: the class of the readers, such as tf.compat.v1.TFRecordReader.
+    """
 
     def __init__(
         self,
@@ -26,17 +30,6 @@ class ParallelReader(tf.compat.v1.ReaderBase):
         num_readers: int = 4,
         reader_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Create the readers.
-
-        Args:
-          reader_class: the class of the readers, such as tf.compat.v1.TFRecordReader.
-          common_queue: a queue of two strings, the key and the value of a record.
-          num_readers: the number of readers.
-          reader_kwargs: the keyword arguments of reader_class; None for none.
-
-        Raises:
-          InvalidType: the elements of the queue are not two strings.
-        """
         if list(common_queue.dtypes) != [tf.string, tf.string]:
             raise InvalidType(
                 f"common_queue has the dtypes {[dtype.name for dtype in common_queue.dtypes]}. "
@@ -56,12 +49,7 @@ class ParallelReader(tf.compat.v1.ReaderBase):
         return self._common_queue
 
     def read(self, queue: Any, name: str | None = None) -> Any:
-        """Return the key and the value of the next record, string scalars.
-
-        Args:
-          queue: a queue of the paths of files.
-          name: the name of the op.
-        """
+        """Return the key and the value of the next record, string scalars."""
         self._fill_common_queue(queue)
         return self._common_queue.dequeue(name=name)
 
@@ -69,9 +57,7 @@ class ParallelReader(tf.compat.v1.ReaderBase):
         """Return the keys and the values of the next records, two string tensors [records].
 
         Args:
-          queue: a queue of the paths of files.
           num_records: the largest number of records; fewer are returned at the end of the input.
-          name: the name of the op.
         """
         self._fill_common_queue(queue)
         return self._common_queue.dequeue_up_to(num_records, name=name)
@@ -85,11 +71,6 @@ class ParallelReader(tf.compat.v1.ReaderBase):
         return tf.add_n([reader.num_work_units_completed() for reader in self._readers], name=name)
 
     def _fill_common_queue(self, queue: Any) -> None:
-        """Add a queue runner that reads records with all readers and puts them into common_queue.
-
-        Args:
-          queue: the queue with the paths of the files to read; not common_queue.
-        """
         enqueue_ops = [self._common_queue.enqueue(reader.read(queue)) for reader in self._readers]
         v1.train.add_queue_runner(v1.train.QueueRunner(self._common_queue, enqueue_ops))
 
@@ -101,9 +82,6 @@ def get_data_files(data_sources: str | Sequence[str]) -> list[str]:
 
     Args:
       data_sources: a path, a pattern such as "/data/train*", or a list of them.
-
-    Raises:
-      InvalidSetting: no file matches.
     """
     patterns = [data_sources] if isinstance(data_sources, str) else list(data_sources)
     files = [file for pattern in patterns for file in sorted(tf.io.gfile.glob(pattern))]
@@ -131,21 +109,8 @@ def parallel_read(
       data_sources: the path of a file, a pattern such as "/data/train*", or a list of them.
       reader_class: the class of the readers, such as tf.compat.v1.TFRecordReader.
       num_epochs: the number of passes over the files; None for passes without end.
-      num_readers: the number of readers.
-      reader_kwargs: the keyword arguments of reader_class; None for none.
-      shuffle: whether to shuffle the files, and the records in the queue that the readers fill.
       dtypes: the dtypes of a record's key and value; both are strings by default.
       capacity: the largest number of records in the queue.
-      min_after_dequeue: with `shuffle`, the smallest number of records that stay in the queue when
-        a record is drawn.
-      seed: the seed of the shuffling.
-      scope: the name scope of the ops.
-
-    Returns:
-      The key and the value of the next record, string scalars.
-
-    Raises:
-      InvalidSetting: no file matches.
     """
     files = get_data_files(data_sources)
     dtypes = list(dtypes or [tf.string, tf.string])
@@ -175,14 +140,6 @@ def single_pass_read(
     Args:
       data_sources: the path of a file, a pattern such as "/data/train*", or a list of them.
       reader_class: the class of the reader, such as tf.compat.v1.TFRecordReader.
-      reader_kwargs: the keyword arguments of reader_class; None for none.
-      scope: the name scope of the ops.
-
-    Returns:
-      The key and the value of the next record, string scalars.
-
-    Raises:
-      InvalidSetting: no file matches.
     """
     files = get_data_files(data_sources)
     with v1.name_scope(scope, "single_pass_read"):

@@ -26,11 +26,6 @@ def prefetch_queue(
       tensors: a list of tensors, or a dict of name → tensor. The queue's method dequeue() returns
         their values in the same form.
       capacity: the largest number of elements in the queue.
-      num_threads: the number of threads that fill the queue.
-      dynamic_pad: whether the tensors may have unknown dimensions. The queue pads these dimensions
-        when several elements are dequeued at a time.
-      shared_name: the name under which sessions of a cluster share the queue.
-      name: the name scope of the ops.
     """
     is_dict = isinstance(tensors, Mapping)
     names = sorted(tensors) if is_dict else None

@@ -27,13 +27,9 @@ class ItemHandler:
     """Base class of the objects that build an item from features of a tf.Example.
 
     An item is a value for the model, such as an image or a list of boxes.
-
-    Attributes:
-      keys: keys of the features.
     """
 
     def __init__(self, keys: str | Sequence[str]) -> None:
-        """Set the keys of the features from which to build the item: a list, or a single key."""
         self.keys = [keys] if isinstance(keys, str) else list(keys)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
@@ -41,23 +37,18 @@ class ItemHandler:
 
         Args:
           keys_to_tensors: key of a feature → tensor, dense or sparse.
-
-        Returns:
-          The item, usually a tensor.
         """
         raise NotImplementedError
 
 
 class ItemHandlerCallback(ItemHandler):
-    """Builds an item by calling a function that the program supplies."""
+    """Builds an item by calling a function that the program supplies.
+
+    Args:
+      func: function that takes a dict of key → tensor, and returns the item.
+    """
 
     def __init__(self, keys: str | Sequence[str], func: Callable[[Mapping[str, Any]], Any]) -> None:
-        """Set the features, and the function that builds the item from them.
-
-        Args:
-          keys: key of the feature, or a list of keys.
-          func: function that takes a dict of key → tensor, and returns the item.
-        """
         super().__init__(keys)
         self._func = func
 
@@ -67,19 +58,14 @@ class ItemHandlerCallback(ItemHandler):
 
 
 class BoundingBox(ItemHandler):
-    """Builds n bounding boxes, float [n, 4], whose columns are ymin, xmin, ymax and xmax."""
+    """Builds n bounding boxes, float [n, 4], whose columns are ymin, xmin, ymax and xmax.
+
+    Args:
+      keys: the four keys without prefix, in the order of the columns; the names of the columns
+        by default.
+    """
 
     def __init__(self, keys: Sequence[str] | None = None, prefix: str = "") -> None:
-        """Set the keys of the features that contain the columns ymin, xmin, ymax and xmax.
-
-        Args:
-          keys: the four keys without prefix, in the order of the columns; the names of the columns
-            by default.
-          prefix: prefix of all keys.
-
-        Raises:
-          InvalidSetting: the number of keys is not four.
-        """
         keys = ("ymin", "xmin", "ymax", "xmax") if keys is None else keys
         if len(keys) != 4:
             raise InvalidSetting(f"BoundingBox got {len(keys)} keys. Pass four keys.")
@@ -101,18 +87,6 @@ class Tensor(ItemHandler):
         shape: Sequence[int] | None = None,
         default_value: Any = 0,
     ) -> None:
-        """Set the feature and its shape.
-
-        Args:
-          tensor_key: key of the feature.
-          shape_keys: key of a feature that contains the shape, or a list of keys of features that
-            contain the size of one dimension each.
-          shape: the shape. If shape_keys and shape are None, the feature keeps its shape.
-          default_value: value of the missing elements of a sparse feature.
-
-        Raises:
-          InvalidSetting: both shape_keys and shape are set.
-        """
         if shape_keys and shape is not None:
             raise InvalidSetting(f"The item of {tensor_key} got shape_keys and shape. Set one.")
         keys = [shape_keys] if isinstance(shape_keys, str) else list(shape_keys or ())
@@ -134,7 +108,11 @@ class Tensor(ItemHandler):
 
 
 class LookupTensor(Tensor):
-    """Builds a tensor by looking up each element of a feature in a lookup table."""
+    """Builds a tensor by looking up each element of a feature in a lookup table.
+
+    Args:
+      table: lookup table with the method lookup(), such as tf.lookup.StaticHashTable.
+    """
 
     def __init__(
         self,
@@ -144,16 +122,6 @@ class LookupTensor(Tensor):
         shape: Sequence[int] | None = None,
         default_value: Any = "",
     ) -> None:
-        """Set the feature and the table.
-
-        Args:
-          tensor_key: key of the feature.
-          table: lookup table with the method lookup(), such as tf.lookup.StaticHashTable.
-          shape_keys: key of a feature that contains the shape, or a list of keys of features that
-            contain the size of one dimension each.
-          shape: the shape. If shape_keys and shape are None, the feature keeps its shape.
-          default_value: value of the missing elements of a sparse feature, before the lookup.
-        """
         self._table = table
         super().__init__(tensor_key, shape_keys, shape, default_value)
 
@@ -174,17 +142,6 @@ class SparseTensor(ItemHandler):
         densify: bool = False,
         default_value: Any = 0,
     ) -> None:
-        """Set the features that contain indices, values and shape.
-
-        Args:
-          indices_key: key of the indices into the flattened tensor, [n]; "indices" by default.
-          values_key: key of the values, [n]; "values" by default.
-          shape_key: key of a feature that contains the shape.
-          shape: the shape of the tensor. If shape_key and shape are None, the shape is [n], the
-            shape of the indices.
-          densify: whether to convert the item to a dense tensor.
-          default_value: value of the missing elements of a dense tensor.
-        """
         self._indices_key, self._values_key = indices_key or "indices", values_key or "values"
         self._shape_key, self._shape = shape_key, shape
         self._densify, self._default_value = densify, default_value
@@ -206,7 +163,15 @@ class SparseTensor(ItemHandler):
 
 
 class Image(ItemHandler):
-    """Builds an image, or several images, from encoded or raw bytes."""
+    """Builds an image, or several images, from encoded or raw bytes.
+
+    Args:
+      format_key: key of the feature with the format's name: "raw", "jpeg", "png" or another
+        format of tf.io.decode_image; "image/format" by default.
+      shape: shape to which to reshape the image; None keeps the decoded shape.
+      channels: number of channels to decode; 0 keeps the encoded number.
+      repeated: whether the feature contains several images, which are stacked as [n, ...].
+    """
 
     def __init__(
         self,
@@ -218,18 +183,6 @@ class Image(ItemHandler):
         repeated: bool = False,
         dct_method: str = "",
     ) -> None:
-        """Set the features that contain the image, and its shape and dtype.
-
-        Args:
-          image_key: key of the feature with the bytes; "image/encoded" by default.
-          format_key: key of the feature with the format's name: "raw", "jpeg", "png" or another
-            format of tf.io.decode_image; "image/format" by default.
-          shape: shape to which to reshape the image; None keeps the decoded shape.
-          channels: number of channels to decode; 0 keeps the encoded number.
-          dtype: dtype of the image; tf.uint8 or tf.uint16 for an encoded image.
-          repeated: whether the feature contains several images, which are stacked as [n, ...].
-          dct_method: see tf.io.decode_jpeg.
-        """
         self._image_key = image_key or "image/encoded"
         self._format_key = format_key or "image/format"
         super().__init__([self._image_key, self._format_key])
@@ -247,12 +200,6 @@ class Image(ItemHandler):
         return self._decode(encoded, image_format)
 
     def _decode(self, encoded: Any, image_format: Any) -> Any:
-        """Decode one image.
-
-        Args:
-          encoded: the bytes of the image, a string tensor with one element.
-          image_format: the name of the format, a string tensor with one element.
-        """
         encoded, image_format = tf.reshape(encoded, []), tf.reshape(image_format, [])
 
         def decode_raw() -> Any:
@@ -283,15 +230,6 @@ class BackupHandler(ItemHandler):
     """Builds an item by one handler, or by a second handler if the first one's item is empty."""
 
     def __init__(self, handler: ItemHandler, backup: ItemHandler) -> None:
-        """Set the two handlers.
-
-        Args:
-          handler: builds the item.
-          backup: builds the item if the item of `handler` has no elements.
-
-        Raises:
-          InvalidSetting: one of the two is not an ItemHandler.
-        """
         for item_handler in (handler, backup):
             if not isinstance(item_handler, ItemHandler):
                 raise InvalidSetting(f"BackupHandler got {item_handler!r}. Pass an ItemHandler.")
@@ -309,17 +247,15 @@ class BackupHandler(ItemHandler):
 
 
 class TFExampleDecoder:
-    """Decodes a serialized tf.Example to items, such as an image and its label."""
+    """Decodes a serialized tf.Example to items, such as an image and its label.
+
+    Args:
+      keys_to_features: key → feature specification; see tf.io.parse_single_example.
+    """
 
     def __init__(
         self, keys_to_features: Mapping[str, Any], items_to_handlers: Mapping[str, ItemHandler]
     ) -> None:
-        """Set the features of a tf.Example, and the items to build from them.
-
-        Args:
-          keys_to_features: key → feature specification; see tf.io.parse_single_example.
-          items_to_handlers: name of an item → the ItemHandler that builds the item.
-        """
         self._keys_to_features, self._items_to_handlers = keys_to_features, items_to_handlers
 
     def list_items(self) -> list[str]:
@@ -330,11 +266,7 @@ class TFExampleDecoder:
         """Decode a tf.Example.
 
         Args:
-          serialized_example: string scalar.
           items: names of the items to return, in order; all items by default.
-
-        Returns:
-          The items, usually tensors.
         """
         example = v1.parse_single_example(serialized_example, self._keys_to_features)
         # Set the static shapes of the dense features, which parsing may leave unknown.
@@ -349,7 +281,6 @@ class TFExampleDecoder:
 
 
 def _to_dense(tensor: Any, default_value: Any = None) -> Any:
-    """Convert a sparse tensor to a dense one; return a dense tensor unchanged."""
     if not isinstance(tensor, tf.SparseTensor):
         return tensor
     if default_value is None:

@@ -31,16 +31,10 @@ def print_model_analysis(
     """Profile a graph by tf.compat.v1.profiler.profile; print and return the result.
 
     Args:
-      graph: the tf.Graph to profile.
       run_meta: a RunMetadata of a traced run, which adds times and memory to the result; None for
         a result without them.
-      op_log: an OpLogProto with further information on ops.
-      tfprof_cmd: how to arrange the result: by "scope", "graph", "code" or "op".
       tfprof_options: what to count and print, such as FLOAT_OPS_OPTIONS of this module, which is
         the default.
-
-    Returns:
-      A GraphNodeProto if tfprof_cmd is "scope" or "graph", otherwise a MultiGraphNodeProto.
     """
     options = tfprof_options or FLOAT_OPS_OPTIONS
     return profile(graph, run_meta=run_meta, op_log=op_log, cmd=tfprof_cmd, options=options)

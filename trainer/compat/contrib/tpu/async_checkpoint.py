@@ -29,10 +29,6 @@ class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
         scaffold: Any = None,
         listeners: Any = None,
     ) -> None:
-        """Set the directory and the interval of the checkpoints.
-
-        The arguments are those of tf.compat.v1.train.CheckpointSaverHook.
-        """
         super().__init__(
             checkpoint_dir,
             save_secs=save_secs,

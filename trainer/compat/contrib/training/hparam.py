@@ -24,17 +24,11 @@ def parse_values(
     """Parse assignments such as "a=1,b=[x,y],c[2]=3.5".
 
     Args:
-      values: assignments, separated by commas.
       type_map: name of a hyperparameter → type of its value; for a list, the type of its elements.
-      ignore_unknown: whether to skip names that are not in type_map, instead of refusing them.
 
     Returns:
       A dict of name → value. For the assignment of a whole list the value is a list. For the
       assignment of single elements, such as "c[2]=3.5", the value is a dict of index → element.
-
-    Raises:
-      InvalidSetting: the syntax is wrong, a name is unknown or set twice, or a value is not of the
-        type in type_map.
     """
     parsed: dict[str, Any] = {}
     position = 0
@@ -56,13 +50,6 @@ def parse_values(
 
 
 def _store_assignment(parsed: dict[str, Any], match: re.Match[str], value_type: type) -> None:
-    """Convert the value of one assignment, and add it to the parsed values.
-
-    Args:
-      parsed: the values of the earlier assignments, as `parse_values` returns them; updated.
-      match: a match of the regular expression for assignments, such as "a=1".
-      value_type: the type of the value; for a list, the type of its elements.
-    """
     name, index = match["name"], match["index"]
     if match["list"] is not None:
         if index is not None:
@@ -83,16 +70,6 @@ def _store_assignment(parsed: dict[str, Any], match: re.Match[str], value_type: 
 
 
 def _parse_value(name: str, text: str, value_type: type) -> Any:
-    """Convert the text of a value to a hyperparameter's type.
-
-    Args:
-      name: name of the hyperparameter, for the error text.
-      text: the value, as the user has written it.
-      value_type: the type.
-
-    Raises:
-      InvalidSetting: the text is not a value of this type.
-    """
     if value_type is bool and text in _BOOLEANS:
         return _BOOLEANS[text]
     try:
@@ -104,10 +81,7 @@ def _parse_value(name: str, text: str, value_type: type) -> Any:
 
 
 def _infer_value(text: str) -> Any:
-    """Convert a text to an int or a float if possible; otherwise return the text.
-
-    The function is for hyperparameters that have no type, because their first value is None.
-    """
+    """Convert a text to an int or a float if possible; otherwise return the text."""
     for value_type in (int, float):
         try:
             return value_type(text)
@@ -117,12 +91,7 @@ def _infer_value(text: str) -> Any:
 
 
 def unknown_hparam_error(name: str, known: Mapping[str, Any]) -> InvalidSetting:
-    """Return an error that names an unknown hyperparameter and suggests similar names.
-
-    Args:
-      name: the unknown name.
-      known: a dict whose keys are the names of the existing hyperparameters.
-    """
+    """Return an error that names an unknown hyperparameter and suggests similar names."""
     similar = difflib.get_close_matches(name, known, n=3)
     names = (
         f"Did you mean {' or '.join(similar)}?"
@@ -135,9 +104,10 @@ def unknown_hparam_error(name: str, known: Mapping[str, Any]) -> InvalidSetting:
 class HParams:
     """Holds named hyperparameters, which are also attributes of the object.
 
-    A hyperparameter keeps the type of its first value. For example, after
-    `HParams(rate=0.1, sizes=[8, 4])` the methods of the object accept only a number for the rate,
-    and only a list of ints for the sizes.
+    A hyperparameter keeps the type of its first value.
+
+    Args:
+      hparam_def: must be None. The protocol buffer HParamDef was part of tf.contrib only.
     """
 
     if TYPE_CHECKING:
@@ -146,16 +116,6 @@ class HParams:
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
-        """Create the object with hyperparameters.
-
-        Args:
-          hparam_def: must be None. The protocol buffer HParamDef was part of tf.contrib only.
-          model_structure: any object that describes the model, for `get_model_structure`.
-          values: the hyperparameters; a value may also be a list of values of one type.
-
-        Raises:
-          InvalidSetting: hparam_def is set, or `add_hparam` refuses a value.
-        """
         if hparam_def is not None:
             raise InvalidSetting(
                 f"HParams got hparam_def={hparam_def!r}, but HParamDef is not supported. Pass the "
@@ -167,11 +127,7 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Add a hyperparameter; all its later values must have the type of `value`.
-
-        Raises:
-          InvalidSetting: the name is taken or reserved, or the value is an empty list.
-        """
+        """Add a hyperparameter; all its later values must have the type of `value`."""
         if hasattr(self, name):
             raise InvalidSetting(
                 f"Hyperparameter name {name} is taken or reserved. Use another name."
@@ -235,9 +191,6 @@ class HParams:
         """Set hyperparameters and return self.
 
         This method is a deprecated name of `override_from_dict`.
-
-        Args:
-          values_map: name of a hyperparameter → value.
         """
         return self.override_from_dict(values_map)
 
@@ -262,11 +215,7 @@ class HParams:
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a hyperparameter, or the default if the hyperparameter does not exist.
-
-        Raises:
-          InvalidSetting: the default is not of the hyperparameter's type.
-        """
+        """Return a hyperparameter, or the default if the hyperparameter does not exist."""
         if key not in self._types:
             return default
         value_type, is_list = self._types[key]
@@ -289,21 +238,12 @@ class HParams:
         return self._model_structure
 
     def _hparam_type(self, name: str) -> tuple[type, bool]:
-        """Return a hyperparameter's type, and whether the hyperparameter is a list of that type.
-
-        Raises:
-          InvalidSetting: the hyperparameter does not exist.
-        """
         if name not in self._types:
             raise unknown_hparam_error(name, self._types)
         return self._types[name]
 
     def _expand_indices(self, name: str, value: Any) -> Any:
-        """Return the complete new value of a hyperparameter.
-
-        If `value` is a dict of index → element for a hyperparameter that is a list, return the
-        hyperparameter's list with these elements replaced. Return any other value unchanged.
-        """
+        """Return the complete new value of a hyperparameter."""
         _, is_list = self._hparam_type(name)
         if not is_list or not isinstance(value, Mapping):
             return value
@@ -328,19 +268,7 @@ class HParams:
 
 
 def _cast(name: str, value_type: type, value: Any) -> Any:
-    """Convert a value to a hyperparameter's type.
-
-    Ints and NumPy numbers are converted to the type float, and NumPy integers to the type int.
-    Bools and strings are not converted to numbers.
-
-    Args:
-      name: name of the hyperparameter, for the error text.
-      value_type: the type.
-      value: the value.
-
-    Raises:
-      InvalidSetting: the value cannot be converted to this type.
-    """
+    """Convert a value to a hyperparameter's type."""
     if value_type is type(None) or isinstance(value, value_type) and value_type is not int:
         return value
     is_number = isinstance(value, (int, float)) or hasattr(value, "dtype")
@@ -361,7 +289,6 @@ def _to_python(value: Any) -> Any:
 
 
 def _wrong_type_error(name: str, value: Any, value_type: type) -> InvalidSetting:
-    """Return the error for a value that is not of a hyperparameter's type."""
     return InvalidSetting(
         f"Hyperparameter {name} is of type {value_type.__name__} and cannot be {value!r}. Use a "
         f"value of that type."

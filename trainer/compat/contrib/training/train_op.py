@@ -18,9 +18,6 @@ def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
 
     Args:
       grads_and_vars: (gradient, variable) pairs; a gradient of None gets no summaries.
-
-    Returns:
-      The summaries.
     """
     summaries = []
     for gradient, variable in grads_and_vars:
@@ -36,15 +33,7 @@ def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
 
 
 def clip_gradient_norms(gradients_to_variables: Gradients, max_norm: float) -> Gradients:
-    """Clip the norm of each gradient to max_norm.
-
-    Args:
-      gradients_to_variables: (gradient, variable) pairs.
-      max_norm: maximum Euclidean norm of a gradient.
-
-    Returns:
-      The (gradient, variable) pairs with the clipped gradients.
-    """
+    """Clip the norm of each gradient to max_norm."""
 
     def clip(gradient: Any) -> Any:
         if gradient is None:
@@ -68,12 +57,8 @@ def multiply_gradients(
     """Multiply gradients by factors.
 
     Args:
-      grads_and_vars: (gradient, variable) pairs.
       gradient_multipliers: maps a variable, or a variable's name, to a factor. The gradients of
         other variables stay unchanged.
-
-    Returns:
-      The (gradient, variable) pairs with the multiplied gradients.
     """
     factors = {_variable_name(key): factor for key, factor in gradient_multipliers.items()}
 
@@ -94,7 +79,6 @@ def multiply_gradients(
 
 
 def _variable_name(variable: Any) -> str:
-    """Return the name of a variable without ":0"; `variable` is the variable or its name."""
     name = variable if isinstance(variable, str) else variable.op.name
     return str(name).removesuffix(":0")
 
@@ -115,8 +99,6 @@ def create_train_op(
     """Build a train op that returns the loss.
 
     Args:
-      total_loss: float scalar; the train op evaluates it after the update ops.
-      optimizer: a tf.compat.v1.train.Optimizer.
       global_step: variable that counts the steps; the graph's global step by default; None to count
         no steps.
       update_ops: ops to run before the loss is computed; by default those in
@@ -124,14 +106,7 @@ def create_train_op(
       variables_to_train: all trainable variables by default.
       transform_grads_fn: function that takes a list of (gradient, variable) pairs, and returns the
         pairs to apply; None applies the gradients unchanged.
-      summarize_gradients: whether to add summaries of the gradients.
-      gate_gradients: see tf.compat.v1.train.Optimizer.compute_gradients.
-      aggregation_method: see tf.compat.v1.train.Optimizer.compute_gradients.
-      colocate_gradients_with_ops: see tf.compat.v1.train.Optimizer.compute_gradients.
       check_numerics: whether an infinite or NaN loss is an error.
-
-    Returns:
-      The loss of the step, a float scalar. It is available after the optimizer's update.
     """
     if global_step is USE_GLOBAL_STEP:
         global_step = v1.train.get_or_create_global_step()

@@ -43,10 +43,7 @@ def read_contents(
     """Convert the message InferTensorContents of an input to an array.
 
     Args:
-      name: the name of the input, for the text of an error.
-      contents: the message.
       datatype: the datatype of the input in the protocol, such as FP32.
-      shape: the shape of the input.
       reserve: is called with a number of bytes before the array of this size is allocated; raises
         an error to refuse the request.
 
@@ -84,8 +81,6 @@ def write_contents(contents: Any, array: Array, datatype: Datatype) -> None:
     """Write an array to the message InferTensorContents of an output.
 
     Args:
-      contents: the message.
-      array: the output, of any shape, with the dtype that `datatype` stands for.
       datatype: the datatype of the array in the protocol. The message must have a field for it, so
         `datatype.is_raw_only` must be False.
     """

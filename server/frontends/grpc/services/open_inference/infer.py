@@ -23,8 +23,7 @@ from tpuserve.proto.open_inference import Message, message_type
 from tpuserve.saved_model.signature import Signature
 
 # Number of a field of InferTensorContents → how `parse_within_limits` estimates the memory of the
-# parsed field. The elements of fields 1 to 5 are varints: parsed, they take more memory than
-# serialised. The bytes of fields 6 to 8 are copied.
+# parsed field.
 _CONTENTS: Fields = {**dict.fromkeys(range(1, 6), VARINTS), **dict.fromkeys((6, 7, 8), COPIED)}
 # The numbers of the fields of a ModelInferRequest that are allowed to be long: the contents of
 # inputs, and `raw_input_contents`. `parse_within_limits` refuses a request with another long field.
@@ -37,26 +36,14 @@ class ModelInfer:
     """The method ModelInfer: runs a signature of one of the served models on tensors."""
 
     def __init__(self, dataplane: DataPlane) -> None:
-        """Create the method.
-
-        Args:
-          dataplane: finds the model of a request and runs the model.
-        """
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
         """Run a model on the inputs of a request.
 
-        Args:
-          raw: the serialised ModelInferRequest.
-          call: the state of the call.
-
         Returns:
           The serialised ModelInferResponse. If the request waits for a batch, a Pending, which has
           the response later.
-
-        Raises:
-          TpuserveError: the request is invalid, or the model cannot be found or run.
         """
         message = parse_within_limits(message_type("ModelInferRequest"), raw, _LONG_FIELDS, call)
         parameters = message.parameters
@@ -83,11 +70,7 @@ class ModelInfer:
 
 
 def _read_outputs(message: Message) -> list[str]:
-    """Return the names of the outputs that a ModelInferRequest asks for; [] for all outputs.
-
-    Raises:
-      InvalidInput: an output is requested in a form that the server does not support.
-    """
+    """Return the names of the outputs that a ModelInferRequest asks for; [] for all outputs."""
     for output in message.outputs:
         _refuse_shared_memory(output, "output")
         if _read_parameter(output.parameters, "classification", 0, int):
@@ -141,17 +124,6 @@ def _refuse_shared_memory(tensor: Message, kind: str) -> None:
 
 
 def _read_parameter(parameters: Any, name: str, default: Any, kind: type[Any]) -> Any:
-    """Return the value of a parameter of a request.
-
-    Args:
-      parameters: name → InferParameter message.
-      name: the name of the parameter.
-      default: the value if there is no such parameter.
-      kind: the type that the value must have: str or int.
-
-    Raises:
-      InvalidInput: the value has another type.
-    """
     if name not in parameters:
         return default
     parameter = parameters[name]

@@ -10,7 +10,6 @@ def decode_model_spec(name: str, version: str) -> ModelSpec:
     """Return the model and the version that a request names.
 
     Args:
-      name: the name of the model.
       version: the version as a decimal number; "" for the latest version.
 
     Raises:

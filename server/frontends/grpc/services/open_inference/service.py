@@ -109,16 +109,7 @@ def _method(
     is_quick: bool = False,
     pool: ThreadPool | None = None,
 ) -> UnaryMethod:
-    """Return a method that parses its request, calls a function, and serialises the response.
-
-    Args:
-      name: the name of the method, such as "ModelReady". The classes of its messages have this name
-        followed by "Request" or "Response".
-      answer: takes the parsed request and the state of the call, and returns the fields of the
-        response: field name → value.
-      is_quick: whether the method neither waits nor computes for long.
-      pool: the thread pool that runs the calls; None for the threads of the server's executor.
-    """
+    """Return a method that parses its request, calls a function, and serialises the response."""
     request_type, response_type = message_type(f"{name}Request"), message_type(f"{name}Response")
 
     def call_method(raw: bytes | memoryview, call: CallContext) -> bytes:

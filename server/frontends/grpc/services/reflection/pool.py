@@ -76,24 +76,15 @@ class ReflectionPool:
     """A descriptor pool with the messages and services of all gRPC services of the server.
 
     The pool finds most descriptors in protobuf's default pool. The descriptors of services without
-    a generated Python module are in a second, private pool. They are not added to the default pool,
-    because they would clash with generated modules that a program imports later.
+    a generated Python module are in a second, private pool.
     """
 
     def __init__(self) -> None:
-        """Create the object, which at first has only the descriptors of protobuf's default pool.
-
-        The private pool with the other descriptors is created when a lookup in the default pool
-        first fails.
-        """
         self._default = descriptor_pool.Default()
 
     @cached_property
     def _own(self) -> Any:
-        """The private DescriptorPool for the services without a generated Python module.
-
-        These services are the profiler, the Open Inference Protocol, and version v1 of reflection.
-        """
+        """The private DescriptorPool for the services without a generated Python module."""
         pool = descriptor_pool.DescriptorPool()
         for file in (_profiler_file(), _reflection_v1_file(), _open_inference_file()):
             self._add(pool, file)
@@ -118,12 +109,6 @@ class ReflectionPool:
             return getattr(self._own, method)(name)
 
     def _add(self, pool: Any, file: Any) -> None:
-        """Add a .proto file to a pool, together with copies of the files that it imports.
-
-        Args:
-          pool: the DescriptorPool to which the files are added.
-          file: the FileDescriptorProto. The files that it imports are in the default pool.
-        """
         for dependency in file.dependency:
             copy = descriptor_pb2.FileDescriptorProto()
             self._default.FindFileByName(dependency).CopyToProto(copy)
@@ -147,11 +132,6 @@ def _open_inference_file() -> Any:
 
 
 def _reflection_v1_file() -> Any:
-    """Return the FileDescriptorProto of version v1 of server reflection.
-
-    Versions v1 and v1alpha have the same messages. So the function copies the descriptor of v1alpha
-    and changes the package name.
-    """
     file = descriptor_pb2.FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(file)
     text = text_format.MessageToString(file).replace("v1alpha", "v1")

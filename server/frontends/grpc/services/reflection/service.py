@@ -34,7 +34,6 @@ class ReflectionService(GrpcService):
     names = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 
     def __init__(self, context: ServiceContext) -> None:
-        """Create the service."""
         self._executor = context.executor
         self._pool = ThreadPool(_THREADS, "grpc-reflection")
         _import_descriptors(context.service_types)
@@ -90,15 +89,10 @@ class ReflectionService(GrpcService):
 
 
 def _import_descriptors(service_types: Iterable[type[GrpcService]]) -> None:
-    """Import the generated modules of services.
-
-    The import adds the descriptors of the services to protobuf's default pool.
-    """
     for service_type in service_types:
         if service_type.descriptor_module is None:
             continue
         # Ignore the AttributeError that the generated modules of tensorflow-serving-api 2.20 raise
-        # with protobuf 6. The modules register their descriptors before they raise the error, and
-        # only the descriptors are needed here.
+        # with protobuf 6.
         with contextlib.suppress(AttributeError):
             importlib.import_module(service_type.descriptor_module)

@@ -34,12 +34,7 @@ def inception_v3_arg_scope(
     """Return a scope for `arg_scope` that sets the layers' default arguments for Inception v3.
 
     Args:
-      weight_decay: factor of the L2 regularization loss of all weights.
-      batch_norm_var_collection: collection for the moving means and variances.
       batch_norm_decay: factor of the previous moving average in each update, from 0 to 1.
-      batch_norm_epsilon: number added to the variance.
-      updates_collections: collections for the update ops of the moving averages.
-      use_fused_batchnorm: whether batch normalization uses TensorFlow's fused op.
     """
     moving = [batch_norm_var_collection]
     normalization = {
@@ -80,18 +75,11 @@ def inception_v3_base(
     The endpoints are the layers and blocks of the network.
 
     Args:
-      inputs: float [b, height, width, 3].
-      final_endpoint: name of the last endpoint, from "Conv2d_1a_3x3" to "Mixed_7c".
-      min_depth: minimum number of filters of a layer.
       depth_multiplier: factor of the number of filters of all layers; above 0.
-      scope: variable scope; "InceptionV3" by default.
 
     Returns:
       The output of the last endpoint, float [b, height, width, c], and a dict of endpoint
       name → output.
-
-    Raises:
-      InvalidSetting: the endpoint is unknown, or depth_multiplier is not above 0.
     """
     if depth_multiplier <= 0:
         raise InvalidSetting(
@@ -126,16 +114,9 @@ def inception_v3(
 
     Args:
       inputs: float [b, height, width, 3]; height and width are 299 in the paper.
-      num_classes: number of logits of each of the two classifiers.
-      is_training: whether to apply dropout, and to normalize by mean and variance of the batch.
-      dropout_keep_prob: probability that dropout before the last layer keeps an element.
-      min_depth: minimum number of filters of a layer.
       depth_multiplier: factor of the number of filters of all layers; above 0.
-      prediction_fn: function that computes the endpoint "Predictions" from the logits.
       spatial_squeeze: whether to remove the dimensions of height and width, of size 1, from the
         logits.
-      reuse: see tf.compat.v1.variable_scope.
-      scope: see tf.compat.v1.variable_scope.
 
     Returns:
       The logits, float [b, num_classes], or [b, 1, 1, num_classes] without spatial_squeeze; and a
@@ -170,16 +151,7 @@ inception_v3.default_image_size = 299  # type: ignore[attr-defined]
 
 
 def _build_aux_logits(net: Any, num_classes: int, depth: Callable[[int], int]) -> Any:
-    """Build the auxiliary classifier, a second output for training, and return its logits.
-
-    Args:
-      net: float [b, height, width, c], the output of the endpoint "Mixed_6e".
-      num_classes: number of logits.
-      depth: function that scales a layer's number of filters, from `_depth_function`.
-
-    Returns:
-      Float [b, 1, 1, num_classes].
-    """
+    """Build the auxiliary classifier, a second output for training, and return its logits."""
     with v1.variable_scope("AuxLogits"), _stride_one_scope("SAME"):
         net = layers.avg_pool2d(net, [5, 5], stride=3, padding="VALID", scope="AvgPool_1a_5x5")
         net = layers.conv2d(
@@ -209,23 +181,12 @@ def _build_aux_logits(net: Any, num_classes: int, depth: Callable[[int], int]) -
 
 
 def _depth_function(min_depth: int, multiplier: float) -> Callable[[int], int]:
-    """Return a function that scales a layer's number of filters.
-
-    The function multiplies the number by `multiplier`, and rounds the product down. The result is
-    at least min_depth.
-    """
+    """Return a function that scales a layer's number of filters."""
     return lambda depth: max(int(depth * multiplier), min_depth)
 
 
 def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """Yield (name, function) for each endpoint of Inception v3, in the order of the network.
-
-    The function takes the output of the previous endpoint, builds the layers of the named endpoint,
-    and returns their output.
-
-    Args:
-      depth: function that scales a layer's number of filters, from `_depth_function`.
-    """
+    """Yield (name, function) for each endpoint of Inception v3, in the order of the network."""
     for layer in STEM:
         yield layer.name, functools.partial(_build_layer, layer=layer, depth=depth, padding="VALID")
     for name, branches in BLOCKS.items():
@@ -233,17 +194,7 @@ def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Calla
 
 
 def _build_block(net: Any, name: str, branches: Any, depth: Callable[[int], int]) -> Any:
-    """Build a block of Inception v3, whose branches process the same input.
-
-    Args:
-      net: the input of the block, float [b, height, width, c].
-      name: name of the block's variable scope.
-      branches: the branches; see `_build_branch`.
-      depth: function that scales a layer's number of filters, from `_depth_function`.
-
-    Returns:
-      The outputs of the branches, concatenated along the channels.
-    """
+    """Build a block of Inception v3, whose branches process the same input."""
     with v1.variable_scope(name):
         outputs = []
         for number, branch in enumerate(branches):
@@ -253,14 +204,7 @@ def _build_block(net: Any, name: str, branches: Any, depth: Callable[[int], int]
 
 
 def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
-    """Build the layers of one branch of a block, and return the last layer's output.
-
-    Args:
-      net: the input of the branch.
-      branch: the layers in order. Each is a LayerSpec, or a tuple of two LayerSpecs for two layers
-        with the same input.
-      depth: function that scales a layer's number of filters, from `_depth_function`.
-    """
+    """Build the layers of one branch of a block, and return the last layer's output."""
     for layer in branch:
         if isinstance(layer, tuple):
             # A tuple describes two layers with the same input. Concatenate their outputs along the
@@ -272,14 +216,6 @@ def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
 
 
 def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], padding: str) -> Any:
-    """Build a convolution or pooling layer, and return its output.
-
-    Args:
-      net: the input of the layer, float [b, height, width, c].
-      layer: the description of the layer.
-      depth: function that scales a layer's number of filters, from `_depth_function`.
-      padding: "VALID" or "SAME", for a layer whose description has no padding.
-    """
     with _stride_one_scope(layer.padding or padding):
         size, stride, scope = list(layer.kernel), layer.stride, layer.name
         if layer.name.startswith("MaxPool"):
@@ -290,21 +226,13 @@ def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], paddin
 
 
 def _stride_one_scope(padding: str) -> Any:
-    """Return an arg_scope for convolution and pooling layers that sets two default arguments.
-
-    The default stride is 1 pixel, and the default padding is `padding`.
-    """
+    """Return an arg_scope for convolution and pooling layers that sets two default arguments."""
     windowed_layers = [layers.conv2d, layers.max_pool2d, layers.avg_pool2d]
     return arg_scope(windowed_layers, stride=1, padding=padding)
 
 
 def _clip_kernel_size(net: Any, size: list[int]) -> list[int]:
-    """Return a kernel's size, limited to the height and width of the layer's input.
-
-    Args:
-      net: the input, [b, height, width, c], whose height and width may be unknown.
-      size: height and width of the kernel in pixels.
-    """
+    """Return a kernel's size, limited to the height and width of the layer's input."""
     height_and_width = net.shape.as_list()[1:3]
     return [
         window if pixels is None else min(pixels, window)
@@ -313,7 +241,6 @@ def _clip_kernel_size(net: Any, size: list[int]) -> list[int]:
 
 
 def _truncated_normal(deviation: float) -> Any:
-    """Return a truncated normal initializer of mean 0 and standard deviation `deviation`."""
     return v1.truncated_normal_initializer(0.0, deviation)
 
 

@@ -14,10 +14,6 @@ class LayerSpec:
     """Describes a convolution or pooling layer of Inception v3.
 
     Attributes:
-      name: name of the variable scope; "MaxPool..." and "AvgPool..." are pooling layers.
-      kernel: height and width of the kernel in pixels.
-      filters: number of filters of a convolution; 0 for a pooling layer.
-      stride: stride of the kernel in pixels.
       padding: "VALID" or "SAME"; "" for the default, which is "VALID" in the layers before the
         first block, and "SAME" in the blocks.
     """
@@ -30,17 +26,6 @@ class LayerSpec:
 
 
 def _layer_spec(name: str, filters: int = 0, kernel: str = "", stride: int = 1) -> LayerSpec:
-    """Return a LayerSpec for a layer whose name ends in the size of the kernel.
-
-    A stride above 1 implies the padding "VALID".
-
-    Args:
-      name: name of the variable scope, such as "Conv2d_0a_1x1".
-      filters: number of filters of a convolution; 0 for a pooling layer.
-      kernel: size of the kernel as "HEIGHTxWIDTH", if the name has a wrong size; "" to take the
-        size from the end of the name.
-      stride: stride of the kernel in pixels.
-    """
     height, width = (kernel or name.rpartition("_")[2]).split("x")
     padding = "VALID" if stride > 1 else ""
     return LayerSpec(name, (int(height), int(width)), filters, stride, padding)
@@ -60,25 +45,14 @@ _FIRST = _layer_spec("Conv2d_0a_1x1", 192)
 
 
 def _pool_branch(filters: int) -> tuple[LayerSpec, ...]:
-    """Return the branch of a block that consists of average pooling and a 1x1 convolution.
-
-    Args:
-      filters: number of filters of the convolution.
-    """
+    """Return the branch of a block that consists of average pooling and a 1x1 convolution."""
     return _layer_spec("AvgPool_0a_3x3"), _layer_spec("Conv2d_0b_1x1", filters)
 
 
 def _inception_a(
     pool_filters: int, names: tuple[str, str] = ("Conv2d_0a_1x1", "Conv2d_0b_5x5")
 ) -> Any:
-    """Return the layers of a block of Inception v3 for inputs of 35x35 pixels.
-
-    The four branches are a 1x1 convolution, a 5x5 convolution, two 3x3 convolutions, and pooling.
-
-    Args:
-      pool_filters: number of filters of the pooling branch.
-      names: names of the two layers of the branch with the 5x5 convolution.
-    """
+    """Return the layers of a block of Inception v3 for inputs of 35x35 pixels."""
     return (
         (_layer_spec("Conv2d_0a_1x1", 64),),
         (_layer_spec(names[0], 48), _layer_spec(names[1], 64)),
@@ -92,14 +66,7 @@ def _inception_a(
 
 
 def _inception_b(filters: int) -> Any:
-    """Return the layers of a block of Inception v3 for inputs of 17x17 pixels.
-
-    Two of the four branches contain 1x7 and 7x1 convolutions, in place of 7x7 convolutions.
-
-    Args:
-      filters: number of filters of each layer in these two branches, except for the last layer of
-        each branch, which has 192 filters.
-    """
+    """Return the layers of a block of Inception v3 for inputs of 17x17 pixels."""
     return (
         (_FIRST,),
         (
@@ -119,15 +86,7 @@ def _inception_b(filters: int) -> Any:
 
 
 def _inception_c(column: str) -> Any:
-    """Return the layers of a block of Inception v3 for inputs of 8x8 pixels.
-
-    Two of the four branches end in two parallel convolutions, 1x3 and 3x1, whose outputs are
-    concatenated.
-
-    Args:
-      column: name of the 3x1 convolution in the first of these two branches. The network has two
-        blocks for 8x8 pixels, and this name differs between them.
-    """
+    """Return the layers of a block of Inception v3 for inputs of 8x8 pixels."""
     return (
         (_layer_spec("Conv2d_0a_1x1", 320),),
         (
