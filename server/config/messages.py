@@ -4,7 +4,9 @@
 descriptor set that this module reads.
 """
 
-from collections.abc import Iterable
+import ast
+import importlib.util
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,39 @@ from typing import Any
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from server.config import tensorflow_protos
+# The generated modules of the two .proto files of TensorFlow whose messages can occur in
+# configuration files.
+_MODULES = ("tensorflow.core.protobuf.config_pb2", "tensorflow.core.protobuf.named_tensor_pb2")
+
+
+def read_serialized_files() -> Iterator[bytes]:
+    """Yield serialised FileDescriptorProtos for the messages ConfigProto and NamedTensorProto.
+
+    Each .proto file comes after the .proto files that it imports. The .proto files of protobuf
+    itself are not included.
+    """
+    spec = importlib.util.find_spec("tensorflow")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None, "tensorflow is not a package"
+    site = Path(spec.submodule_search_locations[0]).parent
+    read_modules: set[str] = set()
+    for module in _MODULES:
+        yield from _read_module(site, module, read_modules)
+
+
+def _read_module(site: Path, module: str, read_modules: set[str]) -> Iterator[bytes]:
+    if module in read_modules:
+        return
+    read_modules.add(module)
+    tree = ast.parse((site / (module.replace(".", "/") + ".py")).read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            name = node.names[0].name
+            if (node.module or "").startswith("tensorflow.") and name != "*":
+                yield from _read_module(site, f"{node.module}.{name}", read_modules)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "AddSerializedFile":
+            yield ast.literal_eval(node.args[0])
+
 
 ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 """The name of the message that a PlatformConfig message holds for the platform "tensorflow"."""
@@ -48,7 +82,7 @@ def pool_for_text(text: str) -> DescriptorPool:
 @cache
 def tensorflow_pool() -> DescriptorPool:
     """Return the pool with the full definitions of TensorFlow's messages, such as ConfigProto."""
-    return _make_pool(tensorflow_protos.read_serialized_files())
+    return _make_pool(read_serialized_files())
 
 
 @cache

@@ -9,18 +9,41 @@ from pathlib import Path
 from server.config.model_config import XLA_ENGINE
 from server.config.settings import LOAD_THREADS, SIGNATURES_REQUIRED, Settings
 from server.process.throttled_executor import Result, ThrottledExecutor
-from server.servables import symlinks
 from server.servables.servable import Model
+from tpuserve.errors import Code, CodedError
 from tpuserve.files.cache_directory import find_executables_directory
 from tpuserve.saved_model import signing
+
+logger = logging.getLogger(__name__)
+
+
+def check_no_escaping_symlinks(directory: Path, base_path: Path | None = None) -> None:
+    """Check that no symbolic link in a version leads to a path outside of the model's base path."""
+    base = str(directory.parent if base_path is None else base_path)
+    real_base = os.path.realpath(base)
+    _check_path(str(directory), base, real_base)
+    for parent, directories, names in os.walk(directory):
+        for name in (*directories, *names):
+            _check_path(os.path.join(parent, name), base, real_base)
+
+
+def _check_path(path: str, base: str, real_base: str) -> None:
+    real = os.path.realpath(path)
+    if os.path.commonpath([real, real_base]) != real_base:
+        # Tell the target only in the log: clients read the error in the status of the model.
+        logger.warning("%s leads to %s", path, real)
+        raise CodedError(
+            f"{path} leads out of the base path {base}. Put the files inside the base path, or "
+            f"serve with --allow_links if you trust the link.",
+            Code.PERMISSION_DENIED,
+        )
+
 
 TFLITE_FILE = "model.tflite"
 # The largest size, in bytes, of a saved_model.pb that is checked before TensorFlow is imported. A
 # file of this size is parsed in about 20 ms.
 _CHECKED_BYTES = 16 << 20
 _OVERRIDES_FILE = Path("assets.extra", "saved_model_config.pb")
-
-logger = logging.getLogger(__name__)
 
 
 class SavedModelLoader:
@@ -77,7 +100,7 @@ class SavedModelLoader:
             signing.verify(directory, Path(settings.model_signing_key))
         self._prepare_runtime()
         if not settings.allow_links:
-            symlinks.check_no_escaping_symlinks(directory, base_path)
+            check_no_escaping_symlinks(directory, base_path)
         if settings.prefer_tflite_model and (directory / TFLITE_FILE).is_file():
             from server.servables import tflite_loader
 
@@ -132,7 +155,7 @@ class SavedModelLoader:
         """
         settings = self._settings
         if not settings.allow_links:
-            symlinks.check_no_escaping_symlinks(directory, base_path)
+            check_no_escaping_symlinks(directory, base_path)
         if settings.prefer_tflite_model and (directory / TFLITE_FILE).is_file():
             return
         from tpuserve import devices, select

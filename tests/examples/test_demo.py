@@ -18,7 +18,7 @@ from tests import processes
 from tpuserve import cli, tags
 from tpuserve.errors import ExtraNotInstalled
 from tpuserve.saved_model import metagraph
-from trainer.demo import digits, picture, run, serving
+from trainer.demo import digits, run, serving
 
 pytestmark = pytest.mark.first
 
@@ -163,6 +163,6 @@ def test_without_the_extra_the_error_names_the_command_that_installs_it(
 def test_a_digit_is_drawn_in_braille_or_in_ascii() -> None:
     image = np.zeros([28, 28], np.uint8)
     image[4:8, 4:6] = 255
-    lines = picture.draw_digit(image.ravel()).splitlines()
+    lines = run.draw_digit(image.ravel()).splitlines()
     assert lines == ["⣿" + "⠀" * 9] + ["⠀" * 10] * 4
-    assert picture.draw_digit(image.ravel(), ascii_only=True).splitlines()[0] == "#" + " " * 9
+    assert run.draw_digit(image.ravel(), ascii_only=True).splitlines()[0] == "#" + " " * 9

@@ -2,17 +2,70 @@
 
 import atexit
 import os
+import re
 import signal
 import sys
 import types
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
+from tpuserve import devices
 from tpuserve.cli import QUIET_LOG_LEVEL
-from trainer.compat import advice, install
+from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.lowering.rules import op_table
+from tpuserve.stablehlo import xla_errors
+from trainer.compat import install
 from trainer.compat.source.user_program import UserProgram, set_script_directory
+
+# Matches the error messages in which TensorFlow says that an op has no kernel, or that no device
+# can run the op. The group "op" is the op's type.
+_NO_KERNEL = re.compile(
+    r"(?:No OpKernel was registered to support Op|Cannot assign a device for operation) "
+    r"'?(?P<op>\w+)"
+)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A text that tells the user of a program what to do about an error.
+
+    Attributes:
+      replaces_traceback: whether to print the text instead of the error's tracebacks, because the
+        tracebacks show only TensorFlow's code and do not help the user.
+    """
+
+    text: str
+    replaces_traceback: bool = False
+
+
+def get_error_advice(error: BaseException) -> Advice | None:
+    """Return advice on an error about an op that the device cannot run; None for other errors."""
+    message = str(error)
+    if isinstance(error, UnsupportedOnTpu):
+        return Advice(message, replaces_traceback=True)
+    ops = (match["op"] for match in _NO_KERNEL.finditer(message))
+    tpu_op = next(filter(op_table.is_tpu_op, ops), None)
+    if tpu_op is not None:
+        tpu_system = devices.find_tpu_system()
+        if tpu_system.has_tpu:
+            return None
+        return Advice(
+            f"the program runs {tpu_op}, which only a TPU can run; {tpu_system}. Emulate a TPU: "
+            f"tpuserve run --emulate-tpu 8 SCRIPT."
+        )
+    unsupported_ops = xla_errors.find_unsupported_ops(message)
+    if unsupported_ops and devices.find_emulated_tpu_system() is not None:
+        names = ", ".join(f"{op.op} ({op.node})" for op in unsupported_ops)
+        return Advice(
+            f"a TPU cannot run {names}. Wrap the op in tpu.outside_compilation, or compute it "
+            f"outside the TPU computation.",
+            replaces_traceback=True,
+        )
+    return None
+
 
 EXIT_FAILED = 1
 
@@ -92,7 +145,7 @@ def _make_main_module(program: UserProgram) -> ModuleType:
 def _exit_with_error(error: BaseException, *, shows_tracebacks: bool) -> NoReturn:
     """Print an uncaught error of the program as Python does, then any advice on it, and exit."""
     global _is_interrupted
-    error_advice = advice.get_error_advice(error)
+    error_advice = get_error_advice(error)
     is_explained = error_advice is not None and error_advice.replaces_traceback
     if shows_tracebacks or not is_explained:
         _strip_our_frames(error, set())

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,95 @@ from rich.text import Text
 from tpuserve import tags
 from tpuserve.errors import InvalidSetting, TpuserveError
 from tpuserve.saved_model import metagraph
-from trainer.demo import comparison, digits, mnist, serving
+from trainer.demo import digits, mnist, serving
 from trainer.demo.digits import Digits
 from trainer.demo.serving import Predictions
+
+# The width, in pixels, of the margin at each side of an image. The margin is not drawn.
+_MARGIN = 4
+# Pixels with a greater value count as ink. Values range from 0 (paper) to 255 (ink).
+_INK_THRESHOLD = 96
+# The code of a braille character has one bit for each of its dots, which form 4 rows and 2 columns.
+# The array has the bits in this arrangement. Source: The Unicode Standard, block Braille Patterns
+# (U+2800).
+_BRAILLE_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+_BRAILLE_BLANK = 0x2800
+
+
+def draw_digit(image: np.ndarray[Any, Any], *, ascii_only: bool = False) -> str:
+    """Return the picture of a digit in five lines of ten characters.
+
+    Args:
+      image: uint8 [784], 28 rows of 28 pixels. The outer 4 pixels of each side, which are empty
+        in MNIST, are not drawn.
+    """
+    pixels = np.reshape(image, (28, 28))[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN] > _INK_THRESHOLD
+    blocks = pixels.reshape(5, 4, 10, 2).transpose(0, 2, 1, 3)
+    if ascii_only:
+        # Draw each block of 4 x 2 pixels, which would be a braille character, as `#` if at least
+        # half of its pixels are ink, and as a space otherwise.
+        rows = blocks.sum(axis=(2, 3)) >= 4
+        return "\n".join("".join("#" if is_ink else " " for is_ink in row) for row in rows)
+    dots = (blocks * _BRAILLE_BITS).sum(axis=(2, 3))
+    return "\n".join("".join(chr(_BRAILLE_BLANK + bits) for bits in row) for row in dots)
+
+
+# The largest accepted difference between the float32 probabilities of the CPU metagraph and of the
+# TPU metagraph.
+PROBABILITY_TOLERANCE = 1e-5
+_DIGITS_PER_ROW = 5
+
+
+def largest_difference(predictions: Mapping[str, Predictions]) -> float:
+    """Compare predictions for the same digits, and return the largest difference.
+
+    Args:
+      predictions: name of the device and protocol, such as "CPU REST" → predictions. The first
+        predictions are compared with each of the others.
+
+    Returns:
+      The largest absolute difference between two probabilities of the same digit and class.
+    """
+    baseline_name, *candidate_names = predictions
+    baseline = predictions[baseline_name]
+    largest = 0.0
+    for name in candidate_names:
+        candidate = predictions[name]
+        difference = float(np.abs(candidate.probabilities - baseline.probabilities).max())
+        is_same = np.array_equal(candidate.classes, baseline.classes)
+        if not is_same or difference > PROBABILITY_TOLERANCE:
+            raise TpuserveError(
+                f"{name} and {baseline_name} disagree: digits {candidate.classes.tolist()} and "
+                f"{baseline.classes.tolist()}, probabilities by up to {difference:.1e}."
+            )
+        largest = max(largest, difference)
+    return largest
+
+
+def make_table(digits: Digits, predictions: Mapping[str, Predictions], console: Console) -> Table:
+    """Make a table of digits, labels and predictions, five digits per row.
+
+    Args:
+      predictions: name of the device and protocol, such as "CPU REST" → predictions.
+    """
+    table = Table(
+        box=box.SQUARE,
+        show_header=False,
+        caption="CPU: metagraph {serve}. TPU: metagraph {serve, tpu}, lowered to this CPU.",
+    )
+    for _ in range(1 + _DIGITS_PER_ROW):
+        table.add_column(justify="center", no_wrap=True)
+    ascii_only = console.options.ascii_only
+    for first in range(0, len(digits.labels), _DIGITS_PER_ROW):
+        row = range(first, min(first + _DIGITS_PER_ROW, len(digits.labels)))
+        pictures = [draw_digit(digits.images[i], ascii_only=ascii_only) for i in row]
+        table.add_row("", *pictures)
+        table.add_row("label", *(str(digits.labels[i]) for i in row), style="bold")
+        for name, server_predictions in predictions.items():
+            table.add_row(name, *(str(server_predictions.classes[i]) for i in row))
+        table.add_section()
+    return table
+
 
 MODEL_NAME = "digits"
 NUM_SERVED_DIGITS = 10
@@ -118,9 +204,9 @@ class _Demo:
         """Serve the CPU and the TPU metagraph, and compare their predictions for the digits."""
         with self._step("5/5 serve") as report:
             predictions = _query_servers(base_path, _to_features(served_digits.images))
-            table = comparison.make_table(served_digits, predictions, self._console)
+            table = make_table(served_digits, predictions, self._console)
             self._console.print(table)
-            difference = comparison.largest_difference(predictions)
+            difference = largest_difference(predictions)
             count = NUM_SERVED_DIGITS * len(predictions)
             report(f"all {count} answers agree; probabilities to {difference:.1e}")
 

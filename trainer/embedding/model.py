@@ -1,17 +1,138 @@
 """Wraps a model_fn so that it receives rows of embedding tables in place of ids."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from trainer.embedding import ids, sparse_lookup
-from trainer.embedding.activations import GradientCapture
+from trainer.embedding import ids
 from trainer.embedding.config import EmbeddingConfig, EmbeddingConfigSpec, build_config
-from trainer.embedding.tables import StepTables
+from trainer.embedding.tables import StepTables, create_table_variable
 from trainer.inputs.input_pipeline import split_features_and_labels
 from trainer.model.spec import ModeKeys
 from trainer.tensorflow_internals import tpu, tpu_function
+
+logger = logging.getLogger("tensorflow.trainer")
+_ANCHOR = "embedding_gradient_anchor"
+
+
+class GradientCapture:
+    """Records the gradients of some tensors when model_fn's optimizer computes gradients.
+
+    An optimizer computes gradients with respect to the trainable variables, and the embedding
+    tables are not trainable variables.
+    """
+
+    def __init__(self) -> None:
+        with tf.init_scope():
+            self._anchor = tf.compat.v1.Variable(
+                [0.0],
+                trainable=True,
+                collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+                use_resource=True,
+                name=_ANCHOR,
+            )
+        self._gradients: dict[str, Any] = {}
+
+    def watch(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a copy of each tensor; the gradients of the copies are recorded.
+
+        The model must use the copies in place of the tensors.
+        """
+        anchor = self._anchor.read_value()
+        return {name: self._watch(name, tensor, anchor) for name, tensor in tensors.items()}
+
+    def _watch(self, name: str, tensor: Any, anchor: Any) -> Any:
+        @tf.custom_gradient
+        def identity(tensor: Any, anchor: Any) -> tuple[Any, Any]:
+            def record(gradient: Any) -> tuple[Any, Any]:
+                # If model_fn computes gradients several times, overwrite the earlier gradients.
+                self._gradients[name] = gradient
+                return tf.zeros_like(tensor), self._anchor_gradient(anchor)
+
+            return tf.identity(tensor), record
+
+        return identity(tensor, anchor)
+
+    def _anchor_gradient(self, anchor: Any) -> Any:
+        # If the anchor is the only trainable variable, give it the gradient 0. Optimizers raise an
+        # error if no variable has a gradient.
+        others = [
+            variable
+            for variable in tf.compat.v1.trainable_variables()
+            if variable is not self._anchor
+        ]
+        return None if others else tf.zeros_like(anchor)
+
+    def gradients(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the recorded gradients of tensors, by name; zeros for a tensor without gradient.
+
+        A tensor has no gradient if the loss does not depend on it.
+        """
+        unused = [name for name in tensors if name not in self._gradients]
+        if unused:
+            logger.warning(
+                "the loss does not depend on the embeddings of %s, or model_fn computes no "
+                "gradients: their gradients are 0",
+                ", ".join(map(repr, unused)),
+            )
+        return {
+            name: tf.convert_to_tensor(self._gradients[name])
+            if name in self._gradients
+            else tf.zeros_like(tensor)
+            for name, tensor in tensors.items()
+        }
+
+
+def look_up(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
+    """Return the features of a batch with rows of the tables in place of ids.
+
+    Args:
+      features: name → tensor, SparseTensor or RaggedTensor.
+    """
+    return {**ids.without_weights(features, config), **look_up_ids(features, config)}
+
+
+def look_up_ids(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[str, Any]:
+    """Look up the ids of a batch; return only the features that have ids.
+
+    Args:
+      features: name → tensor, SparseTensor or RaggedTensor.
+
+    Returns:
+      Name of a feature → the combined rows, float32 [batch size, dimension].
+    """
+    activations: dict[str, Any] = {}
+    for table in config.tables:
+        variable = create_table_variable(table, table.name)
+        for name in table.features:
+            sparse, weights = ids.sparse_ids(name, features, config)
+            length = config.features[name].max_sequence_length
+            if length:
+                sparse = _flatten_to_single_ids(sparse)
+                weights = None if weights is None else _flatten_to_single_ids(weights)
+            rows = _combine(variable, sparse, weights, table.config.combiner or "sum")
+            if length:
+                rows = tf.reshape(rows, [-1, length, table.config.dimension])
+            activations[name] = tf.ensure_shape(rows, [features[name].shape[0], *rows.shape[1:]])
+    return {**activations, **ids.sequence_lengths(features, config)}
+
+
+def _flatten_to_single_ids(sparse: Any) -> Any:
+    """Reshape a SparseTensor [batch size, k] to [batch size * k, 1]."""
+    return tf.sparse.reshape(sparse, tf.stack([tf.reduce_prod(sparse.dense_shape), 1]))
+
+
+def _combine(variable: Any, sparse: Any, weights: Any, combiner: str) -> Any:
+    """Return the combined rows for the ids of each example; zeros for an example without ids."""
+    # Give examples without ids the id 0, and set their rows to zero afterwards. Otherwise the
+    # result of embedding_lookup_sparse would lack such examples at the end of the batch.
+    filled, is_empty = tf.sparse.fill_empty_rows(sparse, 0)
+    if weights is not None:
+        weights, _ = tf.sparse.fill_empty_rows(weights, 1.0)
+    rows = tf.nn.embedding_lookup_sparse(variable, filled, weights, combiner=combiner)
+    return tf.where(is_empty[:, tf.newaxis], tf.zeros([]), rows)
 
 
 class EmbeddingModel:
@@ -68,7 +189,7 @@ class EmbeddingModel:
         if is_export and mode != ModeKeys.TRAIN:
             if config.columns:
                 return model_fn(ids.cut_sequences(features, config))
-            return model_fn(sparse_lookup.look_up(features, config))
+            return model_fn(look_up(features, config))
         if config.columns and mode != ModeKeys.TRAIN and isinstance(features, Mapping):
             # Off the TPU, accept that features are missing in an evaluation or prediction, as
             # feature columns do.
@@ -152,7 +273,5 @@ def _call_with_activations_of_host(
 ) -> Any:
     """Call model_fn in the TPU computation of an export, after the host has looked the ids up."""
     others = ids.without_weights(features, config)
-    looked_up = tf.compat.v1.tpu.outside_compilation(
-        lambda: sparse_lookup.look_up_ids(features, config)
-    )
+    looked_up = tf.compat.v1.tpu.outside_compilation(lambda: look_up_ids(features, config))
     return model_fn({**others, **looked_up})

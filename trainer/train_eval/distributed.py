@@ -1,5 +1,6 @@
 """Implements train_and_evaluate for the tasks of a cluster, such as chief, worker and evaluator."""
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +12,48 @@ import tensorflow as tf
 from tpuserve.errors import CheckpointNotFound, Code, CodedError, InvalidSetting
 from trainer.backends import monitored_session as sessions
 from trainer.checkpoints import checkpoints
-from trainer.train_eval import completion_marker
 from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 from trainer.train_eval.specs import TrainSpec
+
+_FILE_NAME = "training_ended.json"
+
+
+def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
+    """Write the file that informs the evaluator process that training has ended.
+
+    Call this function only after the last checkpoint has been saved.
+
+    Args:
+      max_steps: the max_steps of the training run; None if it had no limit.
+    """
+    path = _path(model_dir)
+    # Write the marker under another name and rename the file. A rename is atomic, so the evaluator
+    # never reads an incomplete marker.
+    with tf.io.gfile.GFile(f"{path}.temp", "w") as file:
+        file.write(json.dumps({"step": step, "max_steps": max_steps}))
+    tf.io.gfile.rename(f"{path}.temp", path, overwrite=True)
+
+
+def remove_marker(model_dir: str) -> None:
+    """Remove the completion marker of an earlier training run, because training continues."""
+    if tf.io.gfile.exists(_path(model_dir)):
+        tf.io.gfile.remove(_path(model_dir))
+
+
+def read_completed_step(model_dir: str, max_steps: int | None) -> int | None:
+    """Read from the completion marker the global step at which training ended."""
+    try:
+        with tf.io.gfile.GFile(_path(model_dir), "r") as file:
+            marker = json.loads(file.read())
+    except tf.errors.NotFoundError:
+        return None
+    return int(marker["step"]) if marker["max_steps"] == max_steps else None
+
+
+def _path(model_dir: str) -> str:
+    path: str = tf.io.gfile.join(model_dir, _FILE_NAME)
+    return path
+
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -88,12 +128,12 @@ def _start_server(config: Any) -> Any:
 def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
     """Train as the chief of a cluster, and inform the evaluator process when training has ended."""
     with running_server(estimator.config):
-        completion_marker.remove_marker(estimator.model_dir)
+        remove_marker(estimator.model_dir)
         _train(estimator, train_spec)
         newest = estimator.latest_checkpoint()
         if newest is not None:
             step = checkpoints.read_global_step(newest)
-            completion_marker.write_marker(estimator.model_dir, step, train_spec.max_steps)
+            write_marker(estimator.model_dir, step, train_spec.max_steps)
 
 
 def train_as_worker(estimator: Any, train_spec: TrainSpec) -> None:
@@ -150,7 +190,7 @@ def evaluate_continuously(
     while unfinished:
         # Read the completion marker before the evaluators look for the newest checkpoint. The chief
         # writes the marker after the last checkpoint.
-        last_step = completion_marker.read_completed_step(model_dir, max_steps)
+        last_step = read_completed_step(model_dir, max_steps)
         for evaluator in list(unfinished):
             if evaluator.is_due() and _is_finished(evaluator, last_step, max_steps):
                 unfinished.remove(evaluator)

@@ -3,9 +3,9 @@
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -15,10 +15,9 @@ from server.admission.memory_budget import MemoryBudget
 from server.config.settings import Settings
 from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
-from server.frontends.grpc import server_config
-from server.frontends.grpc.auth_interceptor import ApiKeyInterceptor
 from server.frontends.grpc.executor.factory import create_call_executor
 from server.frontends.grpc.observability import CallObserver
+from server.frontends.grpc.services import call_handler
 from server.frontends.grpc.services.call_handler import CallEnvironment
 from server.frontends.grpc.services.health import HealthService
 from server.frontends.grpc.services.registry import SERVICE_TYPES
@@ -28,9 +27,132 @@ from server.process import ports
 from server.process.thread_pool import ThreadPool
 from server.request_log.access_log import AccessLog
 from server.scheduling.request_queues import RequestQueues
+from tpuserve.errors import Unauthenticated
 
 if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
+
+_MAX_MESSAGE_BYTES = 2**31 - 1
+# A connection can have this number of HTTP/2 streams beyond the largest number of requests in
+# flight from one client.
+_EXTRA_STREAMS = 100
+_CHANNEL_ARGUMENTS: dict[str, int | str] = {
+    # Allow messages up to the largest size that protobuf allows, as TensorFlow Serving does.
+    "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
+    "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
+    # Turn gRPC's decompression off. The server decompresses messages itself, and bounds the
+    # decompressed bytes of all calls together.
+    "grpc.per_message_decompression": 0,
+    # Disable SO_REUSEPORT. Otherwise a second server on the same port would start without an error,
+    # and take a share of the clients.
+    "grpc.so_reuseport": 0,
+    # Send keepalive pings, which detect clients that have disappeared, so that gRPC cancels their
+    # calls.
+    "grpc.keepalive_time_ms": 60_000,
+    "grpc.keepalive_timeout_ms": 20_000,
+    # Close a TCP connection if its handshake, for example of TLS, takes longer than 20 seconds.
+    "grpc.server_handshake_timeout_ms": 20_000,
+}
+
+
+def channel_arguments(
+    max_request_bytes: int | None = None,
+    max_requests_per_peer: int = 0,
+    user_arguments: Iterable[tuple[str, int | str]] = (),
+    max_connections: int = 0,
+) -> list[tuple[str, int | str]]:
+    """Return the channel arguments of a server.
+
+    Args:
+      max_request_bytes: the largest size of a request message in bytes; None for the largest size
+        that protobuf allows.
+      max_requests_per_peer: the largest number of requests in flight from one client address; 0 for
+        no limit.
+      max_connections: the largest number of connections to an address; 0 for no limit.
+    """
+    arguments = dict(_CHANNEL_ARGUMENTS)
+    if max_request_bytes is not None:
+        arguments["grpc.max_receive_message_length"] = min(max_request_bytes, _MAX_MESSAGE_BYTES)
+    if max_requests_per_peer:
+        arguments["grpc.max_concurrent_streams"] = max_requests_per_peer + _EXTRA_STREAMS
+    if max_connections:
+        arguments["grpc.max_allowed_incoming_connections"] = max_connections
+    arguments.update(user_arguments)
+    return list(arguments.items())
+
+
+def server_credentials(tls: TlsConfig) -> grpc.ServerCredentials:
+    """Create the credentials of a server that uses TLS."""
+    return grpc.ssl_server_credentials(
+        [(tls.server_key, tls.server_cert)],
+        root_certificates=tls.custom_ca or None,
+        require_client_auth=tls.client_verify,
+    )
+
+
+def add_listening_addresses(
+    server: grpc.Server, addresses: Iterable[str], tls: TlsConfig | None
+) -> None:
+    """Bind a server to addresses.
+
+    Args:
+      addresses: the addresses to listen on, such as "127.0.0.1:8500" or "unix:/tmp/socket".
+      tls: the certificate of the server; None for plain connections.
+    """
+    for address in addresses:
+        if tls is None:
+            server.add_insecure_port(address)
+        else:
+            server.add_secure_port(address, server_credentials(tls))
+
+
+class ApiKeyInterceptor(grpc.ServerInterceptor):
+    """Rejects calls without a valid API key, before their messages are read.
+
+    Args:
+      open_services: the full names of the services that need no key, such as
+        "grpc.health.v1.Health".
+    """
+
+    def __init__(
+        self,
+        keys: ApiKeys,
+        rejection_pool: ThreadPool,
+        observer: CallObserver,
+        *,
+        open_services: Iterable[str] = (),
+    ) -> None:
+        self._keys = keys
+        self._rejection_pool = rejection_pool
+        self._observer = observer
+        self._open_prefixes = tuple(f"/{name}/" for name in open_services)
+
+    def intercept_service(
+        self, continuation: Callable[[Any], Any], handler_call_details: Any
+    ) -> grpc.RpcMethodHandler | None:
+        """Return the handler of a call; if the key is not valid, a handler that rejects the call.
+
+        Args:
+          continuation: returns the handler of the called method, or None for an unknown method.
+          handler_call_details: the grpc.HandlerCallDetails of the call.
+        """
+        method = handler_call_details.method
+        if not method.startswith(self._open_prefixes):
+            try:
+                self._keys.authenticate(_authorization(handler_call_details.invocation_metadata))
+            except Unauthenticated as error:
+                return call_handler.build_rejecting_handler(
+                    method, error, self._observer, self._rejection_pool
+                )
+        return continuation(handler_call_details)
+
+
+def _authorization(metadata: Any) -> str | None:
+    for key, value in metadata or ():
+        if key == "authorization":
+            return str(value)
+    return None
+
 
 # The number of threads for tasks that are rare and can take long: reloads of the configuration,
 # loads and unloads of models, recordings of profiles, and messages to the clients that watch the
@@ -114,7 +236,7 @@ class GrpcServer:
         self._server = grpc.server(
             self._executor,
             interceptors=self._interceptors(keys, settings),
-            options=server_config.channel_arguments(
+            options=channel_arguments(
                 settings.max_request_bytes,
                 settings.peer_limit,
                 settings.grpc_channel_arguments,
@@ -144,7 +266,7 @@ class GrpcServer:
 
     def start(self) -> None:
         """Listen on the addresses and begin to accept calls."""
-        server_config.add_listening_addresses(self._server, self._addresses, self._tls)
+        add_listening_addresses(self._server, self._addresses, self._tls)
         self._executor.start(self._server)
 
     def report_health(self, is_serving: bool) -> None:

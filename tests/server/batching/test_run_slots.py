@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from server.admission.cancellation import Cancellation
-from server.batching.run_slots import RunSlots
+from server.batching.runner import RunSlots
 from tests.server import contexts
 from tpuserve.errors import Cancelled
 

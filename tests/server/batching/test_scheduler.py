@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from server.batching.factory import TimeoutPolicy
 from server.batching.scheduler import BatchingQueue, RunBatch, Scheduler
 from server.batching.tasks import AloneReason, Batch, BatchTask
-from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
 from tests.server import contexts
 from tests.server.batching.waiting_policy import WaitingTasksPolicy

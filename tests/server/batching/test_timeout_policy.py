@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from server.batching.factory import TimeoutPolicy
 from server.batching.tasks import Batch, BatchTask
-from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
 from tests.server import contexts
 from tpuserve.errors import Code, InvalidInput, QueueFull

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.codec import floats
+from server.codec import array_to_json
 
 # Draw the same numbers in each run, and accept any duration on a slow machine.
 drawing_settings = settings(
@@ -26,7 +26,7 @@ def format_by_the_rule(number: float, kind: Any) -> str:
 
 
 def encode(numbers: list[float], kind: Any) -> list[str]:
-    return floats.encode_floats(np.array(numbers, kind)).decode()[1:-1].split(", ")
+    return array_to_json.encode_floats(np.array(numbers, kind)).decode()[1:-1].split(", ")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_random_numbers_are_written_format_by_the_rule(kind: Any) -> None:
     )
     with np.errstate(over="ignore", invalid="ignore"):
         array = mixed.astype(kind)
-    encoded = floats.encode_floats(array).decode()[1:-1].split(", ")
+    encoded = array_to_json.encode_floats(array).decode()[1:-1].split(", ")
     assert encoded == [format_by_the_rule(number, kind) for number in array.tolist()]
 
 
@@ -92,18 +92,18 @@ def test_any_double_is_written_format_by_the_rule(numbers: list[float]) -> None:
 @given(st.lists(st.floats(width=32), min_size=1))
 def test_few_floats_are_written_format_by_the_rule(numbers: list[float]) -> None:
     expected = [format_by_the_rule(number, np.float32) for number in numbers]
-    assert floats.format_elements(np.array(numbers, np.float32)) == expected
+    assert array_to_json.format_elements(np.array(numbers, np.float32)) == expected
 
 
 @drawing_settings
 @given(st.lists(st.decimals(-(10**7), 10**7, places=5).map(float), min_size=1))
 def test_few_short_doubles_are_written_format_by_the_rule(numbers: list[float]) -> None:
     expected = [format_by_the_rule(number, np.float64) for number in numbers]
-    assert floats.format_elements(np.array(numbers)) == expected
+    assert array_to_json.format_elements(np.array(numbers)) == expected
 
 
 def test_few_floats_may_be_in_any_layout() -> None:
     array = np.array([[1, 2.5], [1e-5, 10]], np.float32)
-    assert floats.format_elements(array.T) == ["1.0", "1e-05", "2.5", "10.0"]
-    assert floats.format_elements(array[::2, ::-1]) == ["2.5", "1.0"]
-    assert floats.format_elements(np.array(2.5)) == ["2.5"]
+    assert array_to_json.format_elements(array.T) == ["1.0", "1e-05", "2.5", "10.0"]
+    assert array_to_json.format_elements(array[::2, ::-1]) == ["2.5", "1.0"]
+    assert array_to_json.format_elements(np.array(2.5)) == ["2.5"]

@@ -22,7 +22,7 @@ from benchmarks.serve.attacks.adversarial_bodies import (
 )
 from server.codec import examples, json_parser, requests
 from server.frontends.rest.transport.request_body import gunzip
-from server.parsing.memory_estimate import estimate_memory_bytes, worst_memory_bytes
+from server.parsing.request_parser import estimate_memory_bytes, worst_memory_bytes
 from tests.server.fakes import spec
 from tests.server.peak_memory import measure_bytes
 from tpuserve.errors import TpuserveError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.config.text_position import find_field
+from server.config.textproto import find_field
 
 TEXT = """# a comment { with
 models {

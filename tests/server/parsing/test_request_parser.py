@@ -18,8 +18,7 @@ from server.parsing import request_parser
 from server.parsing.parse_process import ParseProcess
 from server.parsing.parsed_request import LocalRequest
 from server.parsing.process_pool import ParseProcessPool
-from server.parsing.remote_request import RemoteRequest
-from server.parsing.request_parser import MAX_LOCAL_BYTES, RequestParser
+from server.parsing.request_parser import MAX_LOCAL_BYTES, RemoteRequest, RequestParser
 from server.request import RequestContext
 from tests.server import contexts
 from tests.server.fakes import spec

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server.servables import symlinks
+from server.servables import saved_model_loader
 from tpuserve.errors import Code, CodedError
 
 
@@ -18,17 +18,17 @@ def base(tmp_path: Path) -> Path:
 
 def test_plain_files_are_taken(base: Path) -> None:
     (base / "1" / "saved_model.pb").touch()
-    symlinks.check_no_escaping_symlinks(base / "1")
+    saved_model_loader.check_no_escaping_symlinks(base / "1")
 
 
 def test_link_within_the_base_path_is_taken(base: Path) -> None:
     (base / "2").symlink_to(base / "1")
-    symlinks.check_no_escaping_symlinks(base / "2")
+    saved_model_loader.check_no_escaping_symlinks(base / "2")
 
 
 def test_base_path_may_be_a_link_itself(base: Path) -> None:
     (base.parent / "current").symlink_to(base)
-    symlinks.check_no_escaping_symlinks(base.parent / "current" / "1")
+    saved_model_loader.check_no_escaping_symlinks(base.parent / "current" / "1")
 
 
 def test_version_that_leads_out_is_refused(base: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -39,7 +39,7 @@ def test_version_that_leads_out_is_refused(base: Path, caplog: pytest.LogCapture
         match="/base/2 leads out of the base path .*/base. Put",
         check=lambda error: error.code is Code.PERMISSION_DENIED,
     ) as caught:
-        symlinks.check_no_escaping_symlinks(base / "2")
+        saved_model_loader.check_no_escaping_symlinks(base / "2")
     assert "outside" not in str(caught.value)
     assert f"{base}/2 leads to {base.parent}/outside" in caplog.text
 
@@ -52,14 +52,14 @@ def test_file_that_leads_out_is_refused(base: Path, place: str) -> None:
         match=f"{place} leads out of",
         check=lambda error: error.code is Code.PERMISSION_DENIED,
     ):
-        symlinks.check_no_escaping_symlinks(base / "1")
+        saved_model_loader.check_no_escaping_symlinks(base / "1")
 
 
 def test_base_path_that_is_a_version_itself_may_be_a_link(base: Path) -> None:
     (base / "1" / "saved_model.pb").touch()
     (base.parent / "current").symlink_to(base / "1")
     current = base.parent / "current"
-    symlinks.check_no_escaping_symlinks(current, current)
+    saved_model_loader.check_no_escaping_symlinks(current, current)
 
 
 def test_link_to_a_neighbour_of_a_base_path_that_is_a_version_is_refused(base: Path) -> None:
@@ -70,4 +70,4 @@ def test_link_to_a_neighbour_of_a_base_path_that_is_a_version_is_refused(base: P
         match="/1/saved_model.pb leads out of the base path .*/base/1",
         check=lambda error: error.code is Code.PERMISSION_DENIED,
     ):
-        symlinks.check_no_escaping_symlinks(base / "1", base / "1")
+        saved_model_loader.check_no_escaping_symlinks(base / "1", base / "1")

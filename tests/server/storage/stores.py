@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from server.config.model_config import AllPolicy, ModelConfig
-from server.models.remote_repository import RemoteRepository
+from server.models.file_system_source import RemoteRepository
 from server.storage import file_systems
 from server.storage.remote_models import RemoteModels
 from tests.server.storage.azure_server import AzureHandler, connection_string

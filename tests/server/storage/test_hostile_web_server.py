@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from server.config.model_config import AllPolicy, ModelConfig
-from server.models.remote_repository import RemoteRepository
+from server.models.file_system_source import RemoteRepository
 from server.storage.download import VersionDownload
 from server.storage.listing import RemoteDirectory
 from server.storage.model_cache import ModelCache

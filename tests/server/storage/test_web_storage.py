@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.config.model_config import AllPolicy, ModelConfig
-from server.models.remote_repository import RemoteRepository
+from server.models.file_system_source import RemoteRepository
 from server.storage.remote_models import RemoteModels
 from tests.server.storage.web_server import (
     WebServer,

@@ -8,8 +8,8 @@ import pytest
 from server.config import batching_parameters
 from tpuserve import tags
 from tpuserve.bench import configurations
+from tpuserve.bench.analysis import TimeBudget
 from tpuserve.bench.configurations import ModelEngine
-from tpuserve.bench.time_budget import TimeBudget
 from tpuserve.bench.windows import Procedure
 
 TENSORFLOW = ModelEngine("tensorflow", {"engine": "tensorflow"}, {}, False)

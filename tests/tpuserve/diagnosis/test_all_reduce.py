@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tpuserve.diagnosis.all_reduce import AllReduce, run_all_reduce
-from tpuserve.diagnosis.collective import check_all_reduce
+from tpuserve.diagnosis.doctor import check_all_reduce
 from tpuserve.diagnosis.finding import Finding, Status
 from tpuserve.tpu_hardware.chips import TpuHardware
 

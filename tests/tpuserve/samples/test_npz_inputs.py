@@ -8,7 +8,7 @@ import pytest
 
 from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
 from tpuserve.samples import npz_inputs
-from tpuserve.samples.input_casting import cast_inputs
+from tpuserve.samples.cases import cast_inputs
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
 X = TensorSpec("x:0", "float32", (None, 2))

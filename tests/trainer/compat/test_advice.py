@@ -2,7 +2,7 @@ import pytest
 
 import tpuserve
 from tpuserve.errors import UnsupportedOnTpu
-from trainer.compat import advice
+from trainer.compat import launch
 
 REFUSED = (
     "Detected unsupported operations when trying to compile graph c[] on XLA_CPU_JIT: PyFunc (No "
@@ -12,7 +12,7 @@ REFUSED = (
 
 def test_advice_for_an_op_that_a_tpu_cannot_run_is_outside_compilation() -> None:
     with tpuserve.emulated_tpu(8):
-        error_advice = advice.get_error_advice(ValueError(REFUSED))
+        error_advice = launch.get_error_advice(ValueError(REFUSED))
     assert error_advice is not None
     assert error_advice.replaces_traceback
     assert error_advice.text.startswith(
@@ -21,18 +21,18 @@ def test_advice_for_an_op_that_a_tpu_cannot_run_is_outside_compilation() -> None
 
 
 def test_an_error_of_the_trainer_about_an_op_needs_no_traceback() -> None:
-    error_advice = advice.get_error_advice(UnsupportedOnTpu("no AsString on a TPU"))
-    assert error_advice == advice.Advice("no AsString on a TPU", replaces_traceback=True)
+    error_advice = launch.get_error_advice(UnsupportedOnTpu("no AsString on a TPU"))
+    assert error_advice == launch.Advice("no AsString on a TPU", replaces_traceback=True)
 
 
 @pytest.mark.parametrize(
     "message", ["", "No OpKernel was registered to support Op 'Mystery'", "Op TPUExecute is slow"]
 )
 def test_other_errors_get_no_advice(message: str) -> None:
-    assert advice.get_error_advice(ValueError(message)) is None
+    assert launch.get_error_advice(ValueError(message)) is None
 
 
 def test_missing_tpu_op_gets_no_advice_if_there_is_a_tpu() -> None:
     error = ValueError("No OpKernel was registered to support Op 'TPUCompile' used by")
     with tpuserve.emulated_tpu(8):
-        assert advice.get_error_advice(error) is None
+        assert launch.get_error_advice(error) is None

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 import trainer
 from tests.trainer.embedding import columns, sums
-from trainer.embedding import ids, sparse_lookup
+from trainer.embedding import ids
+from trainer.embedding import model as sparse_lookup
 from trainer.embedding.config import (
     EmbeddingConfig,
     EmbeddingConfigSpec,

@@ -19,7 +19,7 @@ from tpuserve.errors import (
     InvalidSetting,
 )
 from trainer.config.host_addresses import HostAddresses
-from trainer.hosts import joining
+from trainer.hosts import program
 from trainer.hosts.connection import Connection
 from trainer.hosts.group import HostGroup
 
@@ -47,7 +47,7 @@ class Member:
         self.has_ended = threading.Event()
         hosts = addresses(index, count, port)
         options = {"end_process": self._end, "others_end_secs": 0.1, **options}
-        self.group = joining.connect_hosts(hosts, LIMIT, **options)
+        self.group = program.connect_hosts(hosts, LIMIT, **options)
 
     def _end(self, message: str) -> None:
         self.lost_message = message
@@ -213,7 +213,7 @@ def test_a_host_that_does_not_come_is_named() -> None:
     (port,) = processes.free_ports(1)
     with ThreadPoolExecutor(2) as pool:
         waiting = [
-            pool.submit(joining.connect_hosts, addresses(index, 4, port), 1.0) for index in (0, 2)
+            pool.submit(program.connect_hosts, addresses(index, 4, port), 1.0) for index in (0, 2)
         ]
         for wait in waiting:
             with pytest.raises(
@@ -225,7 +225,7 @@ def test_a_host_that_does_not_come_is_named() -> None:
 def test_a_first_host_that_does_not_answer_is_named() -> None:
     (port,) = processes.free_ports(1)
     with pytest.raises(HostMissing, match=rf"host 0 \(127.0.0.1:{port}\) does not answer"):
-        joining.connect_hosts(addresses(1, 2, port), 0.5)
+        program.connect_hosts(addresses(1, 2, port), 0.5)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_hosts_with_other_settings_are_refused(index: int, count: int, text: str
     (port,) = processes.free_ports(1)
     hello = {"kind": "hello", "index": index, "count": count, "version": __version__}
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(joining.connect_hosts, addresses(0, 2, port), LIMIT)
+        first = pool.submit(program.connect_hosts, addresses(0, 2, port), LIMIT)
         with contextlib.closing(connect(port)) as other:
             other.send(**hello)
             with pytest.raises(HostsDiffer, match=text):
@@ -275,11 +275,11 @@ def test_a_port_in_use_is_told() -> None:
             match=f"host 0 cannot listen on port {port}",
             check=lambda error: error.code is Code.UNAVAILABLE,
         ):
-            joining.connect_hosts(addresses(0, 2, port), 1.0)
+            program.connect_hosts(addresses(0, 2, port), 1.0)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "inf", "nan"])
 def test_the_time_limit_is_a_number(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(joining.TIMEOUT_VARIABLE, text)
+    monkeypatch.setenv(program.TIMEOUT_VARIABLE, text)
     with pytest.raises(InvalidSetting, match="TPUSERVE_HOSTS_TIMEOUT"):
-        joining.find_timeout_secs()
+        program.find_timeout_secs()

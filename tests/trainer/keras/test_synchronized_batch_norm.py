@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tests.tpuserve.lowering import replicas
 from tpuserve.errors import InvalidSetting
-from trainer.keras.step.synchronized_batch_norm import synchronize_moments
+from trainer.keras.step.steps import synchronize_moments
 
 _ReduceOp = tf.distribute.ReduceOp
 

@@ -10,7 +10,7 @@ from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.estimator.early_stopping import make_early_stopping_hook, stop_if_higher_hook
 from trainer.exporting.exporters import Exporter
-from trainer.train_eval import local
+from trainer.train_eval import api
 from trainer.train_eval.api import EvalSpec, TrainSpec, train_and_evaluate
 from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 
@@ -63,7 +63,7 @@ def counted_ones(starts: list[int]) -> Any:
     return input_fn
 
 
-RUNNERS = [local.evaluate_within_training, local.evaluate_between_trainings]
+RUNNERS = [api.evaluate_within_training, api.evaluate_between_trainings]
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_the_training_input_runs_on_while_evaluations_come_between(tmp_path: Pat
 def test_a_device_for_one_of_both_is_given_free_for_each_evaluation(tmp_path: Path) -> None:
     starts: list[int] = []
     evaluator = CheckpointEvaluator(estimator(tmp_path), eval_spec(), 6)
-    local.evaluate_between_trainings(
+    api.evaluate_between_trainings(
         estimator(tmp_path), TrainSpec(counted_ones(starts), max_steps=6), [evaluator]
     )
     assert len(starts) == 3

@@ -18,7 +18,7 @@ from trainer.config.tf_config import ClusterTask
 from trainer.estimator.early_stopping import FollowChiefHook, make_early_stopping_hook
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
 from trainer.hooks.checkpoint_hooks import StopAtCheckpointHook, make_stop_at_checkpoint_step_hook
-from trainer.train_eval import completion_marker, distributed
+from trainer.train_eval import distributed
 from trainer.train_eval.api import EvalSpec, TrainSpec, train_and_evaluate
 from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 
@@ -53,7 +53,7 @@ def test_an_evaluator_ends_where_the_chief_has_ended(tmp_path: Path) -> None:
     estimator(tmp_path).train(programs.ones(), max_steps=4)
 
     def end(seconds: float) -> None:
-        completion_marker.write_marker(str(tmp_path), 4, None)
+        distributed.write_marker(str(tmp_path), 4, None)
 
     distributed.evaluate_continuously(
         [evaluator_of(tmp_path, None)], str(tmp_path), None, sleep=end

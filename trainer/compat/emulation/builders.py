@@ -5,18 +5,104 @@ While a TPU is emulated, a patched function calls its replacement in this module
 
 import functools
 import logging
+import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf.tpu import topology_pb2
 
-from tpuserve.devices import TpuSystem
+from tpuserve.devices import TpuSystem, find_emulated_tpu_system
 from tpuserve.errors import TpuNotFound
 from tpuserve.lowering.func_graph import build_and_lower
-from trainer.compat.emulation import topology
-from trainer.compat.emulation.active import find_active_emulated_tpu
-from trainer.tensorflow_internals import tpu, tpu_ops, tpu_system_metadata, tpu_topology
+from trainer.tensorflow_internals import (
+    Topology,
+    TPUSystemMetadata,
+    tpu,
+    tpu_function,
+    tpu_ops,
+    tpu_system_metadata,
+    tpu_topology,
+)
+
+# The modules of tpuserve that build TPU graphs.
+_OUR_GRAPH_BUILDERS = (
+    "trainer.backends.tpu",
+    "trainer.infeed",
+    "trainer.export",
+    "trainer.exporting.strategies",
+    "tpuserve.export",
+)
+
+
+def find_active_emulated_tpu() -> TpuSystem | None:
+    """Return the emulated TPU for which to build a TPU graph at this point of the program.
+
+    Returns:
+      The emulated TPU; None to build the graph as TensorFlow does.
+    """
+    tpu_system = find_emulated_tpu_system()
+    if tpu_system is None or _is_in_tpu_computation() or _is_called_by_our_builders():
+        return None
+    if tf.compat.v1.executing_eagerly_outside_functions():
+        return None
+    return tpu_system
+
+
+def _is_in_tpu_computation() -> bool:
+    """Return whether TensorFlow is building the body of a TPU computation at the moment."""
+    return tpu_function.get_tpu_context().number_of_shards is not None
+
+
+def _is_called_by_our_builders() -> bool:
+    """Return whether a module of tpuserve that builds TPU graphs is on the call stack."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if any(name == module or name.startswith(f"{module}.") for module in _OUR_GRAPH_BUILDERS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def serialize_topology(tpu_system: TpuSystem) -> bytes:
+    """Return the serialized TopologyProto of an emulated TPU system.
+
+    Each chip has two cores, or one core if a host has an odd number of cores.
+    """
+    cores = tpu_system.tpu_cores // tpu_system.hosts
+    cores_per_chip = 2 - cores % 2
+    chips = cores // cores_per_chip
+    columns = 2 - chips % 2
+    rows = chips // columns
+    topology = topology_pb2.TopologyProto(
+        mesh_shape=[columns, rows * tpu_system.hosts, 1, cores_per_chip],
+        num_tasks=tpu_system.hosts,
+        num_tpu_devices_per_task=cores,
+    )
+    for host in range(tpu_system.hosts):
+        for core in range(cores):
+            row, column = divmod(core // cores_per_chip, columns)
+            topology.device_coordinates.extend(
+                [column, host * rows + row, 0, core % cores_per_chip]
+            )
+    return topology.SerializeToString()
+
+
+def make_system_metadata(tpu_system: TpuSystem) -> TPUSystemMetadata:
+    """Return the TPUSystemMetadata of an emulated TPU system.
+
+    The object replaces what TensorFlow would read from the server of a real TPU.
+    """
+    return TPUSystemMetadata(
+        num_cores=tpu_system.tpu_cores,
+        num_hosts=tpu_system.hosts,
+        num_of_cores_per_host=tpu_system.tpu_cores // tpu_system.hosts,
+        topology=Topology(serialized=serialize_topology(tpu_system)),
+        devices=(),
+    )
+
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -96,7 +182,7 @@ def _build_replicated(tpu_system: TpuSystem, build: "functools.partial[Any]") ->
 def _build_initialization(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
     """Build a constant with the serialized topology, in place of the op that initializes a TPU."""
     with tf.device(None):
-        serialized = topology.serialize_topology(tpu_system)
+        serialized = serialize_topology(tpu_system)
         return tf.constant(serialized, name="ConfigureDistributedTPU")
 
 
@@ -111,7 +197,7 @@ def _return_host_device(tpu_system: TpuSystem, build: Callable[[], Any]) -> str:
 
 
 def _return_metadata(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    return topology.make_system_metadata(tpu_system)
+    return make_system_metadata(tpu_system)
 
 
 # The patches that `patch_builders` makes: a module, the name of a function in the module, and the

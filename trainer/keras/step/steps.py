@@ -1,18 +1,85 @@
 """Builds the training, evaluation and prediction steps of a Keras model in the default graph."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.errors import InvalidSetting
 from trainer.distribution.cross_shard import cross_replica_sum
 from trainer.keras.model import batch_errors, tracing
 from trainer.keras.model.adapter import KerasAdapter
+from trainer.keras.model.tracing import eager_mode
 from trainer.keras.model.unsupported_options import unsupported_option_error
-from trainer.keras.step import lookup_tables, synchronized_batch_norm
 from trainer.keras.step.features import WeightedLabels, apply_class_weights
 from trainer.keras.step.outputs import OutputCodec
+from trainer.model import patching
 from trainer.tensorflow_internals import get_private_attribute, tpu_function
+
+
+@contextmanager
+def synchronize_moments(replicas: int) -> Iterator[None]:
+    """Return a context in which batch normalization can use the batches of all replicas.
+
+    A layer with synchronized=True calls the method all_reduce of tf.distribute's replica context.
+
+    Raises:
+      InvalidSetting: in the context, a layer calls all_reduce with a reduce_op other than SUM and
+        MEAN.
+    """
+    if replicas == 1:
+        yield
+        return
+
+    def all_reduce(reduce_op: Any, value: Any, options: Any = None) -> Any:
+        # TensorFlow's method takes a tf.distribute.ReduceOp, or its name in upper or lower case.
+        name = str(getattr(reduce_op, "value", reduce_op)).upper()
+        if name not in ("SUM", "MEAN"):
+            raise InvalidSetting(
+                f"all_reduce of a replica context has reduce_op={reduce_op!r}. Give ReduceOp.SUM "
+                f"or ReduceOp.MEAN."
+            )
+        sums = tf.nest.map_structure(cross_replica_sum, value)
+        return sums if name == "SUM" else tf.nest.map_structure(lambda x: x / replicas, sums)
+
+    with patching.patched_attributes(
+        tf.distribute.get_replica_context(), {"all_reduce": all_reduce}
+    ):
+        yield
+
+
+def copy_table(model: Any, handle: Any) -> Any:
+    """Return the handle of a new table in the default graph; None if the model lacks the table."""
+    kinds = (tf.lookup.StaticHashTable, tf.lookup.experimental.MutableHashTable)
+    parts = tf.train.TrackableView(model).descendants()
+    tables = [part for part in parts if isinstance(part, kinds) and part.resource_handle is handle]
+    if not tables:
+        return None
+    keys, values = _export(tables[0])
+    # In the graph of a loop's body, create the table outside of the loop.
+    with tf.init_scope():
+        contents = tf.lookup.KeyValueTensorInitializer(keys, values)
+        default = tf.zeros([], contents.value_dtype)
+        return tf.lookup.StaticHashTable(contents, default).resource_handle
+
+
+def _export(table: Any) -> tuple[Any, Any]:
+    """Return the keys and the values of a table, as arrays."""
+    # Use a graph that is discarded, because a table adds its initializer to the graph's collection.
+    with tf.Graph().as_default(), eager_mode():
+        if isinstance(table, tf.lookup.StaticHashTable):
+            # Initialize the table: a layer that created it while it was traced has not done so.
+            get_private_attribute(table, "_initialize")()
+            keys, values = tf.raw_ops.LookupTableExportV2(
+                table_handle=table.resource_handle,
+                Tkeys=table.key_dtype,
+                Tvalues=table.value_dtype,
+            )
+        else:
+            keys, values = table.export()
+        return keys.numpy(), values.numpy()
+
 
 _NO_LOSS = "A loss needs labels."
 _ASSIGNMENTS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
@@ -50,7 +117,7 @@ class ModelSteps:
             if class_weight:
                 weights = apply_class_weights(labels, weights, class_weight)
             with adapter.per_replica_seeds(model), tf.GradientTape() as tape:
-                with synchronized_batch_norm.synchronize_moments(replicas):
+                with synchronize_moments(replicas):
                     y_pred = adapter.call(model, x, training=True)
                 loss = adapter.compute_loss(model, x, labels, y_pred, weights, replicas)
                 if loss is None:
@@ -178,7 +245,7 @@ class ModelSteps:
                 tf.is_symbolic_tensor(handle)
                 or get_private_attribute(handle, "_handle_data") is None
             ):
-                table = lookup_tables.copy_table(self._model, handle)
+                table = copy_table(self._model, handle)
                 if table is None or tracing.is_for_xla():
                     raise unsupported_option_error("lookup table", self._label)
                 return table

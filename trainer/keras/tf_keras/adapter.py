@@ -8,13 +8,47 @@ import tensorflow as tf
 import tf_keras
 
 from trainer.keras.model import options
-from trainer.keras.tf_keras import losses, tf_optimizer
+from trainer.keras.model.sum_losses import make_sum_scaler
+from trainer.keras.tf_keras import tf_optimizer
 from trainer.keras_internals import (
+    LossesContainer,
     attach_to_tensor,
     find_private_attribute,
     get_private_attribute,
     set_private_attribute,
 )
+
+
+class _UnusedMetric:
+    """Replaces the metric that averages the total loss, and does nothing."""
+
+    def update_state(self, *arguments: Any, **named: Any) -> None:
+        """Ignore the loss of a batch."""
+
+
+class _LossesContainerWithoutMetrics(LossesContainer):
+    """A LossesContainer without the metrics that report the loss of each output."""
+
+    def _create_metrics(self) -> None:
+        """Store None in place of the metrics of each output; LossesContainer calls this method."""
+        self._per_output_metrics = [None] * len(self._losses)
+
+
+def without_loss_metrics(compiled: Any, output_names: Any, replicas: int) -> Any:
+    """Return a copy of compiled losses that updates no metrics, for use in an estimator's step.
+
+    Args:
+      replicas: the number of replicas. A loss that is a sum over examples is multiplied by this
+        number; see `make_sum_scaler`.
+    """
+    scale_sum = make_sum_scaler(tf_keras.losses.Loss, replicas)
+    return _LossesContainerWithoutMetrics(
+        tf.nest.map_structure(scale_sum, get_private_attribute(compiled, "_user_losses")),
+        get_private_attribute(compiled, "_user_loss_weights"),
+        output_names=output_names,
+        total_loss_mean=_UnusedMetric(),
+    )
+
 
 # The value of `_rng_type` with which tf_keras's random generators use stateful random ops. The
 # state of these ops is not a variable, so the replicas do not share it.
@@ -112,7 +146,7 @@ class _TfKerasAdapter:
         self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int
     ) -> Any:
         compiled = model.compiled_loss
-        without_metrics = losses.without_loss_metrics(compiled, model.output_names, replicas)
+        without_metrics = without_loss_metrics(compiled, model.output_names, replicas)
         object.__setattr__(model, "compiled_loss", without_metrics)
         try:
             return model.compute_loss(x, y, y_pred, weights)

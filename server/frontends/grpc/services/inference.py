@@ -18,11 +18,23 @@ from server.frontends.grpc.services.model_spec import (
     serialize_model_spec,
 )
 from server.frontends.grpc.services.parsing import parse_within_limits
-from server.frontends.grpc.services.serialized_input import read_examples
-from server.proto.serialized_input_pb2 import ExamplesRequest, MultiInferenceRequest
+from server.proto.serialized_input_pb2 import ExamplesRequest, Input, MultiInferenceRequest
 from server.servables import pending
 from server.servables.pending import Pending
 from server.tensors.parsing_cost import EXAMPLES_REQUEST
+
+
+def read_examples(proto: Input) -> list[bytes]:
+    """Return the serialised tf.train.Examples of an Input message.
+
+    If the message has an ExampleListWithContext, the bytes of the context are put before the bytes
+    of each example.
+    """
+    if proto.WhichOneof("kind") == "example_list":
+        return list(proto.example_list.examples)
+    with_context = proto.example_list_with_context
+    return [with_context.context + example for example in with_context.examples]
+
 
 _Result = TypeVar("_Result", Classification, Regression)
 _WriteResult: TypeAlias = Callable[[Any, _Result], None]

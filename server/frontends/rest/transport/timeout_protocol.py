@@ -2,9 +2,11 @@
 
 import contextlib
 import logging
+import socket
 import sys
 import time
 from collections.abc import Iterable, MutableMapping
+from enum import Enum
 from typing import Any
 
 from server.admission.peers import network_of_host
@@ -12,9 +14,47 @@ from server.frontends.rest.transport.connection_limit import ConnectionLimit
 from server.frontends.rest.transport.flow_control import BackpressureFlowControl
 from server.frontends.rest.transport.headers import Header
 from server.frontends.rest.transport.sliced_protocol import PARTS_PER_REQUEST, SlicedProtocol
-from server.frontends.rest.transport.tcp_state import ClientState, read_client_state
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
+
+# Numbers of TCP connection states in Linux. Source: include/net/tcp_states.h.
+_CLOSE, _CLOSE_WAIT = 7, 8
+
+
+class ClientState(Enum):
+    """The state of the client of a TCP connection: whether it still sends and receives bytes."""
+
+    CONNECTED = "may send and receive"
+    SENDS_NO_MORE = "sends no more bytes, and may still receive"
+    GONE = "neither sends nor receives"
+
+
+def read_client_state(transport: Any) -> ClientState:
+    """Return the state of the client of an asyncio transport; CONNECTED if the state is unknown.
+
+    The state comes from the operating system, because asyncio does not notice a disconnect while
+    reading is paused.
+    """
+    pseudo_socket = transport.get_extra_info("socket")
+    if pseudo_socket is None or sys.platform != "linux":
+        return ClientState.CONNECTED
+    try:
+        # Create a second socket object for the connection, because uvloop's object lacks
+        # getsockopt.
+        connection = socket.socket(fileno=pseudo_socket.fileno())
+    except OSError:
+        return ClientState.GONE
+    try:
+        # Read the state, which is the first byte of the struct tcp_info.
+        state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    except OSError:
+        return ClientState.CONNECTED
+    finally:
+        connection.detach()
+    if state == _CLOSE_WAIT:
+        return ClientState.SENDS_NO_MORE
+    return ClientState.GONE if state == _CLOSE else ClientState.CONNECTED
+
 
 # The names of the headers that determine where the body of a request ends.
 _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")

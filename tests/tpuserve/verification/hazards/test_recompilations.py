@@ -6,7 +6,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
-from tpuserve.verification.hazards import recompilations
+from tpuserve.verification.hazards import metagraph_hazards
 from tpuserve.verification.hazards.node_placement import PlacedNode
 
 OPEN = Signature({"x": TensorSpec("x:0", "float32", (None, 2))}, {})
@@ -19,7 +19,7 @@ def messages(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",
         for name in names
         for size in warm
     ]
-    hazards = recompilations.find_recompilations(
+    hazards = metagraph_hazards.find_recompilations(
         dict.fromkeys(names, ON_TPU), dict.fromkeys(names, OPEN), allowed, records
     )
     return [f"{hazard.severity}: {hazard.message}" for hazard in hazards]

@@ -10,7 +10,7 @@ import tensorflow as tf
 import trainer
 from tests.trainer import programs
 from tpuserve.lowering.ir import op_defs
-from trainer.backends.tpu import evaluation, prediction, training
+from trainer.backends.tpu import backend, evaluation, training
 from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
@@ -58,7 +58,7 @@ def build_nodes(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
         else:
             checkpoint = tf.train.latest_checkpoint(str(model_dir))
             assert checkpoint is not None
-            prediction.build_predict_graph(
+            backend.build_predict_graph(
                 program, input_fn, checkpoint, lambda predictions: predictions, context
             )
         definition = tf.compat.v1.get_default_graph().as_graph_def()

@@ -7,7 +7,7 @@ from tensorflow.python.tpu import tpu
 
 from tests.trainer.compat.emulation import own_session
 from tpuserve.export.tpu import tpu_call
-from trainer.compat.emulation.active import find_active_emulated_tpu
+from trainer.compat.emulation.builders import find_active_emulated_tpu
 
 v1 = tf.compat.v1
 

@@ -7,7 +7,7 @@ from tensorflow.python.tpu.topology import Topology
 
 from tests.trainer.compat.emulation import own_session
 from tpuserve.devices import TpuSystem
-from trainer.compat.emulation import topology
+from trainer.compat.emulation import builders
 
 v1 = tf.compat.v1
 
@@ -24,7 +24,7 @@ v1 = tf.compat.v1
 )
 def test_every_core_has_coordinates_in_the_mesh(cores: int, hosts: int, mesh: list[int]) -> None:
     mesh_topology = Topology(
-        serialized=topology.serialize_topology(TpuSystem(cores, hosts, is_emulated=True))
+        serialized=builders.serialize_topology(TpuSystem(cores, hosts, is_emulated=True))
     )
     assert (mesh_topology.mesh_shape.tolist(), mesh_topology.num_tasks) == (mesh, hosts)
     assert len({tuple(core) for core in mesh_topology.device_coordinates.reshape(-1, 4)}) == cores

@@ -1,17 +1,108 @@
 """Chooses the nodes of a signature that run on the TPU; the host runs the others."""
 
 import re
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from tpuserve.export.conversion.analysis import handles
-from tpuserve.export.conversion.analysis.closure import find_largest_closure
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import GraphIR
 
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
+
+Item = TypeVar("Item")
+_UNLIMITED = 1 << 60
+
+
+def find_largest_closure(
+    weights: Mapping[Item, int], requirements: Iterable[tuple[Item, Item]]
+) -> set[Item]:
+    """Choose the items with the largest sum of weights that fulfil all requirements.
+
+    Args:
+      requirements: Pairs (first, second): if the first item is chosen, the second must be chosen.
+
+    Returns:
+      The chosen items. If several choices have the largest sum, the choice with the fewest items
+      is returned.
+    """
+    numbers = {item: number for number, item in enumerate(weights)}
+    network = _Network(len(numbers) + 2)
+    source, sink = len(numbers), len(numbers) + 1
+    for item, weight in weights.items():
+        if weight > 0:
+            network.add(source, numbers[item], weight)
+        elif weight < 0:
+            network.add(numbers[item], sink, -weight)
+    for first, second in requirements:
+        network.add(numbers[first], numbers[second], _UNLIMITED)
+    network.saturate(source, sink)
+    reached = network.levels(source)
+    return {item for item, number in numbers.items() if reached[number] >= 0}
+
+
+class _Network:
+    """A flow network: its nodes are numbers, and its edges have residual capacities."""
+
+    def __init__(self, size: int) -> None:
+        self._edges: list[list[int]] = [[] for _ in range(size)]
+        self._heads: list[int] = []
+        self._capacities: list[int] = []
+
+    def add(self, tail: int, head: int, capacity: int) -> None:
+        for start, end, limit in ((tail, head, capacity), (head, tail, 0)):
+            self._edges[start].append(len(self._heads))
+            self._heads.append(end)
+            self._capacities.append(limit)
+
+    def levels(self, source: int) -> list[int]:
+        """Return the distance of each node from the source; -1 if the node is not reachable."""
+        levels = [-1] * len(self._edges)
+        levels[source] = 0
+        pending = deque([source])
+        while pending:
+            tail = pending.popleft()
+            for edge in self._edges[tail]:
+                if self._capacities[edge] and levels[self._heads[edge]] < 0:
+                    levels[self._heads[edge]] = levels[tail] + 1
+                    pending.append(self._heads[edge])
+        return levels
+
+    def saturate(self, source: int, sink: int) -> None:
+        """Compute a maximum flow from the source to the sink; update the residual capacities."""
+        while (levels := self.levels(source))[sink] >= 0:
+            positions = [0] * len(self._edges)
+            while self._send(source, sink, levels, positions):
+                pass
+
+    def _send(self, source: int, sink: int, levels: list[int], positions: list[int]) -> bool:
+        """Send flow along one shortest path from the source to the sink."""
+        path: list[int] = []
+        tail = source
+        while tail != sink:
+            edges = self._edges[tail]
+            while positions[tail] < len(edges):
+                edge = edges[positions[tail]]
+                if self._capacities[edge] and levels[self._heads[edge]] == levels[tail] + 1:
+                    break
+                positions[tail] += 1
+            else:
+                if not path:
+                    return False
+                tail = self._heads[path.pop() ^ 1]
+                positions[tail] += 1
+                continue
+            path.append(edge)
+            tail = self._heads[edge]
+        flow = min(self._capacities[edge] for edge in path)
+        for edge in path:
+            self._capacities[edge] -= flow
+            self._capacities[edge ^ 1] += flow
+        return True
+
 
 # Types of the ops that do most of a model's work, such as matrix multiplications. To measure the
 # work on the TPU, each counts as much as `_HEAVY` other ops.

@@ -1,16 +1,17 @@
 """The method ModelInfer of the Open Inference Protocol: runs a signature on tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from server.codec.open_inference import raw_tensors
-from server.codec.open_inference.datatypes import datatype_of_array, find_datatype
-from server.codec.open_inference.raw_tensors import check_matches
+from server.codec.open_inference.datatypes import Datatype, datatype_of_array, find_datatype
+from server.codec.open_inference.raw_tensors import check_matches, check_shape, format_shape
 from server.codec.open_inference.time_limit import limit_time
 from server.dataplane import DataPlane, Prediction
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
-from server.frontends.grpc.services.open_inference.contents import read_contents, write_contents
 from server.frontends.grpc.services.open_inference.model_spec import decode_model_spec
 from server.frontends.grpc.services.parsing import parse_within_limits, parsing_turn
 from server.servables import pending
@@ -21,6 +22,80 @@ from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
 from tpuserve.proto import protobuf_wire
 from tpuserve.proto.open_inference import Message, message_type
 from tpuserve.saved_model.signature import Signature
+
+# Name of a datatype → field of InferTensorContents that holds its elements. There is no field for
+# FP16 and BF16.
+_FIELDS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+# Field of InferTensorContents → NumPy dtype of its elements, for the fields that several datatypes
+# share: for example, the elements of INT8, INT16 and INT32 are all in `int_contents`.
+_WIDE: dict[str, np.dtype[Any]] = {
+    "int_contents": np.dtype(np.int32),
+    "uint_contents": np.dtype(np.uint32),
+}
+
+
+def read_contents(
+    name: str,
+    contents: Any,
+    datatype: Datatype,
+    shape: Sequence[int],
+    reserve: Callable[[int], object],
+) -> Array:
+    """Convert the message InferTensorContents of an input to an array.
+
+    Args:
+      datatype: the datatype of the input in the protocol, such as FP32.
+      reserve: is called with a number of bytes before the array of this size is allocated; raises
+        an error to refuse the request.
+
+    Raises:
+      InvalidTensor: the shape is invalid, the message has no field for the datatype, the field has
+        more or fewer elements than the shape, or an element is out of the range of the datatype.
+    """
+    count = check_shape(name, shape)
+    field = _FIELDS.get(datatype.name)
+    if field is None:
+        raise InvalidTensor(
+            f"input {name!r} is {datatype.name}, which the field contents cannot hold. Send it in "
+            f"raw_input_contents."
+        )
+    values = getattr(contents, field)
+    if len(values) != count:
+        raise InvalidTensor(
+            f"input {name!r} has {len(values)} elements in {field}; its shape "
+            f"{format_shape(shape)} has {count}."
+        )
+    reserve(count * max(8, datatype.dtype.itemsize))
+    if datatype.dtype.hasobject:
+        array = np.empty(count, object)
+        array[:] = list(values)
+        return array.reshape(shape)
+    wide = np.fromiter(values, _WIDE.get(field, datatype.dtype), count)
+    narrow = wide.astype(datatype.dtype, copy=False)
+    if wide.dtype != narrow.dtype and not np.array_equal(wide, narrow):
+        value = wide[wide != narrow][0]
+        raise InvalidTensor(f"input {name!r} has the value {value}, which is no {datatype.name}.")
+    return narrow.reshape(shape)
+
+
+def write_contents(contents: Any, array: Array, datatype: Datatype) -> None:
+    """Write an array to the message InferTensorContents of an output.
+
+    Args:
+      datatype: the datatype of the array in the protocol. The message must have a field for it, so
+        `datatype.is_raw_only` must be False.
+    """
+    getattr(contents, _FIELDS[datatype.name]).extend(array.reshape(-1).tolist())
+
 
 # Number of a field of InferTensorContents → how `parse_within_limits` estimates the memory of the
 # parsed field.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.frontends.grpc.executor.default_thread_pool import DefaultThreadPool
+from server.frontends.grpc.executor.factory import DefaultThreadPool
 from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
 from tests.threads import no_new_threads
 

@@ -4,8 +4,7 @@ import pytest
 
 from server.frontends.grpc.executor import grpcio_compat
 from server.frontends.grpc.executor.cq_thread_pool import CompletionQueueThreadPool
-from server.frontends.grpc.executor.default_thread_pool import DefaultThreadPool
-from server.frontends.grpc.executor.factory import create_call_executor
+from server.frontends.grpc.executor.factory import DefaultThreadPool, create_call_executor
 
 
 def test_installed_grpcio_gets_the_polling_pool(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,8 +10,11 @@ import pytest
 
 from server.frontends.grpc import peers
 from server.frontends.grpc.executor import stalled_calls
-from server.frontends.grpc.executor.received_bytes import received_bytes_by_address
-from server.frontends.grpc.executor.stalled_calls import StalledCallLimits, StalledCallReaper
+from server.frontends.grpc.executor.stalled_calls import (
+    StalledCallLimits,
+    StalledCallReaper,
+    received_bytes_by_address,
+)
 
 
 class Call:

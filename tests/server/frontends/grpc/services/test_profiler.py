@@ -9,7 +9,7 @@ import pytest
 
 from server.admission.admission import AdmissionController
 from server.dataplane import DataPlane
-from server.frontends.grpc.services.profiler import ProfilerService
+from server.frontends.grpc.services.registry import ProfilerService
 from tests.processes import LOOPBACK
 from tests.server.frontends.grpc import clients
 

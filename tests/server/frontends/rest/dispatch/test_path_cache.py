@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from server.frontends.rest.dispatch.router import Route
-from server.frontends.rest.v1 import paths as v1_paths
+from server.frontends.rest.v1 import router as v1_paths
 from server.frontends.rest.v2 import paths as v2_paths
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from server.dataplane import DataPlane, ModelSpec
 from server.dataplane.results import Metadata
-from server.frontends.rest.openapi.document import build_document
+from server.frontends.rest.openapi.app import build_document
 from server.frontends.rest.openapi.options import DocumentOptions
 from server.models.manager import Manager
 from tests.server.aspired_versions import aspire

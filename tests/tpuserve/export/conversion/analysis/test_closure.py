@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tpuserve.export.conversion.analysis.closure import find_largest_closure
+from tpuserve.export.conversion.analysis.partition import find_largest_closure
 
 
 def test_an_item_is_chosen_with_what_it_requires_if_both_together_gain() -> None:
