@@ -90,7 +90,7 @@ def _read_parameters(settings: Settings, platform: "PlatformConfig | None") -> "
 def _sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:
     # Import the module here and not at the top of the file, because the import loads TensorFlow,
     # which takes seconds.
-    from server.warmup.sample_rows import sample_rows
+    from server.warmup.sample_request import sample_rows
 
     return sample_rows(model, directory, signature_name)
 

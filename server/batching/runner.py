@@ -14,8 +14,7 @@ from server.batching.scheduler import BatchingQueue, Scheduler
 from server.batching.tasks import BatchTask
 from server.request import CLOCK, RequestContext
 from server.servables import pending
-from server.servables.direct_runner import DirectRunner
-from server.servables.multi_signature import SupportsMultiRun
+from server.servables.direct_runner import DirectRunner, SupportsMultiRun
 from server.servables.pending import Pending
 from server.servables.servable import Array, Model
 from tpuserve.saved_model import signature as signatures

@@ -11,7 +11,7 @@ from enum import Enum
 import numpy as np
 
 from server.request import RequestContext
-from server.servables import output_size
+from server.servables import pending
 from server.servables.servable import Array
 from tpuserve.errors import TpuserveError
 
@@ -108,7 +108,7 @@ class BatchTask:
         """
         if self._error is not None:
             return 0
-        return sum(output_size.count_values(part.values()) for part in self._parts.values())
+        return sum(pending.count_values(part.values()) for part in self._parts.values())
 
     def wait(self) -> dict[str, Array]:
         """Wait for the outputs, and return them: output alias → [size, ...]."""

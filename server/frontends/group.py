@@ -203,7 +203,7 @@ def read_files(settings: Settings) -> FrontendFiles:
 
 
 def _read_tls(path: str) -> tls.TlsConfig:
-    from server.frontends.rest.transport import tls as rest_tls
+    from server.frontends.rest.transport import server as rest_tls
 
     config = tls.read_tls_config(Path(path))
     # Validate the TLS keys here, before a model is loaded: gRPC would refuse an invalid key later,

@@ -14,8 +14,8 @@ from typing import Any
 
 from server.codec import examples, json_parser, requests
 from server.codec.open_inference.infer_request import decode_infer_request
-from server.parsing import messages
-from server.parsing.messages import Buffer, Header
+from server.parsing import parse_process
+from server.parsing.parse_process import Buffer, Header
 from server.servables.servable import Array
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature, TensorSpec
@@ -29,7 +29,7 @@ def serve(connection: socket.socket) -> None:
     """Answer the requests that `ParseProcess` sends, until the server closes the connection."""
     document: Any = None
     while True:
-        header, buffers = messages.receive_message(connection)
+        header, buffers = parse_process.receive_message(connection)
         operation = header["operation"]
         try:
             if operation == "parse":
@@ -40,7 +40,7 @@ def serve(connection: socket.socket) -> None:
                 answer, results = _decode_inputs(document, header["dtypes"])
             elif operation == "examples":
                 context, separate = examples.decode_separately(document)
-                answer, results = {}, [context, *messages.pack_strings(separate)]
+                answer, results = {}, [context, *parse_process.pack_strings(separate)]
                 del separate
             else:
                 document, answer, results = None, {}, []
@@ -54,7 +54,7 @@ def serve(connection: socket.socket) -> None:
                 "code": "RESOURCE_EXHAUSTED",
             }
             document, results = None, []
-        messages.send_message(connection, answer, results)
+        parse_process.send_message(connection, answer, results)
         del results, answer, header, buffers
 
 
@@ -81,7 +81,7 @@ def _pack_arrays(arrays: Mapping[str, Array]) -> tuple[Header, list[Buffer]]:
     descriptions: Header = {}
     results: list[Buffer] = []
     for alias, array in arrays.items():
-        descriptions[alias], buffers = messages.pack_array(array)
+        descriptions[alias], buffers = parse_process.pack_array(array)
         results += buffers
     return descriptions, results
 

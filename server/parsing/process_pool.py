@@ -4,7 +4,7 @@ import threading
 
 from server.parsing.parse_process import ParseProcess
 from server.request import RequestContext
-from server.scheduling.turns import Turns
+from server.scheduling.model_queue import Turns
 
 
 class ParseProcessPool:

@@ -13,9 +13,8 @@ from server.codec import json_parser, requests
 from server.codec.json_parser import Json
 from server.codec.open_inference.infer_request import InferInput, InferRequest, decode_infer_request
 from server.codec.requests import Arrays
-from server.parsing import messages
-from server.parsing.messages import Buffer, Header
-from server.parsing.parse_process import ParseProcess
+from server.parsing import parse_process
+from server.parsing.parse_process import Buffer, Header, ParseProcess
 from server.parsing.parsed_request import LocalRequest, ParsedRequest, merge_context
 from server.parsing.process_pool import ParseProcessPool
 from server.request import RequestContext
@@ -106,7 +105,7 @@ class RemoteRequest:
     def decode_examples(self) -> list[bytes]:
         """Decode the examples of a request, as in `ParsedRequest.decode_examples`."""
         _, (context, *buffers) = self._call("examples")
-        separate = messages.unpack_strings(buffers)
+        separate = parse_process.unpack_strings(buffers)
         merged = merge_context(bytes(context), separate, self._context)
         self.close()
         return merged
@@ -132,7 +131,7 @@ class RemoteRequest:
         self, descriptions: Mapping[str, Header], buffers: list[bytearray]
     ) -> Arrays:
         arrays = {
-            alias: messages.unpack_array(description, buffers)
+            alias: parse_process.unpack_array(description, buffers)
             for alias, description in descriptions.items()
         }
         self._context.reserve(requests.count_bytes(arrays))

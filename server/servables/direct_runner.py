@@ -2,13 +2,36 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from server.admission import nonblocking
+from server.admission.cancellation import Cancellation
 from server.request import RequestContext
-from server.servables.multi_signature import SupportsMultiRun
 from server.servables.servable import Array, Model
 from tpuserve.errors import DeadlineExceeded
+
+
+@runtime_checkable
+class SupportsMultiRun(Protocol):
+    """A model, or a batching runner around a model, that computes several signatures in one run."""
+
+    def run_multi(
+        self,
+        output_names: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, Array],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> dict[str, dict[str, Array]]:
+        """Compute the outputs of several signatures for the same inputs.
+
+        Args:
+          inputs: alias → array; all signatures get the same inputs. An array has the dtype of the
+            input in the signatures, and any shape that the model can compute.
+          timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: cancels the request; None if the request cannot be cancelled.
+        """
+
 
 Outputs = TypeVar("Outputs")
 

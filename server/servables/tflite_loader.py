@@ -23,8 +23,8 @@ from tpuserve.errors import (
 from tpuserve.graph.state_writes import Write
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model import signature as signatures
+from tpuserve.saved_model.metagraph import signature_from_proto
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature
-from tpuserve.saved_model.signature_def import signature_from_proto
 
 # The name of the entry in a .tflite file's metadata that holds the signatures. The entry is a
 # flexbuffer map: signature name → serialised SignatureDef.

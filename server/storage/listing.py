@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urljoin
 
+from server.storage.download import Checksum, RemoteFile, RemoteVersion
 from server.storage.file_systems import open_file_system, scheme_of, translated_errors
-from server.storage.remote_version import Checksum, RemoteFile, RemoteVersion
 from tpuserve.errors import (
     BasePathNotFound,
     InvalidConfig,

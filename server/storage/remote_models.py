@@ -5,10 +5,9 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from server.storage.download import VersionDownload
+from server.storage.download import RemoteVersion, VersionDownload
 from server.storage.listing import RemoteDirectory
 from server.storage.model_cache import Lease, ModelCache
-from server.storage.remote_version import RemoteVersion
 from tpuserve.errors import Code, CodedError
 
 # The number of different listings of a version's files that are kept. Older listings are kept as

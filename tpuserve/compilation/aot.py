@@ -10,10 +10,9 @@ from pathlib import Path
 from tpuserve import validation
 from tpuserve.compilation import chips
 from tpuserve.compilation.cache import CompileCache
-from tpuserve.compilation.compile_request import CompileRequest
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.compilation.planning import CompilePlan, plan_compilations
-from tpuserve.compilation.reporting import advice, latency
+from tpuserve.compilation.planning import CompilePlan, CompileRequest, plan_compilations
+from tpuserve.compilation.reporting import compile_report, latency
 from tpuserve.compilation.reporting.compile_report import Compilation, CompileAdvice, CompileReport
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
@@ -261,8 +260,8 @@ def _advise(
     }
     buckets = None
     if sizes:
-        request_mix = load or advice.uniform_load(max(sizes))
-        buckets = advice.choose_batch_buckets(request_mix, sorted(sizes), most_batch_sizes)
+        request_mix = load or compile_report.uniform_load(max(sizes))
+        buckets = compile_report.choose_batch_buckets(request_mix, sorted(sizes), most_batch_sizes)
     pick = None
     if latency_goal_ms is not None:
         pick = latency.pick_for_latency(compilations, latency_goal_ms / 1000)

@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve import tags as tag_sets
-from tpuserve.compilation.compile_request import CompileRequest
 from tpuserve.compilation.host_run import HostRun
 from tpuserve.errors import InvalidInput, MetagraphNotFound, SignatureNotFound
 from tpuserve.lowering import lower
@@ -28,6 +27,21 @@ from tpuserve.stablehlo.abstract_tensor import AbstractTensor, Shape
 from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
 from tpuserve.tags import TagSet
 from tpuserve.tensorflow_internals import saved_model_loader
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """One signature at one batch size, with the XLA clusters that it runs on the TPU.
+
+    Attributes:
+      error: Why the clusters or their argument shapes are unknown; None if they are known.
+    """
+
+    signature: str
+    batch_size: int
+    clusters: tuple[XlaCluster, ...]
+    error: str | None = None
+
 
 _SOURCES: Mapping[InputSource, str] = {
     "file": "the inputs of --inputs",

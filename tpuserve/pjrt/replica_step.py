@@ -18,20 +18,19 @@ from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.pjrt import collectives, randomness, step_outfeed
-from tpuserve.pjrt.exported_module import export_module
+from tpuserve.pjrt.cluster_program import export_module
 from tpuserve.pjrt.read_order import read_before_changes
 from tpuserve.pjrt.replica_loop import LoopArguments, find_loop
 from tpuserve.pjrt.row_shards import use_local_rows
-from tpuserve.stablehlo import jax_internals, uninitialized, xla_errors
+from tpuserve.stablehlo import jax_internals, translator, xla_errors
 from tpuserve.stablehlo.abstract_tensor import (
     AbstractTensor,
     VariableSpec,
     shape_from_proto,
     sizes_of,
 )
-from tpuserve.stablehlo.eager_functions import register_functions
 from tpuserve.stablehlo.function_graphs import FunctionLibrary
-from tpuserve.stablehlo.module_generation import generate_stablehlo
+from tpuserve.stablehlo.translator import generate_stablehlo, register_functions
 from tpuserve.tensorflow_internals import eager_context
 
 # Prefixes of the names of attributes that place an op on a TPU or together with another op. They
@@ -390,7 +389,7 @@ def _remove_placement(nodes: Any) -> None:
 
 def _without_value(variable: VariableSpec) -> Any:
     shape = sizes_of(variable.shape)
-    return tf.Variable(uninitialized.make_uninitialized_tensor(shape, variable.dtype))
+    return tf.Variable(translator.make_uninitialized_tensor(shape, variable.dtype))
 
 
 def _make_key(position: Any) -> Any:

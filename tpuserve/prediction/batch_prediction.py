@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tpuserve.prediction import formats
 from tpuserve.prediction.batch import InputBatch, Position
+from tpuserve.prediction.example_predictor import Predictor
 from tpuserve.prediction.formats import InputFormat, OutputFormat
 from tpuserve.prediction.output_directory import OutputDirectory, describe_run
-from tpuserve.prediction.predictor import Predictor
 from tpuserve.prediction.progress import Progress
 from tpuserve.prediction.readers import READERS
 from tpuserve.prediction.writers import Writer, open_writer

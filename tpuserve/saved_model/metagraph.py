@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.graph import graph_walk
@@ -15,6 +16,7 @@ from tpuserve.graph.graph_walk import called_functions as called_functions
 from tpuserve.graph.state_writes import WriteFinder
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import (
+    dtypes,
     missing_files,
     proto_file,
     stablehlo_modules,
@@ -22,12 +24,33 @@ from tpuserve.saved_model import (
     warm_up_file,
 )
 from tpuserve.saved_model.proto_file import find_saved_model_file
-from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature
-from tpuserve.saved_model.signature_def import signature_from_proto
+from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature, TensorSpec
 from tpuserve.saved_model.stablehlo_modules import StableHloModule
-from tpuserve.saved_model.variables import DeclaredVariable
+from tpuserve.saved_model.variables import DeclaredVariable, shape_from_proto
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TPU, TagSet
+
+
+def signature_from_proto(proto: Any) -> Signature:
+    """Convert a SignatureDef message to a Signature, whose aliases are sorted.
+
+    A composite tensor, such as a ragged one, gets the dtype of its first component, which has the
+    values, and an unknown shape.
+    """
+    return Signature(_specs(proto.inputs), _specs(proto.outputs), proto.method_name)
+
+
+def _specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    return {alias: _spec(info) for alias, info in sorted(infos.items())}
+
+
+def _spec(info: Any) -> TensorSpec:
+    components = info.composite_tensor.components
+    if components:
+        return TensorSpec("", dtypes.dtype_name(components[0].dtype), None)
+    shape = shape_from_proto(info.tensor_shape)
+    return TensorSpec(info.name, dtypes.dtype_name(info.dtype), shape)
+
 
 _BATCH_OP = "BatchFunction"
 # The default value of the attribute max_enqueued_batches of BatchFunction, for nodes without the

@@ -4,23 +4,95 @@ An XLA cluster is a function that XLA compiles as a whole.
 """
 
 import hashlib
-from collections.abc import Iterator
+import itertools
+import math
+import mmap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph.attributes import attribute_value
 from tpuserve.graph.references import node_name
+from tpuserve.lowering.ir.function_renaming import rename_functions
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
-from tpuserve.stablehlo import uninitialized, xla_errors
+from tpuserve.stablehlo import xla_errors
 from tpuserve.stablehlo.abstract_tensor import VariableSpec
 from tpuserve.stablehlo.cluster_finder import XlaCluster
-from tpuserve.stablehlo.eager_functions import register_functions
 from tpuserve.stablehlo.function_graphs import FunctionBody, FunctionLibrary
-from tpuserve.stablehlo.module_generation import generate_stablehlo
 from tpuserve.tensorflow_internals import eager_context
+
+_numbers = itertools.count()
+
+
+@contextmanager
+def register_functions(graph: GraphDef) -> Iterator[None]:
+    """Register the functions of a graph with TensorFlow's eager runtime during a with block.
+
+    If a tf.function imports the graph, the functions that the graph calls, such as bodies of loops,
+    do not become part of the tf.function.
+    """
+    number = next(_numbers)
+    names = [function.signature.name for function in graph.library.function]
+    rename_functions(graph, {name: f"{name}_compiled_{number}" for name in names})
+    runtime = eager_context.context()
+    registered: list[str] = []
+    try:
+        for function in graph.library.function:
+            runtime.add_function_def(function)
+            registered.append(function.signature.name)
+        yield
+    finally:
+        for name in registered:
+            runtime.remove_function(name)
+
+
+# The value of Linux's flag MAP_NORESERVE, which Python's mmap module does not define. With this
+# flag, Linux reserves no memory for mapped pages: they take memory only when they are written.
+_MAP_NORESERVE = 0x4000
+
+
+def make_uninitialized_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an eager tensor of zeros that takes no memory, however large it is.
+
+    Tensors of dtypes that tf.bitcast does not support, such as bool, take memory.
+    """
+    if not (dtype.is_floating or dtype.is_integer or dtype.is_complex) or dtype.is_quantized:
+        return tf.zeros(shape, dtype)
+    num_bytes = math.prod(shape) * dtype.size
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    # mmap does not accept a length of zero. For an empty tensor, map one byte.
+    pages = mmap.mmap(-1, max(num_bytes, 1), flags=flags)
+    raw = np.frombuffer(pages, np.uint8, num_bytes)
+    byte_tensor = tf.experimental.dlpack.from_dlpack(raw.__dlpack__())
+    byte_shape = shape if dtype.size == 1 else (*shape, dtype.size)
+    return tf.bitcast(tf.reshape(byte_tensor, byte_shape), dtype)
+
+
+# A part of TensorFlow's error message if a module cannot be written in StableHLO's portable form,
+# although the translation succeeded.
+_NOT_SERIALISED = "failed to serialize module"
+
+
+def generate_stablehlo(generate: Callable[..., bytes | str]) -> bytes:
+    """Return a tf.function as a StableHLO module, to be read by `jax_internals.parse_stablehlo`.
+
+    Returns:
+      The module in StableHLO's portable form. TensorFlow cannot write this form if the module has
+      an op of another MLIR dialect, such as mhlo.erf. In this case, the module is returned as text.
+    """
+    try:
+        module = generate(stage="stablehlo_serialized")
+    except ValueError as error:
+        if _NOT_SERIALISED not in str(error):
+            raise
+        module = generate(stage="stablehlo")
+    return module.encode() if isinstance(module, str) else module
+
 
 # An XlaCallModule op can contain code for several platforms. On a CPU, TensorFlow's XLA bridge
 # translates the code for the platform of this name.
@@ -132,7 +204,7 @@ class StableHloTranslator:
         if spec not in self._variables:
             assert spec.shape is not None
             shape = tuple(size or 0 for size in spec.shape)
-            value = uninitialized.make_uninitialized_tensor(shape, spec.dtype)
+            value = make_uninitialized_tensor(shape, spec.dtype)
             self._variables[spec] = tf.Variable(value)
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import CheckpointNotFound
-from trainer.checkpoints.errors import CheckpointShapeMismatch
+from tpuserve.errors import CheckpointMismatch, CheckpointNotFound
 from trainer.config.run_config import RunConfig
 from trainer.tensorflow_internals import (
     ObjectGraphView,
@@ -13,6 +12,21 @@ from trainer.tensorflow_internals import (
     get_saver_variables,
     set_scaffold_saver,
 )
+
+
+class CheckpointShapeMismatch(CheckpointMismatch, tf.errors.InvalidArgumentError):
+    """A checkpoint has variables of the model with other shapes."""
+
+    def __init__(self, message: str) -> None:
+        tf.errors.InvalidArgumentError.__init__(self, None, None, message)
+
+
+class WarmStartNotFound(CheckpointNotFound, tf.errors.NotFoundError):
+    """The checkpoint of a warm start does not exist."""
+
+    def __init__(self, message: str) -> None:
+        tf.errors.NotFoundError.__init__(self, None, None, message)
+
 
 GLOBAL_STEP = "global_step"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.checkpoints import checkpoints
-from trainer.checkpoints.errors import WarmStartNotFound
+from trainer.checkpoints.checkpoints import WarmStartNotFound
 from trainer.tensorflow_internals import VocabInfo as VocabInfo
 from trainer.tensorflow_internals import warm_starting_util
 

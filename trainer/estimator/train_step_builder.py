@@ -16,8 +16,7 @@ from tpuserve.pjrt.replica_step import ReplicaStep
 from tpuserve.pjrt.step_loop import StepLayout
 from tpuserve.pjrt.step_program import find_max_steps, round_up_capacity
 from trainer.backends.tpu import training
-from trainer.backends.tpu.mode_context import TpuModeContext
-from trainer.backends.tpu.replica_program import make_replica_program
+from trainer.backends.tpu.mode_context import TpuModeContext, make_replica_program
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology, TpuSlice

@@ -7,11 +7,85 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.lowering.rules.op_table import op_spec
 from trainer import keras_internals
 from trainer.config.run_config import RunConfig
-from trainer.execution.single_replica_graph import SingleReplicaGraph
-from trainer.execution.variable_values import VariableValueGraph
-from trainer.tensorflow_internals import eager_context, is_op_determinism_enabled
+from trainer.tensorflow_internals import (
+    defined_function,
+    eager_context,
+    get_private_attribute,
+    is_op_determinism_enabled,
+)
+
+
+class VariableValueGraph(tf.Graph):
+    """A graph whose sessions fetch the value of a variable by the name of the variable.
+
+    A program of TensorFlow 1 fetches "w:0" for the value of w. Of a resource variable, "w:0" is the
+    handle, which no program can use.
+    """
+
+    def as_graph_element(
+        self, obj: Any, allow_tensor: bool = True, allow_operation: bool = True
+    ) -> Any:
+        """Return the tensor or operation that an object or a name refers to."""
+        element = super().as_graph_element(obj, allow_tensor, allow_operation)
+        if not self.finalized or not tf.is_tensor(element) or element.op.type != "VarHandleOp":
+            return element
+        name = f"{element.op.name}/Read/ReadVariableOp"
+        reads = (operation for operation in element.consumers() if operation.name == name)
+        return next((read.outputs[0] for read in reads), element)
+
+
+class SingleReplicaGraph(VariableValueGraph):
+    """A graph that replaces each sum over replicas by an identity.
+
+    tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum create CrossReplicaSum ops, which
+    have kernels on TPUs only. With one replica, the sum equals the input.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        graph = tf.Graph()
+        get_private_attribute(graph, "_add_function")
+        get_private_attribute(graph, "_create_op_internal")
+
+    def _create_op_internal(
+        self,
+        op_type: str,
+        inputs: Any,
+        dtypes: Any = None,
+        input_types: Any = None,
+        name: str | None = None,
+        attrs: Any = None,
+        op_def: Any = None,
+        compute_device: bool = True,
+    ) -> Any:
+        if op_spec(op_type).is_reduction:
+            op_type, inputs, op_def = "Identity", list(inputs)[:1], None
+            input_types = list(input_types)[:1] if input_types is not None else None
+            attrs = {"T": attrs["T"]}
+        return super()._create_op_internal(
+            op_type, inputs, dtypes, input_types, name, attrs, op_def, compute_device
+        )
+
+    def _add_function(self, function: Any) -> None:
+        definition = function.cached_definition
+        if any(op_spec(node.op).is_reduction for node in definition.node_def):
+            function = defined_function._from_definition(_replace_sums(definition))
+        super()._add_function(function)
+
+
+def _replace_sums(definition: Any) -> Any:
+    copy = type(definition)()
+    copy.CopyFrom(definition)
+    for node in copy.node_def:
+        if op_spec(node.op).is_reduction:
+            node.op = "Identity"
+            # Remove only the second input, the group assignment, because an Identity has one input.
+            # The other inputs are control inputs, which stay.
+            del node.input[1]
+    return copy
 
 
 def must_repeat_numbers() -> bool:

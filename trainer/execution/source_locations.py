@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.execution import single_replica_graph
+from trainer.execution import run_graph
 
 # Paths that contain no user code: the directory of the installed packages, and the module with the
 # graph class through which each op is created. Stack frames of files under these paths are skipped.
-_NO_USER_CODE = (str(Path(tf.__file__).parents[1]), single_replica_graph.__file__)
+_NO_USER_CODE = (str(Path(tf.__file__).parents[1]), run_graph.__file__)
 
 
 class SourceLocations:

@@ -25,11 +25,10 @@ from tpuserve.errors import InvalidSetting
 from trainer.checkpoints import checkpoints, warm_start
 from trainer.config.run_config import RunConfig
 from trainer.keras.estimator import KerasTPUEstimator
-from trainer.keras.model import first_checkpoint, tf2_engine, variables
+from trainer.keras.model import first_checkpoint, tracing, variables
 from trainer.keras.model.adapter import KerasAdapter, find_adapter, load_model
 from trainer.keras.model.compatibility import check_convertible
-from trainer.keras.model.converted_model import ConvertedModel
-from trainer.keras.model.name_maps import NameMaps
+from trainer.keras.model.converted_model import ConvertedModel, NameMaps
 from trainer.keras.model.tracing import eager_mode
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -148,7 +147,7 @@ def _convert_model(
 ) -> ConvertedModel:
     """Check that a model has no unsupported option, and wrap it in a ConvertedModel."""
     graph_model = None
-    if tf2_engine.is_graph_model(model):
+    if tracing.is_graph_model(model):
         # Import graph_mode here, so that a program without models of TensorFlow 1 does not import
         # tf_keras.
         from trainer.keras.tf_keras import graph_mode

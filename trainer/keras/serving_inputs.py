@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.exporting.input_receivers import ServingInputReceiver
-from trainer.keras.model import tf2_engine
+from trainer.keras.model import tracing
 from trainer.keras.model.adapter import find_adapter
 from trainer.keras.model.tracing import eager_mode
 
@@ -21,7 +21,7 @@ def serving_input_receiver_fn(
 ) -> Callable[[], ServingInputReceiver]:
     """Build a serving_input_receiver_fn with one placeholder for each input of a Keras model."""
     adapter = find_adapter(model)
-    with contextlib.nullcontext() if tf2_engine.is_graph_model(model) else eager_mode():
+    with contextlib.nullcontext() if tracing.is_graph_model(model) else eager_mode():
         specs = adapter.input_specs(model)
     if specs is None:
         raise InvalidSetting(

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.checkpoints import checkpoints
 from trainer.inputs.nests import flatten_parts
-from trainer.model.metric_pairs import value_update_pairs
 from trainer.model.spec import EstimatorSpec
+from trainer.model.spec_validation import value_update_pairs
 
 RESERVED_NAMES = ("loss", checkpoints.GLOBAL_STEP)
 

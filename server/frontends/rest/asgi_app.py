@@ -10,7 +10,7 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
 from server.frontends.rest import errors, origins
-from server.frontends.rest.console import paths as console_paths
+from server.frontends.rest.console import app as console_paths
 from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.openapi import paths as openapi_paths

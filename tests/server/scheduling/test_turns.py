@@ -1,6 +1,6 @@
 """Items of all keys come in turn, those of one key in order, and any item can leave."""
 
-from server.scheduling.turns import Turns
+from server.scheduling.model_queue import Turns
 
 
 def take_all(turns: Turns[str]) -> str:

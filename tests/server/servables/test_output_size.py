@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from server.servables.output_size import MANY_VALUES, count_strings, count_values
+from server.servables.pending import MANY_VALUES, count_strings, count_values
 
 
 def strings(*values: bytes) -> np.ndarray:

@@ -9,11 +9,10 @@ import pytest
 
 from server.config.model_config import AllPolicy, ModelConfig
 from server.models.file_system_source import RemoteRepository
-from server.storage.download import VersionDownload
+from server.storage.download import RemoteVersion, VersionDownload
 from server.storage.listing import RemoteDirectory
 from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
-from server.storage.remote_version import RemoteVersion
 from tpuserve.errors import Code, CodedError, ModelTooLarge, TpuserveError, Unavailable
 
 ENDLESS = 1 << 30

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow.compat.v1 as v1
 from tensorflow_serving.apis import prediction_log_pb2
 
-from server.warmup.sample_rows import sample_rows
+from server.warmup.sample_request import sample_rows
 from tests import models
 from tpuserve.runtime import loader
 

@@ -1,7 +1,11 @@
 """Compile reports with hand-written figures."""
 
-from tpuserve.compilation.reporting.advice import BucketPlan
-from tpuserve.compilation.reporting.compile_report import Compilation, CompileAdvice, CompileReport
+from tpuserve.compilation.reporting.compile_report import (
+    BucketPlan,
+    Compilation,
+    CompileAdvice,
+    CompileReport,
+)
 from tpuserve.compilation.stats import CompileStats, CompileTarget
 
 V5E = CompileTarget("v5e:1x1", "TPU v5 lite", devices_per_chip=1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpuserve.prediction.batch import InputBatch
-from tpuserve.prediction.predictor import Predictor
+from tpuserve.prediction.example_predictor import Predictor
 
 
 class Doubling:

@@ -8,8 +8,8 @@ import pytest
 
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.errors import ExtraNotInstalled, UnsupportedOnTpu
-from tpuserve.pjrt.exported_module import export_module
-from tpuserve.stablehlo import jax_internals, module_generation
+from tpuserve.pjrt.cluster_program import export_module
+from tpuserve.stablehlo import jax_internals, translator
 
 
 def test_the_installed_jax_has_all_parts() -> None:
@@ -70,7 +70,7 @@ def test_a_module_that_tensorflow_writes_as_text_runs_in_jax() -> None:
             raise ValueError("failed to serialize module")
         return _ERF
 
-    module = module_generation.generate_stablehlo(generate)
+    module = translator.generate_stablehlo(generate)
     exported = export_module(module, [jax.ShapeDtypeStruct((3,), np.float32)], "cpu")
     (result,) = jax.jit(exported.call)(np.array([0, 1, -0.5], np.float32))
     # The expected values are erf(1) and erf(1/2), to six decimal places.
@@ -92,7 +92,7 @@ def test_aliases_are_the_results_that_are_new_values_of_variables() -> None:
     def find_aliases(step: Any) -> dict[int, int]:
         function = tf.function(step, jit_compile=True, autograph=False)
         generate = function.experimental_get_compiler_ir(tf.TensorSpec([]))
-        module = module_generation.generate_stablehlo(generate)
+        module = translator.generate_stablehlo(generate)
         return jax_internals.find_aliases(jax_internals.parse_stablehlo(module))
 
     def assign(x: Any) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from tpuserve.errors import InvalidSetting, MissingKey
-from trainer.keras.model.name_maps import NameMaps
+from trainer.keras.model.converted_model import NameMaps
 from trainer.keras.step import features
 
 

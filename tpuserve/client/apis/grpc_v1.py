@@ -15,8 +15,8 @@ from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.errors import InvalidReply
 from tpuserve.proto import prediction_service_pb2 as pb
+from tpuserve.saved_model.metagraph import signature_from_proto
 from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature
-from tpuserve.saved_model.signature_def import signature_from_proto
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _METADATA = "/tensorflow.serving.PredictionService/GetModelMetadata"

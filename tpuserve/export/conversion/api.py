@@ -24,7 +24,7 @@ from tpuserve.export.conversion.analysis import probing
 from tpuserve.export.conversion.conversion_report import Conversion, ConvertedSignature
 from tpuserve.export.conversion.passes.bfloat16 import to_bfloat16
 from tpuserve.export.conversion.source import Source
-from tpuserve.export.files import directory_lock, proto_size
+from tpuserve.export.files import atomic_directory, writer
 from tpuserve.export.tpu.batching import BatchConfig
 from tpuserve.export.warm_up import WarmUp, normalize_warm_up
 from tpuserve.tensorflow_internals import fingerprinting_utils
@@ -53,7 +53,7 @@ def write_whole(out: Path) -> Iterator[Path]:
     try:
         with (
             _create_parents(out),
-            directory_lock.temporary_directory(str(out.parent)) as temporary,
+            atomic_directory.temporary_directory(str(out.parent)) as temporary,
         ):
             yield Path(temporary)
             # os.rename replaces an empty directory, and raises an error for any other, so that no
@@ -64,7 +64,7 @@ def write_whole(out: Path) -> Iterator[Path]:
     except tf.errors.OpError as error:
         # TensorFlow raises this error while it writes the warm-up file. If the error names the
         # temporary directory, the file system refused to write. Raise any other error unchanged.
-        if directory_lock.PREFIX not in error.message:
+        if atomic_directory.PREFIX not in error.message:
             raise
         raise _make_error(out, error.message) from error
 
@@ -251,10 +251,10 @@ def _write_model(
     for meta_graph in saved_model.meta_graphs:
         rewriting.drop_init_signature(meta_graph)
     num_bytes = saved_model.ByteSize()
-    if num_bytes > proto_size.MOST_BYTES:
+    if num_bytes > writer.MOST_BYTES:
         raise ExportError(
             f"both metagraphs together have {num_bytes} bytes, and a saved_model.pb can hold "
-            f"{proto_size.MOST_BYTES}. Save the model with variables in place of constants."
+            f"{writer.MOST_BYTES}. Save the model with variables in place of constants."
         )
     (temporary / "saved_model.pb").write_bytes(saved_model.SerializeToString(deterministic=True))
     if requests is not None:

@@ -15,12 +15,12 @@ from tpuserve import tags, tensorflow_internals
 from tpuserve.errors import ExportError, InvalidType
 from tpuserve.export import debug_info, large_constants, signature_parity
 from tpuserve.export import warm_up as warm_up_file
-from tpuserve.export.files import proto_size
+from tpuserve.export.files import writer
 from tpuserve.export.files.atomic_directory import AtomicDirectory
 from tpuserve.export.function_walk import walk_graphs
 from tpuserve.export.functional import placement
 from tpuserve.export.functional.function import python_body
-from tpuserve.export.functional.signatures import ExportSignature, read_signatures
+from tpuserve.export.functional.placement import ExportSignature, read_signatures
 from tpuserve.export.tpu.batching import BatchConfig
 from tpuserve.export.warm_up import WarmUp, normalize_warm_up
 from tpuserve.saved_model.signature import INIT_SIGNATURE
@@ -267,7 +267,7 @@ def export(
     with large_constants.lifting():
         functions = _trace_functions(export_signatures, batch_config, to_cpu=to_cpu, to_tpu=to_tpu)
         exported = [function for by_name in functions.values() for function in by_name.values()]
-        proto_size.check_proto_size(function.graph for function in exported)
+        writer.check_proto_size(function.graph for function in exported)
         owners = [model, *(signature.model.function for signature in export_signatures)]
         root = build_resource_holder(exported, owners)
     lines = {

@@ -4,6 +4,7 @@ TensorFlow itself stops a single run only at its deadline. But a run also ends a
 ops fails.
 """
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +18,45 @@ from tpuserve import tensorflow_internals
 from tpuserve.graph.references import node_name
 from tpuserve.graph.segments import GraphSegment
 from tpuserve.runtime.loaded_model import CancellationToken
-from tpuserve.runtime.session import deadline_pool, graph_import
+from tpuserve.runtime.session import graph_import
 from tpuserve.runtime.session.graph_import import GraphHandles
+
+# The name of the thread pool for runs with a deadline. All sessions whose configuration has a pool
+# of this name share its threads.
+_NAME = "tpuserve_deadline"
+THREADS = 8 * (os.cpu_count() or 1)
+"""The number of threads of the pool for runs with a deadline."""
+
+
+def add_deadline_pool(config: Any) -> None:
+    """Add the thread pool for runs with a deadline to a session configuration."""
+    pools = config.session_inter_op_thread_pool
+    if not pools:
+        # Put a default pool first: runs without RunOptions use the first pool of the list, and must
+        # not use the pool for runs with a deadline.
+        pools.add(global_name="tpuserve_default")
+    pools.add(num_threads=THREADS, global_name=_NAME)
+
+
+def run_options(session: Any, timeout_ms: float | None) -> bytes:
+    """Return serialised RunOptions for a run in the thread pool for runs with a deadline.
+
+    Args:
+      session: a tf.compat.v1.Session. If its configuration lacks the pool that `add_deadline_pool`
+        adds, the run uses the session's first inter-op pool.
+      timeout_ms: the time limit of the run in milliseconds, raised to 1 if it is smaller; None for
+        no limit.
+    """
+    options = config_pb2.RunOptions()
+    if timeout_ms is not None:
+        options.timeout_in_ms = max(1, int(timeout_ms))
+    config = tensorflow_internals.get_session_config(session)
+    pools = config.session_inter_op_thread_pool if config else ()
+    for index, pool in enumerate(pools):
+        if pool.global_name == _NAME:
+            options.inter_op_thread_pool = index
+    return bytes(options.SerializeToString())
+
 
 _SCOPE = "tpuserve_cancellation"
 # The names of the ops that `add_cancellation_ops` adds. _SLOT and _COUNT are placeholders: the
@@ -28,7 +66,7 @@ _SLOT, _COUNT, _WATCH = f"{_SCOPE}/slot", f"{_SCOPE}/count", f"{_SCOPE}/watch"
 _CANCEL, _SIZE, _DRAIN = f"{_SCOPE}/cancel", f"{_SCOPE}/size", f"{_SCOPE}/drain"
 # The number of queues in the graph. Each run that can be cancelled before its deadline uses one
 # queue alone, so this is also the maximum number of such simultaneous runs.
-_SLOTS = min(64, deadline_pool.THREADS)
+_SLOTS = min(64, THREADS)
 
 RunSession = Callable[[Mapping[Any, Any], Sequence[Any]], Any]
 """A function that runs a session and returns the results."""

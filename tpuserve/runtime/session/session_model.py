@@ -21,7 +21,7 @@ from tpuserve.errors import Code, CodedError, DamagedSavedModel, TpuserveError, 
 from tpuserve.runtime.load_plan import LoadPlan
 from tpuserve.runtime.loaded_model import Array, CancellationToken, LoadedModel
 from tpuserve.runtime.registry import LoadOptions
-from tpuserve.runtime.session import deadline_pool, graph_import, run_canceller
+from tpuserve.runtime.session import graph_import, run_canceller
 from tpuserve.runtime.session.graph_import import GraphHandles
 from tpuserve.runtime.session.multi_signature import MultiSignatureRunner
 from tpuserve.runtime.session.run_canceller import RunCanceller
@@ -160,7 +160,7 @@ def load_session_model(
         devices.initialise_tpu_system()
     config = tf.compat.v1.ConfigProto.FromString(options.session_config)
     config.allow_soft_placement = True
-    deadline_pool.add_deadline_pool(config)
+    run_canceller.add_deadline_pool(config)
     graph = tf.Graph()
 
     def restore() -> LoadedModel:

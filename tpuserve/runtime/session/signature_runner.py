@@ -18,7 +18,7 @@ from tpuserve.errors import (
     TpuserveError,
 )
 from tpuserve.runtime.loaded_model import Array, CancellationToken
-from tpuserve.runtime.session import deadline_pool
+from tpuserve.runtime.session import run_canceller
 from tpuserve.runtime.session.rank_check import RankCheck
 from tpuserve.runtime.session.run_canceller import RunCanceller
 from tpuserve.saved_model import dtypes
@@ -213,7 +213,7 @@ class SignatureRunner:
     ) -> Any:
         if timeout_ms is not None and timeout_ms <= 0:
             raise DeadlineExceeded(TIMED_OUT)
-        options = deadline_pool.run_options(self._session, timeout_ms)
+        options = run_canceller.run_options(self._session, timeout_ms)
         buffer = c_api.TF_NewBufferFromString(options)
         signature = self._signature
         feed_dict = {

@@ -13,11 +13,9 @@ from trainer.backends.base import TrainGraph
 from trainer.backends.tpu.diagnostics import nan_errors
 from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.replicated_step import ReplicatedStep
-from trainer.backends.tpu.step import host_savers, step_outputs
-from trainer.backends.tpu.step.captured_tensors import TensorCapture
-from trainer.backends.tpu.step.host_parts import HostCallPart
-from trainer.backends.tpu.step.step_outputs import StepOutputVariables
-from trainer.backends.tpu.step.step_part import StepPart
+from trainer.backends.tpu.step import captured_tensors, host_savers
+from trainer.backends.tpu.step.captured_tensors import StepOutputVariables, TensorCapture
+from trainer.backends.tpu.step.host_parts import HostCallPart, StepPart
 from trainer.checkpoints import warm_start
 from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology
@@ -60,7 +58,7 @@ def build_train_graph(
         make_hook=config.experimental_feed_hook,
         sleep_secs=config.initial_infeed_sleep_secs or 0,
     )
-    loss = step_outputs.read_after(train_part.loss, connected.done, train_part.loss_name)
+    loss = captured_tensors.read_after(train_part.loss, connected.done, train_part.loss_name)
     with tf.control_dependencies([connected.done]):
         step_after = tf.identity(global_step.read_value(), name="global_step_after")
     train_part.capture.restore_for_hooks(connected.done)

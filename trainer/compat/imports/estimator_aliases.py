@@ -7,7 +7,7 @@ modules are those of tpuserve.
 from collections.abc import Mapping
 
 from trainer.compat.contrib_names.replacements import TPU_EMBEDDING
-from trainer.compat.imports import lazy_module
+from trainer.compat.imports import install_names
 from trainer.compat.source import estimator_names
 
 _V1 = estimator_names.V1
@@ -144,13 +144,13 @@ def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
         "tpu": {name: f"{module}:" for name, module in tpu_modules.items()},
     }
     for root in ROOTS:
-        lazy_module.register_lazy_modules(root, root, namespaces, estimator_names.UNSUPPORTED)
+        install_names.register_lazy_modules(root, root, namespaces, estimator_names.UNSUPPORTED)
     # Supply the module tpu_embedding, which TensorFlow has removed from `tensorflow.python.tpu`.
-    lazy_module.register_lazy_modules(
+    install_names.register_lazy_modules(
         TPU_EMBEDDING_MODULE, TPU_EMBEDDING_MODULE, {"": TPU_EMBEDDING_NAMES}, _NOT_IN_TPU_EMBEDDING
     )
     api = "tensorflow.compat.v1.estimator:"
-    lazy_module.register_lazy_modules(
+    install_names.register_lazy_modules(
         "tensorflow_estimator",
         "tensorflow_estimator",
         {

@@ -20,9 +20,9 @@ from typing import Any
 from trainer.compat import removed_names
 from trainer.compat.contrib_names import missing_names, module_aliases
 from trainer.compat.imports import estimator_aliases, override_shims
-from trainer.compat.imports.lazy_module import LazyModule
+from trainer.compat.imports.install_names import LazyModule
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
-from trainer.compat.source import name_collisions
+from trainer.compat.source import user_program
 from trainer.compat.source.paths import OUR_PACKAGES
 from trainer.compat.source.tf1_packages import Tf1Packages
 from trainer.compat.source.user_program import UserProgram
@@ -242,7 +242,7 @@ class ProgramImportFunction:
             return self._original(name, globals, locals, fromlist, level)
         is_own = self._program.owns_module(globals)
         if is_own and root in OUR_PACKAGES:
-            name = name_collisions.resolve_module_name(name, self._program.directories)
+            name = user_program.resolve_module_name(name, self._program.directories)
             return self._original(name, globals, locals, fromlist, level)
         is_of_package = (
             not is_own and _depends_on_version(name) and self._packages.includes_module(globals)

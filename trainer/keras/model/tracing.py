@@ -5,13 +5,14 @@ traces a function as Keras would.
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpuserve.graph.references import data_inputs, node_name, tensor_name
-from trainer.keras.model import tf2_engine
+from trainer import keras_internals
 from trainer.tensorflow_internals import (
     autograph_util,
     control_flow_ops,
@@ -21,6 +22,62 @@ from trainer.tensorflow_internals import (
     get_private_attribute,
 )
 
+_switch_lock = threading.RLock()
+_depth = 0
+
+
+def is_graph_model(model: Any) -> bool:
+    """Return whether a Keras model was built without eager execution, as in TensorFlow 1.
+
+    Its variables then live in the session of a graph.
+    """
+    # Check an attribute of the model, and not the base classes of its class: tf_keras can have
+    # changed the base classes since the model was built.
+    return "_originally_built_as_v1" in vars(model)
+
+
+@contextlib.contextmanager
+def use_tf2_engine() -> Iterator[None]:
+    """Give tf_keras's layer and model classes their TensorFlow 2 base classes inside a context.
+
+    The end of the context restores the previous base classes.
+    """
+    global _depth
+    with _switch_lock:
+        switched = _classes_to_switch() if _depth == 0 else {}
+        for kind, (_, tf2_bases) in switched.items():
+            kind.__bases__ = tf2_bases
+        _depth += 1
+        try:
+            yield
+        finally:
+            _depth -= 1
+            for kind, (original_bases, _) in switched.items():
+                kind.__bases__ = original_bases
+
+
+def _classes_to_switch() -> dict[type, tuple[tuple[type, ...], tuple[type, ...]]]:
+    """Find the tf_keras classes that currently have base classes for TensorFlow 1."""
+    tf2_classes = keras_internals.get_loaded_engine_classes()
+    switched = {}
+    for root in list(tf2_classes.values())[:1]:
+        for kind in _all_subclasses(root):
+            bases = tuple(tf2_classes.get(base, base) for base in kind.__bases__)
+            is_legacy = kind.__module__.startswith(keras_internals.LEGACY_TF_LAYERS)
+            if bases != kind.__bases__ and not is_legacy:
+                switched[kind] = kind.__bases__, bases
+    return switched
+
+
+def _all_subclasses(root: type) -> list[type]:
+    kinds: list[type] = [root]
+    known = {root}
+    for kind in kinds:
+        subclasses: list[type] = type.__subclasses__(kind)
+        kinds.extend(subclass for subclass in subclasses if subclass not in known)
+        known.update(subclasses)
+    return kinds
+
 
 @contextlib.contextmanager
 def eager_mode() -> Iterator[None]:
@@ -28,7 +85,7 @@ def eager_mode() -> Iterator[None]:
 
     Ops run eagerly even while a graph is built, or in a program that has disabled eager execution.
     """
-    with eager_context.eager_mode(), tf2_engine.use_tf2_engine():
+    with eager_context.eager_mode(), use_tf2_engine():
         yield
 
 

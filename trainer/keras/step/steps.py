@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.distribution.cross_shard import cross_replica_sum
-from trainer.keras.model import batch_errors, tracing
+from trainer.keras.model import converted_model, tracing
 from trainer.keras.model.adapter import KerasAdapter
 from trainer.keras.model.tracing import eager_mode
 from trainer.keras.model.unsupported_options import unsupported_option_error
@@ -217,8 +217,8 @@ class ModelSteps:
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         try:
             func_graph = tracing.trace_function(run_on_tensors, specs, for_xla=tracing.is_for_xla())
-        except batch_errors.BATCH_ERRORS as error:
-            raise batch_errors.explain_batch_error(error, self._label, parts) from error
+        except converted_model.BATCH_ERRORS as error:
+            raise converted_model.explain_batch_error(error, self._label, parts) from error
         replace_handle = self._handle_replacer(func_graph)
         outputs = iter(
             tracing.inline_traced_graph(func_graph, tensors, replace_handle, f"keras/{name}")

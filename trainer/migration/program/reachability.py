@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any
 
 from tpuserve.graph.traversal import find_reachable
-from trainer.migration.program.program_flags import ProgramFlag
+from trainer.migration.program.launch_command import ProgramFlag
 from trainer.migration.program.sources import SourceFile
 
 _FLAG_OBJECTS = {"FLAGS", "args", "opts", "options"}

@@ -12,7 +12,7 @@ from server.dataplane import Classification, DataPlane, Regression
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.call_handler import UnaryFunction
-from server.frontends.grpc.services.model_spec import (
+from server.frontends.grpc.services.model_service import (
     decode_model_spec,
     decode_request_model_spec,
     serialize_model_spec,

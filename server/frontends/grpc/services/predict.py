@@ -8,7 +8,7 @@ from tensorflow_serving.apis import predict_pb2
 from server.dataplane import DataPlane, Prediction
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
-from server.frontends.grpc.services.model_spec import (
+from server.frontends.grpc.services.model_service import (
     decode_request_model_spec,
     serialize_model_spec,
 )

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric, Sample
 
 from server.dataplane import DataPlane, ModelSpec
 from server.frontends.rest import errors
-from server.frontends.rest.console import forms, paths
+from server.frontends.rest.console import forms
 from server.frontends.rest.openapi import paths as openapi_paths
 from server.frontends.rest.transport.headers import Headers, get_header
 from server.frontends.rest.transport.responses import JSON, Response, not_found
@@ -28,6 +28,29 @@ from server.metrics.tensorflow_serving_collectors import (
 from server.process import memory_limit
 from server.servables.servable import State, VersionStatus
 from tpuserve.errors import ModelNotFound, TpuserveError, Unavailable
+
+INDEX = "/"
+"""The page for browsers, and a JSON index for other clients."""
+PREFIX = "/console/"
+STATUS = "/console/status"
+SIGNATURES = "/console/signatures"
+STATIC = "/console/static/"
+FILES = {
+    "console.css": b"text/css",
+    "console.js": b"text/javascript",
+    "form.js": b"text/javascript",
+    "picture.js": b"text/javascript",
+    "rates.js": b"text/javascript",
+    "render.js": b"text/javascript",
+    "server.js": b"text/javascript",
+    "tensors.js": b"text/javascript",
+    "trial.js": b"text/javascript",
+    "icon.svg": b"image/svg+xml",
+}
+"""The files below STATIC, with their media types."""
+OPEN_PATHS = (INDEX, *(STATIC + name for name in FILES))
+"""The paths that reveal nothing about the models. They need no API key."""
+
 
 Json: TypeAlias = dict[str, Any]
 
@@ -189,7 +212,7 @@ class ConsoleApp:
 
     def is_routed(self, path: str) -> bool:
         """Return whether the console answers a path, which may have a query string."""
-        return path == paths.INDEX or (self.is_enabled and path.startswith(paths.PREFIX))
+        return path == INDEX or (self.is_enabled and path.startswith(PREFIX))
 
     async def answer(
         self, path: str, method: str, headers: Headers, unready_reason: Callable[[], str]
@@ -202,23 +225,23 @@ class ConsoleApp:
         """
         if method not in ("GET", "HEAD"):
             return errors.error_response(400, f"Malformed request: {method} {path}")
-        if path == paths.INDEX:
+        if path == INDEX:
             if self.is_enabled and _accepts_html(headers):
                 return _file_response(_PAGE, _HTML)
             return Response(200, _encode(self._index()), JSON)
-        if path == paths.STATUS:
+        if path == STATUS:
             build = partial(self._build_status, unready_reason)
             return Response(200, await self._builds.get(path, build), JSON, _NO_STORE)
-        if path.startswith(paths.SIGNATURES + "?"):
+        if path.startswith(SIGNATURES + "?"):
             try:
                 spec = forms.parse_query(path.partition("?")[2])
                 body = await self._builds.get(spec, partial(self._build_forms, spec))
             except Exception as error:
                 return errors.response_to_error(error)
             return Response(200, body, JSON, _NO_STORE)
-        name = path.removeprefix(paths.STATIC)
-        if name in paths.FILES:
-            return _file_response(name, paths.FILES[name])
+        name = path.removeprefix(STATIC)
+        if name in FILES:
+            return _file_response(name, FILES[name])
         return not_found()
 
     def _build_status(self, unready_reason: Callable[[], str]) -> bytes:

@@ -11,9 +11,12 @@ from typing import Any
 
 from server.admission.peers import network_of_host
 from server.frontends.rest.transport.connection_limit import ConnectionLimit
-from server.frontends.rest.transport.flow_control import BackpressureFlowControl
 from server.frontends.rest.transport.headers import Header
-from server.frontends.rest.transport.sliced_protocol import PARTS_PER_REQUEST, SlicedProtocol
+from server.frontends.rest.transport.sliced_protocol import (
+    PARTS_PER_REQUEST,
+    BackpressureFlowControl,
+    SlicedProtocol,
+)
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
 

@@ -12,8 +12,12 @@ from tests.tpuserve.compilation.reports import (
     report,
 )
 from tpuserve.compilation.reporting import report_tables
-from tpuserve.compilation.reporting.advice import BucketPlan
-from tpuserve.compilation.reporting.compile_report import Compilation, CompileAdvice, CompileReport
+from tpuserve.compilation.reporting.compile_report import (
+    BucketPlan,
+    Compilation,
+    CompileAdvice,
+    CompileReport,
+)
 from tpuserve.compilation.reporting.latency import pick_for_latency
 from tpuserve.compilation.stats import CompileTarget
 

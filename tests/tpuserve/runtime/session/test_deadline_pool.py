@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tpuserve.errors import DeadlineExceeded
-from tpuserve.runtime.session import deadline_pool
+from tpuserve.runtime.session import run_canceller
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
@@ -26,7 +26,7 @@ SIGNATURE = Signature(
 def session() -> Iterator[Any]:
     """Yield a session whose graph counts to n in a loop, or until the op "stop" has run."""
     config = v1.ConfigProto()
-    deadline_pool.add_deadline_pool(config)
+    run_canceller.add_deadline_pool(config)
     with tf.Graph().as_default() as graph:
         n = v1.placeholder(tf.int32, [], name="n")
         is_over = v1.get_variable("is_over", initializer=False, use_resource=True)
@@ -80,6 +80,6 @@ def test_slow_run_in_the_pool_is_stopped_at_its_deadline(session: Any) -> None:
 def test_pools_of_the_session_options_are_kept() -> None:
     config = v1.ConfigProto()
     config.session_inter_op_thread_pool.add(num_threads=3, global_name="mine")
-    deadline_pool.add_deadline_pool(config)
+    run_canceller.add_deadline_pool(config)
     names = [pool.global_name for pool in config.session_inter_op_thread_pool]
     assert names == ["mine", "tpuserve_deadline"]

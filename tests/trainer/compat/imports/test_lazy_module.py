@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from trainer.compat.imports import lazy_module
+from trainer.compat.imports import install_names
 
 
 @pytest.fixture
 def root() -> Iterator[Any]:
     names = {"": {"dumps": "json:dumps"}, "part": {"inner": "json.decoder:"}}
     unsupported = {"pickle": "Use dumps.", "part.outer": "Use inner."}
-    yield lazy_module.register_lazy_modules("made_up", "tf.made_up", names, unsupported)
+    yield install_names.register_lazy_modules("made_up", "tf.made_up", names, unsupported)
     for name in ("made_up", "made_up.part"):
         del sys.modules[name]
 

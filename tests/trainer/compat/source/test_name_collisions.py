@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.compat.source import name_collisions
+from trainer.compat.source import user_program
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Path:
 
 def test_a_script_without_suffix_beside_the_program_is_no_module(tmp_path: Path) -> None:
     (tmp_path / "server").write_text("#!/bin/sh\n")
-    assert name_collisions.resolve_module_name("server.app", [tmp_path]) == "server.app"
+    assert user_program.resolve_module_name("server.app", [tmp_path]) == "server.app"
 
 
 @pytest.mark.parametrize("arguments", ["main.py", "-m trainer.task"])
@@ -45,12 +45,12 @@ def test_program_imports_its_own_package_that_has_the_name_of_ours(
 
 def test_module_that_the_program_does_not_define_keeps_its_name(tmp_path: Path) -> None:
     assert (
-        name_collisions.resolve_module_name("trainer.estimator.estimator", [tmp_path])
+        user_program.resolve_module_name("trainer.estimator.estimator", [tmp_path])
         == "trainer.estimator.estimator"
     )
-    assert name_collisions.resolve_module_name("numpy.linalg", [tmp_path]) == "numpy.linalg"
-    ours = Path(name_collisions.__file__).parents[3]
+    assert user_program.resolve_module_name("numpy.linalg", [tmp_path]) == "numpy.linalg"
+    ours = Path(user_program.__file__).parents[3]
     assert (
-        name_collisions.resolve_module_name("trainer.estimator.estimator", [ours])
+        user_program.resolve_module_name("trainer.estimator.estimator", [ours])
         == "trainer.estimator.estimator"
     )

@@ -1,11 +1,11 @@
 import ast
 
-from trainer.migration.program import program_flags
-from trainer.migration.program.program_flags import ProgramFlag
+from trainer.migration.program import launch_command
+from trainer.migration.program.launch_command import ProgramFlag
 
 
 def flags(source: str) -> list[ProgramFlag]:
-    return program_flags.find_flags(ast.parse(source))
+    return launch_command.find_flags(ast.parse(source))
 
 
 def test_flags_of_absl_are_found_with_those_that_are_required() -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tpuserve.export.conversion.analysis import flattening, handles
+from tpuserve.export.conversion.analysis import flattening, partition
 from tpuserve.export.conversion.analysis.shapes import Inference
 from tpuserve.graph import state_writes
 from tpuserve.graph.traversal import find_reachable
@@ -86,7 +86,7 @@ def find_host_ops(
         for name, node in nodes.items()
     }
     ties: dict[str, list[str]] = {}
-    for one, other in handles.find_ties(graph, names, types):
+    for one, other in partition.find_ties(graph, names, types):
         ties.setdefault(one, []).append(other)
         ties.setdefault(other, []).append(one)
     is_new = True
@@ -129,7 +129,8 @@ def _find_reason(
     taken = [value for value in node.inputs if types[value] == dtypes.RESOURCE]
     resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
     if not all(
-        handles.is_variable(value, graph) or handles.is_array(value, graph) for value in resources
+        partition.is_variable(value, graph) or partition.is_array(value, graph)
+        for value in resources
     ):
         return TABLE
     if any(attribute.type == dtypes.STRING for attribute in node.definition.attr.values()):

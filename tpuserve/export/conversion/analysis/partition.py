@@ -5,13 +5,63 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from tpuserve.export.conversion.analysis import handles
+from tpuserve.graph.reachability import CREATED_IN_EACH_RUN
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir
-from tpuserve.lowering.ir.graph_ir import GraphIR
+from tpuserve.lowering.ir.graph_ir import GraphIR, Value
+from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
+
+# Ops that return a handle of the resource that they take: a loop takes and returns the handles of
+# all resources that its body uses.
+_PASSING = ("Identity", "While", "StatelessWhile", "TensorArrayGradV3")
+
+
+def is_variable(value: Value, graph: GraphIR) -> bool:
+    """Return whether a resource handle is that of a variable."""
+    return _find_creator(value, graph) == "VarHandleOp"
+
+
+def is_array(value: Value, graph: GraphIR) -> bool:
+    """Return whether a resource handle is that of a TensorArray or stack of TensorFlow 1.
+
+    XLA compiles these if all ops that use one are in the same computation.
+    """
+    return _find_creator(value, graph) in CREATED_IN_EACH_RUN
+
+
+def find_ties(
+    graph: GraphIR, names: Collection[str], types: Mapping[Value, int]
+) -> list[tuple[str, str]]:
+    """Return pairs of nodes that must both run on the host or both on the TPU.
+
+    One produces what the other uses, and what cannot be copied between host and TPU: a value of
+    dtype variant, such as a TensorList, or a TensorArray of TensorFlow 1.
+
+    Args:
+      types: Node output → DataType enum value.
+    """
+    return [
+        (name, value.producer)
+        for name in names
+        for value in graph.nodes[name].inputs
+        if value.producer in names
+        and (
+            types[value] == dtypes.VARIANT
+            or (types[value] == dtypes.RESOURCE and is_array(value, graph))
+        )
+    ]
+
+
+def _find_creator(value: Value, graph: GraphIR) -> str:
+    node = graph.nodes.get(value.producer)
+    while node is not None and node.op in _PASSING:
+        value = node.inputs[value.output_index]
+        node = graph.nodes.get(value.producer)
+    return "" if node is None else node.op
+
 
 Item = TypeVar("Item")
 _UNLIMITED = 1 << 60
@@ -130,7 +180,7 @@ def find_tpu_nodes(
         for producer in graph_ir.predecessors(graph.nodes[name])
         if producer in names
     ]
-    tied = handles.find_ties(graph, names, graph_ir.value_types(graph, library))
+    tied = find_ties(graph, names, graph_ir.value_types(graph, library))
     before = _reach(host_only, [(head, tail) for tail, head in [*edges, *tied]])
     after = _reach(host_only, [*edges, *tied])
     weights: dict[tuple[str, bool], int] = {}

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from trainer.backends.tpu.pjrt.device_loop import DeviceLoop
-from trainer.backends.tpu.pjrt.step_stream import StepStream
+from trainer.backends.tpu.pjrt.device_loop import DeviceLoop, StepStream
 from trainer.backends.tpu.pjrt.variable_uses import VariableUses
 from trainer.tensorflow_internals import session_interface
 

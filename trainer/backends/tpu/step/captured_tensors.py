@@ -9,9 +9,49 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.backends.tpu.step import step_outputs
-from trainer.backends.tpu.step.step_outputs import StepOutputVariables
 from trainer.tensorflow_internals import get_private_attribute, set_private_attribute, tensor_util
+
+
+class StepOutputVariables:
+    """Variables into which each step on a TPU copies tensors, for hooks and summaries on the host.
+
+    The host cannot fetch a tensor of a step, because the step runs in a loop in the TPU
+    computation.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self._replicas = replicas
+        self.writes: list[Any] = []
+
+    def store(self, tensor: Any, name: str) -> Any:
+        """Let each step copy a tensor into a new variable; called inside the step.
+
+        For a floating-point scalar, the variable holds the mean over the replicas.
+        """
+        if tensor.dtype.is_floating and tensor.shape.rank == 0 and self._replicas > 1:
+            tensor = tf.compat.v1.tpu.cross_replica_sum(tensor / self._replicas)
+        with tf.init_scope():
+            variable = tf.compat.v1.Variable(
+                tf.zeros(tensor.shape, tensor.dtype),
+                trainable=False,
+                collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+                use_resource=True,
+                name=f"last_step/{name}",
+            )
+        self.writes.append(variable.assign(tensor, read_value=False))
+        return variable
+
+    @staticmethod
+    def can_store(tensor: Any) -> bool:
+        """Return whether a tensor has a static shape and a dtype that a variable can have."""
+        return tensor.shape.is_fully_defined() and tensor.dtype not in (tf.string, tf.resource)
+
+
+def read_after(variable: Any, done: Any, name: str) -> Any:
+    """Build a tensor that reads a variable of `StepOutputVariables` after the loop."""
+    with tf.control_dependencies([done]):
+        return tf.identity(variable.read_value(), name=name)
+
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -94,10 +134,10 @@ class TensorCapture:
         """
         for operation, variable in self._summaries:
             tag = tensor_util.constant_value(operation.inputs[0])
-            value = step_outputs.read_after(variable, done, f"{operation.name}_of_last_step")
+            value = read_after(variable, done, f"{operation.name}_of_last_step")
             tf.compat.v1.add_to_collection(_SUMMARIES, _build_summary(operation, tag, value))
         for hook, tag, variable in self._hook_tensors:
-            tensor = step_outputs.read_after(variable, done, "logged_of_last_step")
+            tensor = read_after(variable, done, "logged_of_last_step")
             if isinstance(hook, tf.compat.v1.train.NanTensorHook):
                 set_private_attribute(hook, "_loss_tensor", tensor)
             else:

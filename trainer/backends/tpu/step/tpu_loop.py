@@ -8,7 +8,7 @@ import tensorflow as tf
 from tpuserve.graph.references import node_name
 from tpuserve.graph.traversal import find_reachable
 from trainer.distribution.topology import BatchTopology
-from trainer.embedding import pipelining
+from trainer.embedding import tables
 from trainer.tensorflow_internals import defined_function, get_private_attribute, tpu, while_v2
 
 
@@ -63,7 +63,7 @@ def build_tpu_loop(
 
     def computation(count: Any) -> Any:
         def body(done: Any) -> Any:
-            tf.compat.v1.add_to_collection(pipelining.IS_LAST_STEP, done + 1 >= count)
+            tf.compat.v1.add_to_collection(tables.IS_LAST_STEP, done + 1 >= count)
             with tf.control_dependencies([build_step(done)]):
                 return done + 1
 

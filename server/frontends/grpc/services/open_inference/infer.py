@@ -9,10 +9,9 @@ from server.codec.open_inference import raw_tensors
 from server.codec.open_inference.datatypes import Datatype, datatype_of_array, find_datatype
 from server.codec.open_inference.raw_tensors import check_matches, check_shape, format_shape
 from server.codec.open_inference.time_limit import limit_time
-from server.dataplane import DataPlane, Prediction
+from server.dataplane import DataPlane, ModelSpec, Prediction
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
-from server.frontends.grpc.services.open_inference.model_spec import decode_model_spec
 from server.frontends.grpc.services.parsing import parse_within_limits, parsing_turn
 from server.servables import pending
 from server.servables.pending import Pending
@@ -22,6 +21,32 @@ from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
 from tpuserve.proto import protobuf_wire
 from tpuserve.proto.open_inference import Message, message_type
 from tpuserve.saved_model.signature import Signature
+
+_MAX_VERSION = 2**63 - 1
+
+
+def decode_model_spec(name: str, version: str) -> ModelSpec:
+    """Return the model and the version that a request names.
+
+    Args:
+      version: the version as a decimal number; "" for the latest version.
+
+    Raises:
+      InvalidInput: the name is empty, or the version is not a whole number from 0 to 2**63 - 1.
+    """
+    if not name:
+        raise InvalidInput("the request names no model. Send its name.")
+    if not version:
+        return ModelSpec(name, is_open_inference=True)
+    # Limit the number of digits, because `int` would take long to convert a long text.
+    is_number = version.isascii() and version.isdigit() and len(version) <= 32
+    if not is_number or int(version) > _MAX_VERSION:
+        raise InvalidInput(
+            f"the version is {version[:32]!r}. Send a whole number such as 1, or no version for "
+            f"the latest."
+        )
+    return ModelSpec(name, int(version), is_open_inference=True)
+
 
 # Name of a datatype → field of InferTensorContents that holds its elements. There is no field for
 # FP16 and BF16.

@@ -13,8 +13,7 @@ from server.dataplane import ModelSpec
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.call_handler import UnaryFunction, UnaryMethod
 from server.frontends.grpc.services.model_name import read_plain_model_name
-from server.frontends.grpc.services.open_inference.infer import ModelInfer
-from server.frontends.grpc.services.open_inference.model_spec import decode_model_spec
+from server.frontends.grpc.services.open_inference.infer import ModelInfer, decode_model_spec
 from server.frontends.grpc.services.parsing import parse_message
 from server.frontends.grpc.services.service import UnaryService
 from server.frontends.open_inference.describer import Describer

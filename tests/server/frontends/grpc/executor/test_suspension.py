@@ -8,8 +8,7 @@ import pytest
 
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
-from server.servables.output_size import MANY_VALUES
-from server.servables.pending import Completion, Pending
+from server.servables.pending import MANY_VALUES, Completion, Pending
 
 
 class Ended(Completion):

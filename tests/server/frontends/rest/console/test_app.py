@@ -19,7 +19,7 @@ from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest import console
 from server.frontends.rest.app import build_rest_app
-from server.frontends.rest.console import paths
+from server.frontends.rest.console import app as paths
 from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.transport.responses import Response
 from server.metrics import Metrics

@@ -11,7 +11,7 @@ import pytest
 from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
-from server.frontends.rest.transport import tls as tls_context
+from server.frontends.rest.transport import server as tls_context
 from server.frontends.rest.transport.server import RestServer
 from server.process import ports
 from tests.server.certificates import Authority
