@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from server.codec import examples, json_parser, requests
-from server.codec.open_inference.infer_request import decode_infer_request
+from server.codec.infer_request import decode_infer_request
 from server.parsing import parse_process
 from server.parsing.parse_process import Buffer, Header
 from server.servables.servable import Array

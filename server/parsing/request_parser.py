@@ -10,8 +10,8 @@ import numpy as np
 
 from server.admission import nonblocking
 from server.codec import json_parser, requests
+from server.codec.infer_request import InferInput, InferRequest, decode_infer_request
 from server.codec.json_parser import Json
-from server.codec.open_inference.infer_request import InferInput, InferRequest, decode_infer_request
 from server.codec.requests import Arrays
 from server.parsing import parse_process
 from server.parsing.parse_process import Buffer, Header, ParseProcess

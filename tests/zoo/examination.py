@@ -12,8 +12,8 @@ from tests.conformance.exports import served_model
 from tests.zoo.zoo_model import Inputs, ZooModel
 from tpuserve import tags
 from tpuserve.compilation import aot
+from tpuserve.compilation.compile_report import Compilation
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.compilation.reporting.compile_report import Compilation
 from tpuserve.errors import TpuserveError
 from tpuserve.export import convert
 from tpuserve.export.conversion.conversion_report import Conversion

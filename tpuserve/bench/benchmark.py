@@ -21,7 +21,7 @@ from tpuserve.client.apis.rest_v1 import MALFORMED, decode_json
 from tpuserve.client.call import Call
 from tpuserve.client.model_reference import ModelReference
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transports.transport import ConnectionSettings
+from tpuserve.client.transport import ConnectionSettings
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
@@ -70,7 +70,7 @@ def request_example(
 
 
 def _request_document(connection: ConnectionSettings, timeout_s: float) -> Any:
-    from tpuserve.client.transports.http_transport import HttpTransport
+    from tpuserve.client.http_transport import HttpTransport
 
     transport = HttpTransport(connection)
     try:

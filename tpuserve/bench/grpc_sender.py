@@ -4,9 +4,9 @@ import grpc
 
 from tpuserve.bench.sender import Sender
 from tpuserve.client.call import Call
+from tpuserve.client.grpc_transport import convert_error, open_async_channel
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transports.grpc_transport import convert_error, open_async_channel
-from tpuserve.client.transports.transport import ConnectionSettings
+from tpuserve.client.transport import ConnectionSettings
 
 
 class GrpcSender(Sender):

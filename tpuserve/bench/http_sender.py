@@ -14,7 +14,7 @@ import httptools
 
 from tpuserve.bench.sender import Sender
 from tpuserve.client.call import Call
-from tpuserve.client.transports.transport import ConnectionSettings, http_error
+from tpuserve.client.transport import ConnectionSettings, http_error
 
 _PORTS = {"http": 80, "https": 443}
 

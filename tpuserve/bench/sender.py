@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 from tpuserve.client.call import Call
 from tpuserve.client.retries import LONGEST_TIMEOUT_SECONDS
-from tpuserve.client.transports.transport import ConnectionSettings
+from tpuserve.client.transport import ConnectionSettings
 
 
 class Sender(ABC):

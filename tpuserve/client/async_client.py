@@ -10,7 +10,7 @@ from tpuserve.client.call import Call, Reply, Result, Steps
 from tpuserve.client.client import DEFAULT_ATTEMPTS, DEFAULT_TIMEOUT_SECONDS, check_settings
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transports.transport import DEFAULT_MAX_REPLY_BYTES, ConnectionSettings
+from tpuserve.client.transport import DEFAULT_MAX_REPLY_BYTES, ConnectionSettings
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
 
@@ -39,11 +39,11 @@ class AsyncClient:
         self._timeout_s = timeout_s
         self._attempts = attempts
         if address.is_http:
-            from tpuserve.client.transports.http_transport import AsyncHttpTransport
+            from tpuserve.client.http_transport import AsyncHttpTransport
 
             self._transport: Any = AsyncHttpTransport(connection)
         else:
-            from tpuserve.client.transports.grpc_transport import AsyncGrpcTransport
+            from tpuserve.client.grpc_transport import AsyncGrpcTransport
 
             self._transport = AsyncGrpcTransport(connection)
 

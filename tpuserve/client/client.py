@@ -10,7 +10,7 @@ from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Result, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transports.transport import DEFAULT_MAX_REPLY_BYTES, ConnectionSettings
+from tpuserve.client.transport import DEFAULT_MAX_REPLY_BYTES, ConnectionSettings
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
 
@@ -54,11 +54,11 @@ class Client:
         self._timeout_s = timeout_s
         self._attempts = attempts
         if address.is_http:
-            from tpuserve.client.transports.http_transport import HttpTransport
+            from tpuserve.client.http_transport import HttpTransport
 
             self._transport: Any = HttpTransport(connection)
         else:
-            from tpuserve.client.transports.grpc_transport import GrpcTransport
+            from tpuserve.client.grpc_transport import GrpcTransport
 
             self._transport = GrpcTransport(connection)
 

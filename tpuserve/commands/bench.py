@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpuserve.commands import bench_options
+from tpuserve.commands.bench_options import measurement_options
+from tpuserve.commands.common_options import json_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.options import bench_options
-from tpuserve.commands.options.bench_options import measurement_options
-from tpuserve.commands.options.common_options import json_option
-from tpuserve.commands.options.multi_value_option import MultiValueCommand
+from tpuserve.commands.multi_value_option import MultiValueCommand
 from tpuserve.commands.progress import progress_bar
 from tpuserve.files.plot_file import check_plot_path
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.options.common_options import (
+from tpuserve.commands.common_options import (
     TopologyType,
     batch_size_option,
     json_option,
     signature_option,
 )
-from tpuserve.commands.options.multi_value_option import MultiValueCommand, PatternType
-from tpuserve.commands.options.path_type import SavedModelPath
+from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
+from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
+from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidInput
 from tpuserve.files.plot_file import check_plot_path
@@ -35,7 +35,7 @@ def _list_topologies(context: click.Context, parameter: click.Parameter, value: 
     """Print the table of TPU topologies and exit; the callback of the option --list-topologies."""
     if not value or context.resilient_parsing:
         return
-    from tpuserve.compilation.reporting import topology_table
+    from tpuserve.compilation import topology_table
 
     topology_table.print_topologies()
     context.exit()
@@ -219,8 +219,7 @@ def compile(
     with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
         tf_logging.import_tensorflow()
-        from tpuserve.compilation import aot, cache, chips
-        from tpuserve.compilation.reporting import plot, report_tables
+        from tpuserve.compilation import aot, cache, chips, plot, report_tables
 
         report = aot.compile(
             directory,
@@ -289,8 +288,8 @@ def _compile_train_step(
     # Check the program's path first, so that a wrong path is reported before the slow imports.
     if not Path(run.program).exists():
         raise InvalidInput(f"there is no program {run.program}. Name a Python file.")
+    from tpuserve.compilation import plot
     from tpuserve.compilation.compiler import Compiler
-    from tpuserve.compilation.reporting import plot
     from tpuserve.compilation.train_step import report_table
     from tpuserve.compilation.train_step.request import TrainStepRequest, pending
     from tpuserve.runtime import tf_logging

@@ -11,16 +11,16 @@ import click
 
 from tpuserve import tags as tag_sets
 from tpuserve import validation
-from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.options.batching_options import batching_options, make_batch_config
-from tpuserve.commands.options.common_options import (
+from tpuserve.commands.batching_options import batching_options, make_batch_config
+from tpuserve.commands.common_options import (
     TopologyType,
     json_option,
     signature_option,
     signing_key_option,
 )
-from tpuserve.commands.options.multi_value_option import MultiValueCommand
-from tpuserve.commands.options.path_type import OutputPath, SavedModelPath
+from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
+from tpuserve.commands.multi_value_option import MultiValueCommand
+from tpuserve.commands.path_type import OutputPath, SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidSetting
 from tpuserve.saved_model import signing
@@ -344,7 +344,7 @@ class _Results:
             click.echo()
             rendering.print_tables(self.verification)
         if self.compilation is not None:
-            from tpuserve.compilation.reporting import report_tables as compile_tables
+            from tpuserve.compilation import report_tables as compile_tables
 
             click.echo()
             compile_tables.print_report(self.compilation)

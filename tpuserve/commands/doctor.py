@@ -4,8 +4,8 @@ import json
 
 import click
 
+from tpuserve.commands.common_options import json_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.options.common_options import json_option
 
 # The character \b tells click to keep the line breaks of the examples.
 _EXAMPLES = """\b

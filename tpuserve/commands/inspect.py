@@ -5,11 +5,10 @@ from pathlib import Path
 
 import click
 
-from tpuserve.commands.options.common_options import json_option
-from tpuserve.commands.options.path_type import SavedModelPath
+from tpuserve.commands.common_options import json_option
+from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.errors import DamagedSavedModel
-from tpuserve.saved_model import metagraph
-from tpuserve.saved_model.inspection import summary
+from tpuserve.saved_model import metagraph, summary
 
 # The character \b tells click to keep the line breaks of the examples.
 _EXAMPLES = """\b
@@ -45,7 +44,7 @@ def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
         else:
             # Import the module for tables only when tables are printed: it imports the library
             # rich, which takes longer than printing JSON.
-            from tpuserve.saved_model.inspection import summary_tables
+            from tpuserve.saved_model import summary_tables
 
             summary_tables.print_summary(model)
     problems = [problem for model in models for problem in model.problems]

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import click
 
-from tpuserve.commands.options.common_options import (
+from tpuserve.commands.common_options import (
     batch_size_option,
     directory_argument,
     json_option,
     signature_option,
 )
-from tpuserve.commands.options.multi_value_option import MultiValueCommand
+from tpuserve.commands.multi_value_option import MultiValueCommand
 from tpuserve.commands.progress import progress_bar
 
 # The character \b tells click to keep the line breaks of the examples.

@@ -8,12 +8,11 @@ from functools import reduce
 from pathlib import Path
 
 from tpuserve import validation
-from tpuserve.compilation import chips
+from tpuserve.compilation import chips, compile_report, latency
 from tpuserve.compilation.cache import CompileCache
+from tpuserve.compilation.compile_report import Compilation, CompileAdvice, CompileReport
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.planning import CompilePlan, CompileRequest, plan_compilations
-from tpuserve.compilation.reporting import compile_report, latency
-from tpuserve.compilation.reporting.compile_report import Compilation, CompileAdvice, CompileReport
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
 from tpuserve.export import debug_info

@@ -2,9 +2,9 @@
 
 from tpuserve.export.conversion.api import convert
 from tpuserve.export.conversion.conversion_report import Conversion
-from tpuserve.export.files.writer import SavedModelWriter
 from tpuserve.export.functional import export
 from tpuserve.export.metagraph_spec import MetagraphSpec
+from tpuserve.export.saved_model_writer import SavedModelWriter
 from tpuserve.export.tpu.batching import BatchConfig
 from tpuserve.export.tpu.inference_api import (
     call_computation,

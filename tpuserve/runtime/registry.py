@@ -18,9 +18,9 @@ from tpuserve.select import MetaGraphSelection
 # The name of a runtime → the class that implements it. A class is imported when it is first used,
 # so that no time is spent on importing unused runtimes.
 RUNTIMES: dict[str, str] = {
-    "pjrt": "tpuserve.runtime.pjrt.pjrt_runtime:PjrtRuntime",
+    "pjrt": "tpuserve.runtime.pjrt_runtime:PjrtRuntime",
     "session": "tpuserve.runtime.session.session_runtime:SessionRuntime",
-    "xla": "tpuserve.runtime.xla.xla_runtime:XlaRuntime",
+    "xla": "tpuserve.runtime.xla_runtime:XlaRuntime",
 }
 
 

@@ -18,9 +18,8 @@ from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.samples import cases
 from tpuserve.samples.cases import InputCase, InputCases
 from tpuserve.saved_model.signature import Signature
-from tpuserve.verification import metagraphs
+from tpuserve.verification import metagraph_hazards, metagraphs, node_placement
 from tpuserve.verification.comparison import compare_outputs
-from tpuserve.verification.hazards import metagraph_hazards, node_placement
 from tpuserve.verification.metagraphs import MetaGraphPair
 from tpuserve.verification.verification_report import Hazard, Report, Run, Timing, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals

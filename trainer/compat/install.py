@@ -15,8 +15,7 @@ from typing import Any
 from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import InvalidSetting
 from tpuserve.runtime import gc_control, tf_logging
-from trainer.compat import removed_names
-from trainer.compat.contrib_names import module_aliases
+from trainer.compat import contrib_module_aliases, removed_names
 from trainer.compat.imports import estimator_aliases, install_names, override_shims
 from trainer.compat.imports.import_hooks import ImportHook, ProgramImportFunction
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
@@ -109,7 +108,7 @@ def install(
     estimator_aliases.register_estimator_aliases(
         {
             alias[len(_TPU_ALIASES) :]: module
-            for alias, module in module_aliases.MODULE_ALIASES.items()
+            for alias, module in contrib_module_aliases.MODULE_ALIASES.items()
             if alias.startswith(_TPU_ALIASES)
         }
     )

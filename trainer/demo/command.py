@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tpuserve.commands.options.path_type import OutputPath
+from tpuserve.commands.path_type import OutputPath
 
 DEFAULT_STEPS = 1_200
 

@@ -17,7 +17,7 @@ from tpuserve.pjrt.step_loop import StepLayout
 from tpuserve.pjrt.step_program import find_max_steps, round_up_capacity
 from trainer.backends.tpu import training
 from trainer.backends.tpu.mode_context import TpuModeContext, make_replica_program
-from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime
+from trainer.backends.tpu.tensorflow_runtime import TensorFlowRuntime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology, TpuSlice
 from trainer.execution import iterations_per_loop, run_graph

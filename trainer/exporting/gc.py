@@ -5,7 +5,7 @@ import logging
 import tensorflow as tf
 
 from tpuserve import validation
-from tpuserve.export.files import versions
+from tpuserve.export import versions
 
 logger = logging.getLogger("tensorflow.trainer")
 

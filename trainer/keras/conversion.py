@@ -150,7 +150,7 @@ def _convert_model(
     if tracing.is_graph_model(model):
         # Import graph_mode here, so that a program without models of TensorFlow 1 does not import
         # tf_keras.
-        from trainer.keras.tf_keras import graph_mode
+        from trainer.keras import graph_mode
 
         graph_model, model = model, graph_mode.clone_for_eager(model, custom_objects)
     check_convertible(adapter, model, use_tpu=use_tpu)

@@ -57,7 +57,7 @@ def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
         return converted.model
     # Import graph_mode here, so that a program without models of TensorFlow 1 does not import
     # tf_keras.
-    from trainer.keras.tf_keras import graph_mode
+    from trainer.keras import graph_mode
 
     graph_mode.copy_back(converted.model, converted.graph_model)
     return converted.graph_model

@@ -13,20 +13,20 @@ from server.admission.api_keys import ApiKeys
 from server.admission.memory_budget import MemoryBudget
 from server.config.settings import Settings
 from server.dataplane import DataPlane
-from server.frontends.open_inference.describer import Describer
+from server.frontends.open_inference_describer import Describer
 from server.frontends.rest.asgi_app import METRICS, RootApp
-from server.frontends.rest.cloud.predict_router import PredictRouter
-from server.frontends.rest.cloud.sagemaker_router import SageMakerRouter
 from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.dispatch.router import Router
 from server.frontends.rest.openapi.lazy_app import LazyOpenApiApp
 from server.frontends.rest.openapi.options import DocumentOptions
+from server.frontends.rest.predict_router import PredictRouter
 from server.frontends.rest.rest_config import RestConfig
+from server.frontends.rest.sagemaker_router import SageMakerRouter
 from server.frontends.rest.transport.headers import Headers, Peer
 from server.frontends.rest.transport.responses import AnySyncResponse, Response, SyncHandler
-from server.frontends.rest.v1.router import V1Router
-from server.frontends.rest.v2.router import V2Router
+from server.frontends.rest.v1_router import V1Router
+from server.frontends.rest.v2_router import V2Router
 from server.metrics import Metrics
 from server.parsing.request_parser import RequestParser
 from server.request_log.access_log import AccessLog

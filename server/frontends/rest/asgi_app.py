@@ -10,6 +10,7 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
 from server.frontends.rest import errors, origins
+from server.frontends.rest import v2_paths as v2_paths
 from server.frontends.rest.console import app as console_paths
 from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
@@ -27,7 +28,6 @@ from server.frontends.rest.transport.responses import (
     send_response,
 )
 from server.frontends.rest.transport.shared_builds import SharedBuilds
-from server.frontends.rest.v2 import paths as v2_paths
 from server.metrics import Metrics
 from tpuserve.errors import ForeignRequest, Unauthenticated, Unavailable
 

@@ -10,7 +10,7 @@ pytest.importorskip("jax.experimental.jax2tf")
 from tests.conformance.foreign import jax_models
 from tpuserve import tags
 from tpuserve.compilation import aot
-from tpuserve.compilation.reporting.compile_report import Compilation
+from tpuserve.compilation.compile_report import Compilation
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import UnsupportedModel
 from tpuserve.runtime import loader

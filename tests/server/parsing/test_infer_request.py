@@ -8,7 +8,7 @@ import pytest
 
 from server.admission.memory_budget import MemoryBudget
 from server.codec import json_parser
-from server.codec.open_inference.infer_request import InferInput, decode_infer_request
+from server.codec.infer_request import InferInput, decode_infer_request
 from server.parsing.request_parser import MAX_LOCAL_BYTES, RequestParser
 from server.request import RequestContext
 from tpuserve.errors import InvalidJson, InvalidTensor, RequestTooLarge

@@ -8,7 +8,7 @@ import pytest
 from tpuserve.bench.http_sender import HttpSender
 from tpuserve.client.address import parse_url
 from tpuserve.client.call import Call
-from tpuserve.client.transports.transport import ConnectionSettings
+from tpuserve.client.transport import ConnectionSettings
 
 _REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 

@@ -1,6 +1,6 @@
 """Compile reports with hand-written figures."""
 
-from tpuserve.compilation.reporting.compile_report import (
+from tpuserve.compilation.compile_report import (
     BucketPlan,
     Compilation,
     CompileAdvice,

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tests.tpuserve.compilation import exports
 from tpuserve.compilation import aot
 from tpuserve.compilation.cache import CompileCache
+from tpuserve.compilation.compile_report import CompileReport
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.compilation.reporting.compile_report import CompileReport
 from tpuserve.errors import (
     InvalidInput,
     InvalidSetting,

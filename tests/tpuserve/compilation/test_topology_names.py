@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tpuserve.compilation.reporting import topology_table
+from tpuserve.compilation import topology_table
 from tpuserve.compilation.topology_names import find_topology, list_topologies
 from tpuserve.errors import InvalidSetting
 

@@ -21,8 +21,7 @@ from rich.console import Console
 from tests.tpuserve.saved_models import WORDS, tf_records
 from tpuserve.errors import TpuserveError
 from tpuserve.proto import saved_model_pb2 as pb
-from tpuserve.saved_model import metagraph, warm_up_file
-from tpuserve.saved_model.inspection import summary, summary_tables
+from tpuserve.saved_model import metagraph, summary, summary_tables, warm_up_file
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
-from trainer.compat.contrib_names.replacements import REPLACEMENTS
+from trainer.compat.contrib_module_aliases import MODULE_ALIASES
+from trainer.compat.contrib_replacements import REPLACEMENTS
 from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import estimator_names
 from trainer.migration.names import static_index

@@ -9,8 +9,8 @@ import pytest
 
 from tests.preloaded import process as preloaded_process
 from tests.trainer.migration import samples
-from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES as FORMS
-from trainer.compat.contrib_names.replacements import REPLACEMENTS
+from trainer.compat.contrib_module_aliases import MODULE_ALIASES as FORMS
+from trainer.compat.contrib_replacements import REPLACEMENTS
 from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import api_names, estimator_names
 from trainer.compat.source.api_names import Version

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from tpuserve.compilation.reporting.report_tables import (
+from tpuserve.compilation.report_tables import (
     format_quantity,
     format_seconds,
     make_table,

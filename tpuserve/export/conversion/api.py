@@ -17,14 +17,13 @@ import tensorflow as tf
 
 from tpuserve import tags as tag_sets
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
-from tpuserve.export import signature_parity
+from tpuserve.export import atomic_directory, saved_model_writer, signature_parity
 from tpuserve.export import warm_up as warm_up_file
 from tpuserve.export.conversion import rewriting, source
 from tpuserve.export.conversion.analysis import probing
 from tpuserve.export.conversion.conversion_report import Conversion, ConvertedSignature
 from tpuserve.export.conversion.passes.bfloat16 import to_bfloat16
 from tpuserve.export.conversion.source import Source
-from tpuserve.export.files import atomic_directory, writer
 from tpuserve.export.tpu.batching import BatchConfig
 from tpuserve.export.warm_up import WarmUp, normalize_warm_up
 from tpuserve.tensorflow_internals import fingerprinting_utils
@@ -251,10 +250,10 @@ def _write_model(
     for meta_graph in saved_model.meta_graphs:
         rewriting.drop_init_signature(meta_graph)
     num_bytes = saved_model.ByteSize()
-    if num_bytes > writer.MOST_BYTES:
+    if num_bytes > saved_model_writer.MOST_BYTES:
         raise ExportError(
             f"both metagraphs together have {num_bytes} bytes, and a saved_model.pb can hold "
-            f"{writer.MOST_BYTES}. Save the model with variables in place of constants."
+            f"{saved_model_writer.MOST_BYTES}. Save the model with variables in place of constants."
         )
     (temporary / "saved_model.pb").write_bytes(saved_model.SerializeToString(deterministic=True))
     if requests is not None:

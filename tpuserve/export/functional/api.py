@@ -13,10 +13,9 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from tpuserve import tags, tensorflow_internals
 from tpuserve.errors import ExportError, InvalidType
-from tpuserve.export import debug_info, large_constants, signature_parity
+from tpuserve.export import debug_info, large_constants, saved_model_writer, signature_parity
 from tpuserve.export import warm_up as warm_up_file
-from tpuserve.export.files import writer
-from tpuserve.export.files.atomic_directory import AtomicDirectory
+from tpuserve.export.atomic_directory import AtomicDirectory
 from tpuserve.export.function_walk import walk_graphs
 from tpuserve.export.functional import placement
 from tpuserve.export.functional.function import python_body
@@ -267,7 +266,7 @@ def export(
     with large_constants.lifting():
         functions = _trace_functions(export_signatures, batch_config, to_cpu=to_cpu, to_tpu=to_tpu)
         exported = [function for by_name in functions.values() for function in by_name.values()]
-        writer.check_proto_size(function.graph for function in exported)
+        saved_model_writer.check_proto_size(function.graph for function in exported)
         owners = [model, *(signature.model.function for signature in export_signatures)]
         root = build_resource_holder(exported, owners)
     lines = {

@@ -10,12 +10,11 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.backends import monitored_session
 from trainer.backends.base import EvalGraph, PredictGraph, TrainGraph
-from trainer.backends.tpu import evaluation, training
-from trainer.backends.tpu.diagnostics import nan_errors, xla_error_locations
+from trainer.backends.tpu import evaluation, nan_errors, training, xla_error_locations
+from trainer.backends.tpu.host_parts import HostCallPart, PredictionsPart
 from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.replicated_step import ReplicatedStep
-from trainer.backends.tpu.runtime.resolution import resolve_runtime
-from trainer.backends.tpu.step.host_parts import HostCallPart, PredictionsPart
+from trainer.backends.tpu.runtime_resolution import resolve_runtime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.backends.tpu.transfer.outfeed import Outfeed
 from trainer.backends.tpu.transfer.outfeed_results import PaddedOutfeedReceiver

@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.backends.base import EvalGraph
+from trainer.backends.tpu.host_parts import EvalMetricsPart, HostCallPart
 from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.replicated_step import ReplicatedStep
-from trainer.backends.tpu.step.host_parts import EvalMetricsPart, HostCallPart
 from trainer.backends.tpu.transfer.outfeed_results import PaddedOutfeedReceiver
 from trainer.checkpoints import warm_start
 from trainer.config.run_config import InputPipelineConfig

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer import infeed
-from trainer.backends.tpu.runtime.base import TpuRuntime
+from trainer.backends.tpu.runtime import TpuRuntime
 from trainer.backends.tpu.transfer import host_inputs
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.config import hyperparameters

@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.backends.tpu import tpu_loop
+from trainer.backends.tpu.host_parts import StepPart
 from trainer.backends.tpu.mode_context import TpuModeContext
-from trainer.backends.tpu.step import tpu_loop
-from trainer.backends.tpu.step.host_parts import StepPart
 from trainer.backends.tpu.transfer.infeed_outfeed_hook import InfeedOutfeedHook
 from trainer.backends.tpu.transfer.outfeed import Outfeed
 from trainer.backends.tpu.transfer.outfeed_results import (

@@ -10,12 +10,11 @@ from tpuserve.errors import InvalidSetting
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.op_table import op_spec
 from trainer.backends.base import TrainGraph
-from trainer.backends.tpu.diagnostics import nan_errors
+from trainer.backends.tpu import captured_tensors, host_savers, nan_errors
+from trainer.backends.tpu.captured_tensors import StepOutputVariables, TensorCapture
+from trainer.backends.tpu.host_parts import HostCallPart, StepPart
 from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.replicated_step import ReplicatedStep
-from trainer.backends.tpu.step import captured_tensors, host_savers
-from trainer.backends.tpu.step.captured_tensors import StepOutputVariables, TensorCapture
-from trainer.backends.tpu.step.host_parts import HostCallPart, StepPart
 from trainer.checkpoints import warm_start
 from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology

@@ -2,13 +2,13 @@
 
 Each module is imported on first use. A name that this package does not supply raises an
 AttributeError that says what to use instead. The texts of these errors are in
-`trainer.compat.contrib_names.replacements`.
+`trainer.compat.contrib_replacements`.
 """
 
 import importlib
 from typing import Any
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "cluster_resolver",
@@ -41,7 +41,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return importlib.import_module(f"{__name__}.{name}")
-    raise missing_names.missing_name_error("tf.contrib", name, __all__)
+    raise contrib_missing_names.missing_name_error("tf.contrib", name, __all__)
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import TpuNotFound
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "ClusterResolver",
@@ -109,4 +109,4 @@ def _read_environment(zone: Any, project: Any) -> tuple[str, Any, Any]:
     return name, zone or config.get("zone"), project or config.get("project")
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.cluster_resolver", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.cluster_resolver", __all__)

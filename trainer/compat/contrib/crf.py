@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "crf_binary_score",
@@ -175,4 +175,4 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], float
     return tags[::-1], float(best.max())
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.crf", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.crf", __all__)

@@ -7,7 +7,7 @@ The placeholders let these programs run without that flag.
 from typing import Any
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "AllReduceCrossDeviceOps",
@@ -28,7 +28,7 @@ class _Strategy:
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         name = f"tf.contrib.distribute.{type(self).__name__}"
-        raise InvalidSetting(f"{name}: {missing_names.find_replacement(name)}")
+        raise InvalidSetting(f"{name}: {contrib_missing_names.find_replacement(name)}")
 
 
 class AllReduceCrossDeviceOps(_Strategy):
@@ -71,4 +71,4 @@ class TPUStrategy(_Strategy):
     """Replaces the strategy for a TPU; raises an error when instantiated."""
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.distribute", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.distribute", __all__)

@@ -33,7 +33,7 @@ from tensorflow.python.eager.context import (
     set_execution_mode,
 )
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "ASYNC",
@@ -64,4 +64,4 @@ __all__ = [
     "wrap_function",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.eager", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.eager", __all__)

@@ -3,7 +3,7 @@
 All of them are defined in the package `trainer`.
 """
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 from trainer.estimator.add_metrics import add_metrics
 from trainer.estimator.early_stopping import (
     make_early_stopping_hook,
@@ -38,4 +38,4 @@ __all__ = [
     "stop_if_no_increase_hook",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.estimator", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.estimator", __all__)

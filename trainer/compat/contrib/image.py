@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "angles_to_projective_transforms",
@@ -160,4 +160,4 @@ def compose_transforms(*transforms: Any) -> Any:
     return matrices_to_flat_transforms(product)
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.image", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.image", __all__)

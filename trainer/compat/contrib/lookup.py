@@ -24,7 +24,7 @@ from tensorflow.python.ops.lookup_ops import (
     InitializableLookupTableBaseV1 as InitializableLookupTableBase,
 )
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "FastHashSpec",
@@ -166,4 +166,4 @@ def index_to_string(
     return table.lookup(tf.cast(tensor, tf.int64))
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.lookup", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.lookup", __all__)

@@ -15,7 +15,7 @@ from tensorflow.compat.v1.losses import (
     get_total_loss,
 )
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "absolute_difference",
@@ -144,4 +144,4 @@ def _squeeze_column(values: Any) -> Any:
     return tf.squeeze(values, [1]) if values.shape.rank == 2 else values
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.losses", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.losses", __all__)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, SignatureNotFound
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = ["Predictor", "SavedModelPredictor", "from_estimator", "from_saved_model"]
 
@@ -131,4 +131,4 @@ def from_estimator(
         return from_saved_model(path, output_key, graph=graph, config=config)
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.predictor", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.predictor", __all__)

@@ -14,7 +14,7 @@ from tensorflow.compat.v1.nn.rnn_cell import (
     RNNCell,
 )
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "BasicLSTMCell",
@@ -32,4 +32,4 @@ __all__ = [
     "static_state_saving_rnn",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.rnn", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.rnn", __all__)

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = ["sequence_loss"]
 
@@ -71,4 +71,4 @@ def _divide_sums(losses: Any, counts: Any, axes: list[int]) -> Any:
     return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), tf.reduce_sum(counts, axes))
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.seq2seq", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.seq2seq", __all__)

@@ -11,7 +11,7 @@ from tensorflow.random import (
     stateless_uniform as stateless_random_uniform,
 )
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "stateless_multinomial",
@@ -20,4 +20,4 @@ __all__ = [
     "stateless_truncated_normal",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.stateless", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.stateless", __all__)

@@ -31,7 +31,7 @@ from tensorflow.python.ops.summary_ops_v2 import always_record_summaries as alwa
 from tensorflow.python.ops.summary_ops_v2 import graph_v1 as graph
 from tensorflow.python.ops.summary_ops_v2 import legacy_raw_flush as flush
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "Event",
@@ -60,4 +60,4 @@ __all__ = [
     "summary_writer_initializer_op",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.summary", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.summary", __all__)

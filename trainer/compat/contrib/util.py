@@ -3,8 +3,8 @@
 from tensorflow import get_static_value as constant_value
 from tensorflow import make_ndarray, make_tensor_proto
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = ["constant_value", "make_ndarray", "make_tensor_proto"]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.util", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.util", __all__)

@@ -6,7 +6,7 @@ modules are those of tpuserve.
 
 from collections.abc import Mapping
 
-from trainer.compat.contrib_names.replacements import TPU_EMBEDDING
+from trainer.compat.contrib_replacements import TPU_EMBEDDING
 from trainer.compat.imports import install_names
 from trainer.compat.source import estimator_names
 

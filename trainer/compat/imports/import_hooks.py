@@ -17,8 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from trainer.compat import removed_names
-from trainer.compat.contrib_names import missing_names, module_aliases
+from trainer.compat import contrib_missing_names, contrib_module_aliases, removed_names
 from trainer.compat.imports import estimator_aliases, override_shims
 from trainer.compat.imports.install_names import LazyModule
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
@@ -85,7 +84,7 @@ class ImportHook(MetaPathFinder):
         if fullname == _CONTRIB or fullname.startswith(f"{_CONTRIB}."):
             return _make_alias_spec(fullname, _find_contrib_module(fullname[len(_CONTRIB) + 1 :]))
         if fullname.startswith(_TPU):
-            aliased_module = module_aliases.MODULE_ALIASES.get(
+            aliased_module = contrib_module_aliases.MODULE_ALIASES.get(
                 f"tpu.python.tpu.{fullname[len(_TPU) :]}"
             )
             # Supply tpuserve's module only if the installed TensorFlow has no module of that name.
@@ -123,7 +122,7 @@ class ImportHook(MetaPathFinder):
 
 def _find_estimator_spec(name: str) -> ModuleSpec:
     package, _, module = name.rpartition(".")
-    aliased_module = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
+    aliased_module = contrib_module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
     if aliased_module is not None and package in _ESTIMATOR_TPU:
         return _make_alias_spec(name, aliased_module)
     raise ModuleNotFoundError(
@@ -177,12 +176,12 @@ class _AliasPackage(LazyModule):
         super().__setattr__(name, value)
 
     def _missing_name_message(self, name: str) -> str:
-        return str(missing_names.missing_name_error(self.display_name, name, self.__all__))
+        return str(contrib_missing_names.missing_name_error(self.display_name, name, self.__all__))
 
 
 def _find_contrib_module(path: str) -> str | ModuleType:
     """Return the module that replaces tf.contrib.PATH: the module itself, or its full name."""
-    aliases = module_aliases.MODULE_ALIASES
+    aliases = contrib_module_aliases.MODULE_ALIASES
     if not path:
         return _OUR_CONTRIB
     if path in aliases:
@@ -195,8 +194,10 @@ def _find_contrib_module(path: str) -> str | ModuleType:
     }
     if submodules:
         targets = {submodule: f"{name}.{submodule}:" for submodule in submodules}
-        return _AliasPackage(name, display_name, targets, module_aliases.PACKAGE_EXPORTS.get(path))
-    replacement = missing_names.find_replacement(display_name)
+        return _AliasPackage(
+            name, display_name, targets, contrib_module_aliases.PACKAGE_EXPORTS.get(path)
+        )
+    replacement = contrib_missing_names.find_replacement(display_name)
     advice = replacement or "Run `tpuserve migrate` to see what replaces the program's names."
     raise ModuleNotFoundError(
         f"{display_name} is not supplied: TensorFlow 2 has no tf.contrib. {advice}", name=name
@@ -281,7 +282,7 @@ def _find_public_module(name: str, proxy: TensorFlow1Proxy | None) -> ModuleType
 def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
     for imported_name in names:
         name = f"{package}.{imported_name}"
-        if name.removeprefix(f"{_CONTRIB}.") in module_aliases.MODULE_ALIASES:
+        if name.removeprefix(f"{_CONTRIB}.") in contrib_module_aliases.MODULE_ALIASES:
             importlib.import_module(name)
 
 

@@ -256,8 +256,8 @@ def _keras_version_of_h5(file: Path) -> str | None:
 
 
 _ADAPTER_MODULES = {
-    KERAS_3: "trainer.keras.keras3.adapter",
-    TF_KERAS: "trainer.keras.tf_keras.adapter",
+    KERAS_3: "trainer.keras.keras3_adapter",
+    TF_KERAS: "trainer.keras.tf_keras_adapter",
 }
 
 

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
 from trainer.migration.names.classification import NameClassification, NameStatus
@@ -40,7 +40,7 @@ def unknown_arguments(
         function = ast.unparse(node.func)
         if homes.get(function, "").startswith(_NOT_CALLABLE):
             name = f"tf.contrib.distribute.{homes[function].rpartition('.')[2]}"
-            advice = missing_names.find_replacement(name) or ""
+            advice = contrib_missing_names.find_replacement(name) or ""
             status = NameClassification(NameStatus.GONE, advice)
             yield node.lineno, f"{function}()", f"{homes[function]}()", status
             continue

@@ -4,9 +4,9 @@ import difflib
 from collections.abc import Iterable
 
 import trainer
-from trainer.compat.contrib_names import missing_names
-from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES, PACKAGE_EXPORTS
-from trainer.compat.contrib_names.replacements import REPLACEMENTS
+from trainer.compat import contrib_missing_names
+from trainer.compat.contrib_module_aliases import MODULE_ALIASES, PACKAGE_EXPORTS
+from trainer.compat.contrib_replacements import REPLACEMENTS
 from trainer.migration.names import static_index
 from trainer.migration.names.classification import NameClassification, NameStatus
 
@@ -99,7 +99,7 @@ def _classify_missing(
     """Classify a name that a module of tf.contrib lacks: as gone or as unknown."""
     missing = f"{shown}.{name}"
     own = [known for known in REPLACEMENTS if f"{known}.".startswith(f"{missing}.")]
-    replacement = missing_names.find_replacement(full_name)
+    replacement = contrib_missing_names.find_replacement(full_name)
     suggestion = classify_unknown(name, names)
     # Give the most helpful advice that exists. A replacement of this particular name comes first, a
     # similar name in the module second, and a replacement of the whole module last.

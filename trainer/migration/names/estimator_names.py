@@ -1,6 +1,6 @@
 """Classifies names of tf.estimator and of the package tensorflow_estimator."""
 
-from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
+from trainer.compat.contrib_module_aliases import MODULE_ALIASES
 from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import estimator_names
 from trainer.compat.source.estimator_names import UNSUPPORTED, Namespaces

@@ -20,13 +20,13 @@ from server.frontends.grpc.services.model_name import (
     read_model_name_of_tasks,
 )
 from server.frontends.grpc.services.model_service import GetModelMetadata, GetModelStatus
-from server.frontends.grpc.services.open_inference.service import (
+from server.frontends.grpc.services.open_inference_service import (
     OpenInferenceService,
     OpenInferenceStatusService,
 )
 from server.frontends.grpc.services.parsing import parse_message
 from server.frontends.grpc.services.predict import Predict
-from server.frontends.grpc.services.reflection.service import ReflectionService
+from server.frontends.grpc.services.reflection import ReflectionService
 from server.frontends.grpc.services.service import GrpcService, ServiceContext, UnaryService
 from server.metrics import Metrics
 from tpuserve.errors import TpuserveError

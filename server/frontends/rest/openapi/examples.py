@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from server.codec.open_inference.datatypes import datatype_name, find_datatype
+from server.codec.datatypes import datatype_name, find_datatype
 from server.dataplane import SampleRequest
 from server.frontends.rest import sample_values
 from server.servables.servable import Array

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from server.codec.open_inference.datatypes import datatype_name
+from server.codec.datatypes import datatype_name
 from server.frontends.rest.openapi import examples
 from server.frontends.rest.openapi.examples import ExampleBuilder
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec

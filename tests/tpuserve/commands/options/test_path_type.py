@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.tpuserve import saved_models
 from tpuserve import cli
-from tpuserve.commands.options.path_type import OutputPath
+from tpuserve.commands.path_type import OutputPath
 from tpuserve.errors import InvalidSetting, NotFound
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tpuserve.compilation.reporting.compile_report import choose_batch_buckets, uniform_load
+from tpuserve.compilation.compile_report import choose_batch_buckets, uniform_load
 
 
 def test_all_candidates_are_chosen_if_the_limit_allows() -> None:

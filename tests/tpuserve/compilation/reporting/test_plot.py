@@ -10,8 +10,8 @@ from tests.tpuserve.compilation.reports import (
     make_failed_compilation,
     report,
 )
-from tpuserve.compilation.reporting.compile_report import Compilation
-from tpuserve.compilation.reporting.plot import plot
+from tpuserve.compilation.compile_report import Compilation
+from tpuserve.compilation.plot import plot
 
 
 def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(

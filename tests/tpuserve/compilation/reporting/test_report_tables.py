@@ -11,14 +11,14 @@ from tests.tpuserve.compilation.reports import (
     make_failed_compilation,
     report,
 )
-from tpuserve.compilation.reporting import report_tables
-from tpuserve.compilation.reporting.compile_report import (
+from tpuserve.compilation import report_tables
+from tpuserve.compilation.compile_report import (
     BucketPlan,
     Compilation,
     CompileAdvice,
     CompileReport,
 )
-from tpuserve.compilation.reporting.latency import pick_for_latency
+from tpuserve.compilation.latency import pick_for_latency
 from tpuserve.compilation.stats import CompileTarget
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from tests.tpuserve.compilation.train_step import steps
-from tpuserve.compilation.reporting import plot
+from tpuserve.compilation import plot
 from tpuserve.compilation.stats import CompileTarget
 from tpuserve.compilation.train_step.report_table import print_report
 from tpuserve.compilation.train_step.step import StepResult

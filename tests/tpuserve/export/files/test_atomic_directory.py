@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
-from tpuserve.export.files.atomic_directory import AtomicDirectory
+from tpuserve.export.atomic_directory import AtomicDirectory
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,8 @@ from tpuserve.errors import (
     UnsupportedOnTpu,
 )
 from tpuserve.export import convert, export, on_tpu
-from tpuserve.runtime import loader
+from tpuserve.runtime import loader, pjrt_model
 from tpuserve.runtime.loaded_model import LoadedModel
-from tpuserve.runtime.pjrt import pjrt_model
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.stablehlo.translator import StableHloTranslator
 

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from tpuserve.runtime.pjrt.pure_signatures import find_pure_signature
+from tpuserve.runtime.pure_signatures import find_pure_signature
 from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor
 from tpuserve.stablehlo.cluster_finder import XlaCluster

@@ -6,8 +6,7 @@ import pytest
 
 from tests.tpuserve import saved_models
 from tests.tpuserve.saved_models import WORDS
-from tpuserve.saved_model import metagraph
-from tpuserve.saved_model.inspection import summary
+from tpuserve.saved_model import metagraph, summary
 
 
 def as_json(directory: Path) -> dict[str, Any]:

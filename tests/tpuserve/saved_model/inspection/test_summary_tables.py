@@ -7,8 +7,7 @@ from rich.console import Console
 from tests.tpuserve import saved_models
 from tests.tpuserve.saved_models import WORDS
 from tpuserve.proto import saved_model_pb2 as pb
-from tpuserve.saved_model import metagraph
-from tpuserve.saved_model.inspection import summary_tables
+from tpuserve.saved_model import metagraph, summary_tables
 
 
 def summary_text(directory: Path, encoding: str = "utf-8", **console: object) -> str:

@@ -11,9 +11,8 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tests.tpuserve.verification import exports
 from tpuserve.export import inference_on_tpu
 from tpuserve.stablehlo import xla_kernels
-from tpuserve.verification import Hazard, verify
-from tpuserve.verification.hazards import node_hazards
-from tpuserve.verification.hazards.node_placement import PlacedNode
+from tpuserve.verification import Hazard, node_hazards, verify
+from tpuserve.verification.node_placement import PlacedNode
 
 v1 = tf.compat.v1
 

@@ -12,7 +12,7 @@ from tests.trainer import programs
 from tpuserve.lowering.ir import op_defs
 from trainer.backends.tpu import backend, evaluation, training
 from trainer.backends.tpu.mode_context import TpuModeContext
-from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime
+from trainer.backends.tpu.tensorflow_runtime import TensorFlowRuntime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology, TpuSlice
 from trainer.execution import iterations_per_loop, run_graph

@@ -4,7 +4,7 @@ import pytest
 
 from tests.preloaded.process import run_preloaded
 from trainer.compat import contrib
-from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
+from trainer.compat.contrib_module_aliases import MODULE_ALIASES
 
 
 @pytest.mark.parametrize("name", contrib.__all__)

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer.compat import contrib
-from trainer.compat.contrib_names import missing_names
-from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
-from trainer.compat.contrib_names.replacements import REPLACEMENTS
+from trainer.compat import contrib, contrib_missing_names
+from trainer.compat.contrib_module_aliases import MODULE_ALIASES
+from trainer.compat.contrib_replacements import REPLACEMENTS
 
 _DIRECTORY = Path(contrib.__file__).parent
 
@@ -65,7 +64,9 @@ def test_aliases_of_our_modules_exist() -> None:
 def test_the_error_for_a_missing_name_gives_its_replacement(
     module: str, name: str, error: str
 ) -> None:
-    assert error in str(missing_names.missing_name_error(module, name, ["map_and_batch", "slim"]))
+    assert error in str(
+        contrib_missing_names.missing_name_error(module, name, ["map_and_batch", "slim"])
+    )
 
 
 def test_a_missing_module_raises_an_attribute_error() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
-from trainer.compat.contrib_names.replacements import REPLACEMENTS
+from trainer.compat.contrib_module_aliases import MODULE_ALIASES
+from trainer.compat.contrib_replacements import REPLACEMENTS
 from trainer.migration.names import contrib_names
 from trainer.migration.names.classification import NameStatus
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tpuserve.errors import HostsDiffer
 from tpuserve.pjrt.step_program import Dispatch, StepProgram
-from trainer.backends.tpu.diagnostics import nan_errors
+from trainer.backends.tpu import nan_errors
 from trainer.backends.tpu.pjrt.resident_variables import ResidentVariables
 from trainer.hosts.group import current_group
 

@@ -2,8 +2,8 @@
 
 from tensorflow.xla.experimental import jit_scope as experimental_jit_scope
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = ["experimental_jit_scope"]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.compiler.jit", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.compiler.jit", __all__)

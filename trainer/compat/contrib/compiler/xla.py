@@ -2,8 +2,8 @@
 
 from tensorflow.xla.experimental import compile
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = ["compile"]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.compiler.xla", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.compiler.xla", __all__)

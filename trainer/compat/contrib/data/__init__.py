@@ -48,6 +48,7 @@ from tensorflow.compat.v1.data.experimental import (
     unique,
 )
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib.data.batching import (
     assert_element_shape,
     batch_and_drop_remainder,
@@ -56,7 +57,6 @@ from trainer.compat.contrib.data.batching import (
 )
 from trainer.compat.contrib.data.input_checkpoints import CheckpointInputPipelineHook
 from trainer.compat.contrib.data.interleaving import sloppy_interleave
-from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "AUTOTUNE",
@@ -110,4 +110,4 @@ __all__ = [
     "unique",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.data", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.data", __all__)

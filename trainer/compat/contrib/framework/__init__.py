@@ -25,6 +25,7 @@ from tensorflow.python.util.deprecation import (
     deprecated_args,
 )
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib.framework.arg_scope import (
     add_arg_scope,
     arg_scope,
@@ -73,7 +74,6 @@ from trainer.compat.contrib.framework.variables import (
     variable,
     zero_initializer,
 )
-from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "BoundedTensorSpec",
@@ -141,4 +141,4 @@ __all__ = [
     "zero_initializer",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.framework", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.framework", __all__)

@@ -2,6 +2,7 @@
 
 from tensorflow.compat.v1.nn import safe_embedding_lookup_sparse
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib.layers.batch_normalization import batch_norm
 from trainer.compat.contrib.layers.convolution import (
     conv1d,
@@ -58,7 +59,6 @@ from trainer.compat.contrib.layers.summaries import (
     summarize_tensor,
     summarize_tensors,
 )
-from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
@@ -114,4 +114,4 @@ __all__ = [
     "xavier_initializer_conv2d",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.layers", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.layers", __all__)

@@ -4,6 +4,7 @@ In these functions the predictions precede the labels, whereas in tf.compat.v1.m
 come first. `f1_score` is the exception: its labels come first in tf.contrib too.
 """
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib.metrics.aggregation import aggregate_metric_map, aggregate_metrics
 from trainer.compat.contrib.metrics.correlation import (
     streaming_covariance,
@@ -41,7 +42,6 @@ from trainer.compat.contrib.metrics.streaming import (
     streaming_true_positives,
     streaming_true_positives_at_thresholds,
 )
-from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "accuracy",
@@ -80,4 +80,4 @@ __all__ = [
     "streaming_true_positives_at_thresholds",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.metrics", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.metrics", __all__)

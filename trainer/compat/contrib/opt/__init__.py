@@ -3,6 +3,7 @@
 To train on a TPU, wrap an optimizer in tf.compat.v1.tpu.CrossShardOptimizer.
 """
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib.opt.adam import AdaMaxOptimizer, LazyAdamOptimizer, NadamOptimizer
 from trainer.compat.contrib.opt.lars import LARSOptimizer
 from trainer.compat.contrib.opt.moving_average import MovingAverageOptimizer
@@ -18,7 +19,6 @@ from trainer.compat.contrib.opt.weight_decay import (
     MomentumWOptimizer,
     extend_with_decoupled_weight_decay,
 )
-from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "AdaMaxOptimizer",
@@ -36,4 +36,4 @@ __all__ = [
     "get_linear_decay_fn",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.opt", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.opt", __all__)

@@ -2,6 +2,7 @@
 
 from tensorflow.compat.v1.train import get_or_create_global_step
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib import layers, losses
 from trainer.compat.contrib import metrics as metrics
 from trainer.compat.contrib.framework import (
@@ -98,7 +99,6 @@ from trainer.compat.contrib.slim import (
 )
 from trainer.compat.contrib.slim import dataset_data_provider as data_provider
 from trainer.compat.contrib.slim import named_outputs as utils
-from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
@@ -195,4 +195,4 @@ __all__ = [
     "zero_initializer",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.slim", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.slim", __all__)

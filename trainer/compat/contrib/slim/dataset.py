@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = ["Dataset"]
 
@@ -34,4 +34,4 @@ class Dataset:
             setattr(self, name, value)
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.slim.dataset", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.slim.dataset", __all__)

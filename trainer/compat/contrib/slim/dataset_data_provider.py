@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuserve.errors import InvalidSetting
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib.slim import parallel_reader
 from trainer.compat.contrib.slim.dataset import Dataset
-from trainer.compat.contrib_names import missing_names
 
 __all__ = ["DataProvider", "DatasetDataProvider"]
 
@@ -81,4 +81,4 @@ class DatasetDataProvider(DataProvider):
         super().__init__({**items, record_key: key}, dataset.num_samples)
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.slim.dataset_data_provider", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.slim.dataset_data_provider", __all__)

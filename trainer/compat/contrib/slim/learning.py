@@ -6,6 +6,7 @@ slim's training loop is not supplied, because TPUEstimator trains instead.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib import training
 from trainer.compat.contrib.training.train_op import (
     USE_GLOBAL_STEP,
@@ -14,7 +15,6 @@ from trainer.compat.contrib.training.train_op import (
     clip_gradient_norms,
     multiply_gradients,
 )
-from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "add_gradients_summaries",
@@ -67,4 +67,4 @@ def create_train_op(
     )
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.slim.learning", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.slim.learning", __all__)

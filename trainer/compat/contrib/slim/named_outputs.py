@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "append_tensor_alias",
@@ -68,4 +68,4 @@ def last_dimension(shape: Any, min_rank: int = 1) -> int:
     return size
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.slim.utils", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.slim.utils", __all__)

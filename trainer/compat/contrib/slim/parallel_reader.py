@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = ["ParallelReader", "get_data_files", "parallel_read", "single_pass_read"]
 
@@ -149,4 +149,4 @@ def single_pass_read(
         return list(reader_class(**(reader_kwargs or {})).read(paths))
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.slim.parallel_reader", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.slim.parallel_reader", __all__)

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = ["prefetch_queue"]
 
@@ -46,4 +46,4 @@ def prefetch_queue(
         return queue
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.slim.prefetch_queue", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.slim.prefetch_queue", __all__)

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "BackupHandler",
@@ -290,4 +290,4 @@ def _to_dense(tensor: Any, default_value: Any = None) -> Any:
     return tf.sparse.to_dense(tensor, default_value)
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.slim.tfexample_decoder", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.slim.tfexample_decoder", __all__)

@@ -2,9 +2,9 @@
 
 from tensorflow.python.profiler import tfprof_logger
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib.tfprof import model_analyzer
-from trainer.compat.contrib_names import missing_names
 
 __all__ = ["model_analyzer", "tfprof_logger"]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.tfprof", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.tfprof", __all__)

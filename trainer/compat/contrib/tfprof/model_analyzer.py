@@ -4,7 +4,7 @@ from typing import Any
 
 from tensorflow.compat.v1.profiler import ProfileOptionBuilder, Profiler, advise, profile
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = [
     "FLOAT_OPS_OPTIONS",
@@ -40,4 +40,4 @@ def print_model_analysis(
     return profile(graph, run_meta=run_meta, op_log=op_log, cmd=tfprof_cmd, options=options)
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.tfprof.model_analyzer", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.tfprof.model_analyzer", __all__)

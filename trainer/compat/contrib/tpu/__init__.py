@@ -47,8 +47,8 @@ from tensorflow.python.tpu.tpu_system_metadata import (
 )
 from tensorflow.python.tpu.training_loop import repeat, while_loop
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib.tpu.async_checkpoint import AsyncCheckpointSaverHook
-from trainer.compat.contrib_names import missing_names
 from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
 from trainer.distribution.cross_shard import CrossShardOptimizer, cross_replica_sum
 from trainer.distribution.tpu_context import TPUContext
@@ -122,4 +122,4 @@ __all__ = [
     "while_loop",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.tpu", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.tpu", __all__)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 
 __all__ = ["AsyncCheckpointSaverHook"]
 
@@ -40,4 +40,6 @@ class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
         )
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.tpu.python.tpu.async_checkpoint", __all__)
+__getattr__ = contrib_missing_names.getattr_for(
+    "tf.contrib.tpu.python.tpu.async_checkpoint", __all__
+)

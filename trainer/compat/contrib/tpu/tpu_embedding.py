@@ -3,7 +3,7 @@
 This module also replaces tensorflow.python.tpu.tpu_embedding, which TensorFlow has removed.
 """
 
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 from trainer.embedding.config import FeatureConfig, TableConfig
 from trainer.embedding.optimization_parameters import (
     AdagradParameters,
@@ -33,4 +33,4 @@ __all__ = [
     "TableConfig",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.tpu.python.tpu.tpu_embedding", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.tpu.python.tpu.tpu_embedding", __all__)

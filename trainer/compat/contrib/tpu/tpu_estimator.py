@@ -9,7 +9,7 @@ from tpuserve.export import (
     inference_on_tpu,
     model_fn_inference_on_tpu,
 )
-from trainer.compat.contrib_names import missing_names
+from trainer.compat import contrib_missing_names
 from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
 from trainer.distribution.cross_shard import CrossShardOptimizer
 from trainer.distribution.tpu_context import TPUContext
@@ -47,4 +47,4 @@ __all__ = [
     "model_fn_inference_on_tpu",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.tpu.python.tpu.tpu_estimator", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.tpu.python.tpu.tpu_estimator", __all__)

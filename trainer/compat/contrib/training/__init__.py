@@ -9,6 +9,7 @@ from tensorflow.python.training.evaluation import (
     _StopAfterNEvalsHook as StopAfterNEvalsHook,
 )
 
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib.training.hparam import HParams, parse_values
 from trainer.compat.contrib.training.train_op import (
     add_gradients_summaries,
@@ -17,7 +18,6 @@ from trainer.compat.contrib.training.train_op import (
     create_train_op,
     multiply_gradients,
 )
-from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "HParams",
@@ -33,4 +33,4 @@ __all__ = [
     "wait_for_new_checkpoint",
 ]
 
-__getattr__ = missing_names.getattr_for("tf.contrib.training", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.training", __all__)

@@ -10,9 +10,9 @@ import pytest
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
-from server.frontends.rest.cloud.sagemaker_router import SageMakerRouter
+from server.frontends.rest.sagemaker_router import SageMakerRouter
 from server.frontends.rest.transport.responses import Response
-from server.frontends.rest.v1.router import V1Router
+from server.frontends.rest.v1_router import V1Router
 from server.parsing.request_parser import RequestParser
 from server.request import RequestContext
 from tests.server.frontends.rest.conftest import Serve

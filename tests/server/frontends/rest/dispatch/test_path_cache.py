@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from server.frontends.rest import v1_router as v1_paths
+from server.frontends.rest import v2_paths as v2_paths
 from server.frontends.rest.dispatch.router import Route
-from server.frontends.rest.v1 import router as v1_paths
-from server.frontends.rest.v2 import paths as v2_paths
 
 
 @pytest.mark.parametrize(

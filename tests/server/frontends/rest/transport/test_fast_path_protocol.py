@@ -20,7 +20,7 @@ from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
-from server.frontends.rest.v1.router import V1Router
+from server.frontends.rest.v1_router import V1Router
 from server.metrics import Metrics
 from server.parsing.request_parser import RequestParser
 from tests.server.fakes import FakeLoader

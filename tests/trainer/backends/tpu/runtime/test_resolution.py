@@ -11,8 +11,8 @@ import trainer
 from tests.pjrt_devices import pjrt_devices
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, TpuNotFound
-from trainer.backends.tpu.runtime.resolution import EmulatedRuntime, PjrtTpuRuntime, resolve_runtime
-from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, run_on_master
+from trainer.backends.tpu.runtime_resolution import EmulatedRuntime, PjrtTpuRuntime, resolve_runtime
+from trainer.backends.tpu.tensorflow_runtime import TensorFlowRuntime, run_on_master
 from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice, TpuSlice
 
 

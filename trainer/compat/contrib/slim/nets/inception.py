@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from trainer.compat import contrib_missing_names
 from trainer.compat.contrib import layers
 from trainer.compat.contrib.framework import arg_scope
 from trainer.compat.contrib.slim.nets.inception_blocks import BLOCKS, STEM, LayerSpec
-from trainer.compat.contrib_names import missing_names
 
 __all__ = ["inception_v3", "inception_v3_arg_scope", "inception_v3_base"]
 
@@ -249,4 +249,4 @@ def _squeeze(logits: Any) -> Any:
     return tf.squeeze(logits, [1, 2], name="SpatialSqueeze")
 
 
-__getattr__ = missing_names.getattr_for("tf.contrib.slim.nets.inception", __all__)
+__getattr__ = contrib_missing_names.getattr_for("tf.contrib.slim.nets.inception", __all__)

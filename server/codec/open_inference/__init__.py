@@ -1,1 +1,0 @@
-"""Converts tensors and infer requests of the Open Inference Protocol (KServe V2)."""

@@ -1,1 +1,0 @@
-"""The service of the Open Inference Protocol (KServe V2): inference.GRPCInferenceService."""

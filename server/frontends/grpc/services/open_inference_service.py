@@ -1,0 +1,133 @@
+"""The service of the Open Inference Protocol, with extensions of NVIDIA Triton.
+
+Source: the specification of the protocol, open_inference_grpc.proto, and Triton's
+grpc_service.proto.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf import json_format
+
+from server.dataplane import ModelSpec
+from server.frontends.grpc.call_context import CallContext
+from server.frontends.grpc.services.call_handler import UnaryFunction, UnaryMethod
+from server.frontends.grpc.services.model_name import read_plain_model_name
+from server.frontends.grpc.services.open_inference_infer import ModelInfer, decode_model_spec
+from server.frontends.grpc.services.parsing import parse_message
+from server.frontends.grpc.services.service import UnaryService
+from server.frontends.open_inference_describer import Describer
+from server.process.thread_pool import ThreadPool
+from tpuserve.errors import ModelNotFound
+from tpuserve.proto.open_inference import SERVICE, Message, message_type
+
+
+class OpenInferenceService(UnaryService):
+    """The method ModelInfer, which runs models. The admission controller limits these calls.
+
+    The other methods of the same gRPC service are in `OpenInferenceStatusService`, because the
+    admission controller does not limit their calls.
+    """
+
+    names = (SERVICE,)
+    health_names = (SERVICE,)
+    counted_apis = ("ModelInfer",)
+    is_admission_controlled = True
+
+    def methods(self) -> Mapping[str, UnaryMethod]:
+        """Return name → method; the only method is ModelInfer."""
+        infer = ModelInfer(self._context.dataplane)
+        return {"ModelInfer": UnaryMethod(infer, read_model_name=read_plain_model_name)}
+
+
+class OpenInferenceStatusService(UnaryService):
+    """The methods that describe the server and its models, and load or unload models.
+
+    The admission controller does not limit their calls. ModelInfer, a method of the same gRPC
+    service, is in `OpenInferenceService`.
+    """
+
+    names = (SERVICE,)
+
+    def methods(self) -> Mapping[str, UnaryMethod]:
+        """Return all methods of the service except ModelInfer, by their names."""
+        context = self._context
+        describer = Describer(
+            context.dataplane, allows_control=context.settings.enable_model_control
+        )
+        admin_pool = context.admin_pool
+        return {
+            "ServerLive": _method("ServerLive", lambda request, call: {"live": True}, True),
+            "ServerReady": _method("ServerReady", self._server_ready, True),
+            "ModelReady": _method(
+                "ModelReady",
+                lambda request, call: {"ready": _is_ready(describer, _read_spec(request, call))},
+                True,
+            ),
+            "ServerMetadata": _method(
+                "ServerMetadata", lambda request, call: describer.server_metadata(), True
+            ),
+            "ModelMetadata": _method(
+                "ModelMetadata",
+                lambda request, call: describer.model_metadata(_read_spec(request, call)),
+            ),
+            "ModelConfig": _method(
+                "ModelConfig",
+                lambda request, call: {"config": describer.model_config(_read_spec(request, call))},
+            ),
+            "ModelStatistics": _method(
+                "ModelStatistics",
+                lambda request, call: describer.model_statistics(
+                    _read_spec(request, call) if request.name else ModelSpec("")
+                ),
+            ),
+            "RepositoryIndex": _method(
+                "RepositoryIndex", lambda request, call: describer.repository_index(request.ready)
+            ),
+            "RepositoryModelLoad": _method(
+                "RepositoryModelLoad",
+                lambda request, call: describer.load_model(request.model_name),
+                pool=admin_pool,
+            ),
+            "RepositoryModelUnload": _method(
+                "RepositoryModelUnload",
+                lambda request, call: describer.unload_model(request.model_name),
+                pool=admin_pool,
+            ),
+        }
+
+    def _server_ready(self, request: Message, call: CallContext) -> dict[str, Any]:
+        admission = self._context.admission
+        is_serving = admission is None or (admission.is_ready and not admission.is_draining)
+        return {"ready": is_serving and self._context.dataplane.is_available}
+
+
+def _method(
+    name: str,
+    answer: Callable[[Message, CallContext], dict[str, Any]],
+    is_quick: bool = False,
+    pool: ThreadPool | None = None,
+) -> UnaryMethod:
+    """Return a method that parses its request, calls a function, and serialises the response."""
+    request_type, response_type = message_type(f"{name}Request"), message_type(f"{name}Response")
+
+    def call_method(raw: bytes | memoryview, call: CallContext) -> bytes:
+        fields = answer(parse_message(request_type, raw), call)
+        response = response_type()
+        json_format.ParseDict(fields, response)
+        return bytes(response.SerializeToString())
+
+    function: UnaryFunction = call_method
+    return UnaryMethod(function, pool=pool, is_quick=is_quick)
+
+
+def _read_spec(request: Message, call: CallContext) -> ModelSpec:
+    call.model_spec = decode_model_spec(request.name, request.version)
+    return call.model_spec
+
+
+def _is_ready(describer: Describer, spec: ModelSpec) -> bool:
+    try:
+        return describer.is_ready(spec)
+    except ModelNotFound:
+        return False

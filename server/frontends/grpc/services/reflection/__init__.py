@@ -1,1 +1,0 @@
-"""gRPC server reflection: lists the services and describes their messages."""

@@ -1,1 +1,0 @@
-"""Describes the server and its models to clients of the Open Inference Protocol (KServe V2)."""

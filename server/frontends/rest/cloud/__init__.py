@@ -1,1 +1,0 @@
-"""Answers requests at the paths that the cloud services Vertex AI and SageMaker prescribe."""

@@ -1,1 +1,0 @@
-"""The REST API of the Open Inference Protocol (KServe V2), below /v2."""

@@ -1,1 +1,0 @@
-"""Defines options and argument types that several commands of `tpuserve` share."""

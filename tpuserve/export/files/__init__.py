@@ -1,1 +1,0 @@
-"""Writes the version directory of an export and the files in it."""

@@ -1,1 +1,0 @@
-"""The "xla" runtime, which compiles CPU metagraphs with XLA and runs them on jax's CPU device."""

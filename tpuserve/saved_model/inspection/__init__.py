@@ -1,1 +1,0 @@
-"""Formats the description of a SavedModel for `tpuserve inspect`, as JSON and as tables."""

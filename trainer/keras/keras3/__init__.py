@@ -1,1 +1,0 @@
-"""The adapter through which trainer.keras uses models of Keras 3."""

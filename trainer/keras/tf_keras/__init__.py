@@ -1,1 +1,0 @@
-"""The adapter through which trainer.keras uses models of tf_keras, which is Keras 2."""
