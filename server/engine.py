@@ -29,7 +29,7 @@ from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
 from tpuserve.devices import jax_client
 from tpuserve.errors import TpuserveError
-from tpuserve.files.cache_directory import find_cache_directory
+from tpuserve.files.disk_cache import find_cache_directory
 from tpuserve.saved_model import signing
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks.train import rounds
 from benchmarks.train.cases import Case, Side
-from tpuserve.files.cache_directory import EXECUTABLES_VARIABLE
+from tpuserve.files.disk_cache import EXECUTABLES_VARIABLE
 
 CORES = 8
 STEPS = (1, 10, 40)

@@ -6,6 +6,7 @@ Source: the specification of the protocol ("Inference Request JSON Object"), and
 for binary tensor data.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from server.codec.json_parser import Json
 from server.codec.json_to_array import decode_value
 from server.codec.numeric_arrays import RawNumericArray
 from server.codec.raw_tensors import check_matches, check_shape, format_shape
+from server.request import RequestContext
 from server.servables.servable import Array
 from tpuserve.errors import (
     InvalidInput,
@@ -26,6 +28,22 @@ from tpuserve.errors import (
     TpuserveError,
 )
 from tpuserve.saved_model.signature import Signature
+
+
+def limit_time(context: RequestContext, timeout_us: int | None) -> RequestContext:
+    """Return the context of an infer request with the time limit that the request sets itself.
+
+    Args:
+      timeout_us: the parameter `timeout` of the request, in microseconds from its arrival; None or
+        0 for no limit.
+    """
+    if not timeout_us:
+        return context
+    elapsed_seconds = (time.perf_counter_ns() - context.timeline.queued_ns) / 1e9
+    limited = context.limited_to(time.monotonic() + timeout_us / 1e6 - elapsed_seconds)
+    limited.check()
+    return limited
+
 
 # The integer types whose values are decoded as int64 and then checked against the range of the
 # type.

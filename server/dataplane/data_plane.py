@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from server.admission import nonblocking
 from server.dataplane import (
-    examples,
+    example_method,
     method_names,
     model_list,
     multi_inference,
@@ -244,12 +244,12 @@ class DataPlane:
             )
             names = " and ".join(sorted(plan.methods))
             timeline.record_version(spec.model, servable.version, names, servable.metagraph)
-            packed = examples.encode(serialized)
+            packed = example_method.encode(serialized)
             self._metrics.examples_received(spec.model, len(serialized))
             timeline.end_decoding()
             with self._recording_failure(servable, timeline):
                 outputs = servable.runner.start_multi(
-                    context, plan.outputs, {examples.ALIAS: packed}
+                    context, plan.outputs, {example_method.ALIAS: packed}
                 )
         except BaseException:
             servable.release()
@@ -259,7 +259,7 @@ class DataPlane:
             try:
                 with self._recording_failure(servable, timeline):
                     results = outputs.finish() if isinstance(outputs, Pending) else outputs
-                inputs = {examples.ALIAS: packed}
+                inputs = {example_method.ALIAS: packed}
                 self._end_run(timeline, inputs)
                 self._recorders.find(servable).record_success(inputs, timeline)
                 self._record_runtime(spec.model, "MultiInference", timeline.decoded_ns)
@@ -428,7 +428,7 @@ class DataPlane:
                 servable.model.signatures, name, self._check_method_names
             )
             timeline.record_version(spec.model, servable.version, name, servable.metagraph)
-            inputs = {examples.ALIAS: examples.encode(serialized)}
+            inputs = {example_method.ALIAS: example_method.encode(serialized)}
             outputs = self._start_recorded_run(context, servable, name, inputs, output_names)
         except BaseException:
             servable.release()

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from server.dataplane import examples, method_names, regress
+from server.dataplane import example_method, method_names, regress
 from server.dataplane.example_method import ExampleMethod
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Regression
@@ -25,19 +25,19 @@ SCORES = "scores"
 def _select_outputs(signature: Signature, check_method_name: bool) -> list[str]:
     if check_method_name:
         method_names.check_classify(signature)
-    examples.check_one_input(signature)
+    example_method.check_one_input(signature)
     if len(signature.outputs) not in (1, 2):
         raise InvalidInput(f"Expected one or two output Tensors, found {len(signature.outputs)}")
-    if examples.ALIAS not in signature.inputs:
+    if example_method.ALIAS not in signature.inputs:
         raise InvalidInput(
             "No classification inputs found in SignatureDef: "
-            + examples.format_signature(signature)
+            + example_method.format_signature(signature)
         )
     aliases = [alias for alias in (CLASSES, SCORES) if alias in signature.outputs]
     if not aliases:
         raise InvalidInput(
             f'Expected classification signature outputs to contain at least one of "{CLASSES}" or '
-            f'"{SCORES}". Signature was: {examples.format_signature(signature)}'
+            f'"{SCORES}". Signature was: {example_method.format_signature(signature)}'
         )
     return aliases
 
@@ -64,11 +64,11 @@ def _check_output(
     if array.ndim != 2:
         raise InvalidInput(
             "Expected Tensor shape: [batch_size num_classes] but got "
-            + examples.format_shape(array)
+            + example_method.format_shape(array)
         )
     if array.dtype != dtype:
         raise InvalidInput(
-            f"Expected {output} Tensor of {type_name}. Got: {examples.format_type(array)}"
+            f"Expected {output} Tensor of {type_name}. Got: {example_method.format_type(array)}"
         )
     if len(array) != count:
         raise InvalidInput(f"Expected {output} output batch size of {count}. Got: {len(array)}")

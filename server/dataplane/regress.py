@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from server.dataplane import examples, method_names
+from server.dataplane import example_method, method_names
 from server.dataplane.example_method import ExampleMethod
 from server.dataplane.results import Regression
 from server.servables.servable import Array
@@ -21,16 +21,18 @@ OUTPUTS = "outputs"
 def _select_outputs(signature: Signature, check_method_name: bool) -> list[str]:
     if check_method_name:
         method_names.check_regress(signature)
-    examples.check_one_input(signature)
+    example_method.check_one_input(signature)
     if len(signature.outputs) != 1:
         raise InvalidInput("Expected one output Tensor.")
-    if examples.ALIAS not in signature.inputs:
+    if example_method.ALIAS not in signature.inputs:
         raise InvalidInput(
-            f"No regression inputs found in SignatureDef: {examples.format_signature(signature)}"
+            "No regression inputs found in SignatureDef: "
+            f"{example_method.format_signature(signature)}"
         )
     if OUTPUTS not in signature.outputs:
         raise InvalidInput(
-            f"No regression outputs found in SignatureDef: {examples.format_signature(signature)}"
+            "No regression outputs found in SignatureDef: "
+            f"{example_method.format_signature(signature)}"
         )
     return [OUTPUTS]
 
@@ -42,7 +44,7 @@ def _read_answer(
     if not (values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)):
         raise InvalidInput(
             f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got "
-            f"{examples.format_shape(values)}"
+            f"{example_method.format_shape(values)}"
         )
     if len(values) != count:
         raise InvalidInput(
@@ -51,7 +53,7 @@ def _read_answer(
     if values.dtype != np.float32:
         # This error text has two spaces in a row, because TensorFlow Serving's error text has them.
         raise InvalidInput(
-            f"Expected output Tensor of DT_FLOAT.  Got: {examples.format_type(values)}"
+            f"Expected output Tensor of DT_FLOAT.  Got: {example_method.format_type(values)}"
         )
     return Regression(model, version, name, values.reshape(-1))
 

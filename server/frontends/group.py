@@ -16,7 +16,7 @@ from server.dataplane import DataPlane
 from server.frontends import base
 from server.frontends.base import Frontend
 from server.metrics import Metrics
-from server.process import memory_limit, resident_memory
+from server.process import memory_limit
 from server.process.heap_trimmer import HeapTrimmer
 from server.scheduling.request_queues import RequestQueues
 from server.telemetry.factory import start_tracing
@@ -46,7 +46,7 @@ class FrontendGroup:
         self._frontends: list[Frontend] = []
         self._admission = AdmissionController(settings.max_requests_in_flight, settings.peer_limit)
         metrics.watch_in_flight(lambda: self._admission.in_flight)
-        metrics.watch_memory(resident_memory.resident_bytes)
+        metrics.watch_memory(memory_limit.resident_bytes)
         self._heap_trimmer = HeapTrimmer()
         self._rest_socket: socket.socket | None = None
         self._grpc_socket: socket.socket | None = None

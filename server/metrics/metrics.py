@@ -15,8 +15,7 @@ from server.metrics.collectors import (
     RecentError,
     exported_name,
 )
-from server.metrics.own_collectors import OWN, OwnCollectors
-from server.metrics.tensorflow_serving_collectors import SERVING, TensorFlowServingCollectors
+from server.metrics.own_collectors import OWN, SERVING, OwnCollectors, TensorFlowServingCollectors
 from server.metrics.timeline import Timeline
 from tpuserve.errors import Code, InvalidSetting
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from server.config.model_config import XLA_ENGINE
 from server.config.settings import LOAD_THREADS, SIGNATURES_REQUIRED, Settings
-from server.process.throttled_executor import Result, ThrottledExecutor
+from server.process.thread_pool import Result, ThrottledExecutor
 from server.servables.servable import Model
 from tpuserve.errors import Code, CodedError
-from tpuserve.files.cache_directory import find_executables_directory
+from tpuserve.files.disk_cache import find_executables_directory
 from tpuserve.saved_model import signing
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
 from server.admission.cancellation import Cancellation
-from server.dataplane import examples, method_names, multi_inference, regress
+from server.dataplane import example_method, method_names, multi_inference, regress
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.multi_inference import AnyExampleMethod
 from server.request import RequestContext
@@ -89,7 +89,7 @@ class WarmupReplayer:
         name = _model_spec(request).effective_signature_name
         outputs = method.find_outputs(model.signatures, name, self._check_method_names)
         serialized = _examples(request.input)
-        inputs = {examples.ALIAS: examples.encode(serialized)}
+        inputs = {example_method.ALIAS: example_method.encode(serialized)}
         results = model.run(name, inputs, outputs, cancellation=cancellation)
         method.read_answer("", 0, name, results, len(serialized))
 
@@ -101,7 +101,7 @@ class WarmupReplayer:
         plan = multi_inference.make_plan(tasks, model.signatures, self._check_method_names)
         serialized = _examples(request.input)
         context = RequestContext(cancellation=cancellation or Cancellation())
-        inputs = {examples.ALIAS: examples.encode(serialized)}
+        inputs = {example_method.ALIAS: example_method.encode(serialized)}
         outputs = DirectRunner(model).start_multi(context, plan.outputs, inputs)
         multi_inference.read_answers("", 0, plan, outputs, len(serialized))
 

@@ -47,7 +47,7 @@ def test_a_block_prints_the_output_in_the_document(
 
 
 def test_the_table_of_errors_is_that_of_the_client() -> None:
-    from tpuserve.client import statuses
+    from tpuserve.client import transport
     from tpuserve.errors import Code
 
     rows = [line.split("|")[1:4] for line in DOCUMENT.read_text().splitlines() if "| `" in line]
@@ -59,10 +59,10 @@ def test_the_table_of_errors_is_that_of_the_client() -> None:
     }
     assert table.keys() == {code.name for code in Code}
     for code_name, (name, status) in table.items():
-        assert type(statuses.error_of_code(Code[code_name], "")).__name__ == name
+        assert type(transport.error_of_code(Code[code_name], "")).__name__ == name
         for number in status.split(","):
-            code = statuses.code_of_http_status(int(number))
-            assert type(statuses.error_of_code(code, "")).__name__ == name
+            code = transport.code_of_http_status(int(number))
+            assert type(transport.error_of_code(code, "")).__name__ == name
 
 
 def test_the_flags_of_each_server_exist() -> None:

@@ -18,8 +18,7 @@ from tpuserve.bench.windows import Procedure, Result, measure
 from tpuserve.client import Client
 from tpuserve.client.address import ApiName, create_api, parse_url
 from tpuserve.client.apis.rest_v1 import MALFORMED, decode_json
-from tpuserve.client.call import Call
-from tpuserve.client.model_reference import ModelReference
+from tpuserve.client.call import Call, ModelReference
 from tpuserve.client.retries import Deadline
 from tpuserve.client.transport import ConnectionSettings
 from tpuserve.errors import TpuserveError

@@ -8,7 +8,7 @@ client imports httpx or grpc when it is created.
 """
 
 from tpuserve.client.async_client import AsyncClient
+from tpuserve.client.call import VersionStatus
 from tpuserve.client.client import Client
-from tpuserve.client.model_reference import VersionStatus
 
 __all__ = ["AsyncClient", "Client", "VersionStatus"]

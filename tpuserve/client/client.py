@@ -7,8 +7,7 @@ from tpuserve import validation
 from tpuserve.client import retries
 from tpuserve.client.address import ApiName, create_api, parse_url
 from tpuserve.client.arrays import Array
-from tpuserve.client.call import Call, Reply, Result, Steps
-from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.client.call import Call, ModelReference, Reply, Result, Steps, VersionStatus
 from tpuserve.client.retries import Deadline
 from tpuserve.client.transport import DEFAULT_MAX_REPLY_BYTES, ConnectionSettings
 from tpuserve.errors import TpuserveError

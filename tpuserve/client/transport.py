@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from tpuserve.client import statuses
+from tpuserve import errors
 from tpuserve.client.address import Address
 from tpuserve.errors import (
     Code,
@@ -18,6 +18,55 @@ from tpuserve.errors import (
     TpuserveError,
     Unavailable,
 )
+
+_CLASSES: dict[Code, type[TpuserveError]] = {
+    Code.CANCELLED: errors.Cancelled,
+    Code.UNKNOWN: errors.ServerFailure,
+    Code.INVALID_ARGUMENT: errors.InvalidInput,
+    Code.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    Code.NOT_FOUND: errors.NotFound,
+    Code.ALREADY_EXISTS: errors.Conflict,
+    Code.PERMISSION_DENIED: errors.PermissionDenied,
+    Code.RESOURCE_EXHAUSTED: errors.LimitReached,
+    Code.FAILED_PRECONDITION: errors.InvalidInput,
+    Code.ABORTED: errors.Conflict,
+    Code.OUT_OF_RANGE: errors.InvalidInput,
+    Code.UNIMPLEMENTED: errors.UnsupportedCall,
+    Code.INTERNAL: errors.ServerFailure,
+    Code.UNAVAILABLE: errors.Unavailable,
+    Code.DATA_LOSS: errors.ServerFailure,
+    Code.UNAUTHENTICATED: errors.Unauthenticated,
+}
+# HTTP status → canonical gRPC status code. The source is TensorFlow Serving's
+# tensorflow_serving/model_servers/http_rest_api_util.cc.
+_HTTP_CODES = {
+    400: Code.INVALID_ARGUMENT,
+    401: Code.UNAUTHENTICATED,
+    403: Code.PERMISSION_DENIED,
+    404: Code.NOT_FOUND,
+    405: Code.UNIMPLEMENTED,
+    408: Code.DEADLINE_EXCEEDED,
+    409: Code.ABORTED,
+    413: Code.RESOURCE_EXHAUSTED,
+    429: Code.RESOURCE_EXHAUSTED,
+    499: Code.CANCELLED,
+    501: Code.UNIMPLEMENTED,
+    502: Code.UNAVAILABLE,
+    503: Code.UNAVAILABLE,
+    504: Code.DEADLINE_EXCEEDED,
+}
+
+
+def error_of_code(code: Code, message: str) -> TpuserveError:
+    """Create the error for a canonical gRPC status code."""
+    return _CLASSES[code](message)
+
+
+def code_of_http_status(status: int) -> Code:
+    """Return the canonical gRPC status code for an HTTP status of 300 or more."""
+    default = Code.INVALID_ARGUMENT if 400 <= status < 500 else Code.UNKNOWN
+    return _HTTP_CODES.get(status, default)
+
 
 DEFAULT_MAX_REPLY_BYTES = 1 << 30
 
@@ -82,9 +131,7 @@ def too_large_error(max_bytes: int) -> InvalidReply:
 
 def http_error(status: int, headers: Mapping[str, str], body: bytes) -> TpuserveError:
     """Create the error for a response with an HTTP status of 300 or more."""
-    error = statuses.error_of_code(
-        statuses.code_of_http_status(status), _http_message(status, body)
-    )
+    error = error_of_code(code_of_http_status(status), _http_message(status, body))
     if isinstance(error, Unavailable | LimitReached) and status != _TOO_LARGE:
         error.retry_after_s = _seconds(headers.get("retry-after", ""))
     return error
@@ -97,7 +144,7 @@ def grpc_error(connection: ConnectionSettings, number: int, details: str) -> Tpu
         return connection.unreachable_error(details)
     if "CLIENT: Received message larger than max" in details:
         return too_large_error(connection.max_reply_bytes)
-    error = statuses.error_of_code(code, details or code.name)
+    error = error_of_code(code, details or code.name)
     if isinstance(error, LimitReached):
         error.retry_after_s = 0.0
     return error

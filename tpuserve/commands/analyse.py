@@ -10,8 +10,7 @@ from tpuserve.commands import bench_options
 from tpuserve.commands.bench_options import measurement_options
 from tpuserve.commands.common_options import json_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand
-from tpuserve.commands.path_type import LocalBasePath
+from tpuserve.commands.path_type import LocalBasePath, MultiValueCommand
 from tpuserve.commands.progress import progress_bar
 from tpuserve.files.plot_file import check_plot_path
 
@@ -100,7 +99,7 @@ def analyse(
     if plot_path is not None:
         check_plot_path(plot_path)
     tf_logging.import_tensorflow()
-    from tpuserve.bench import analysis, plot, rendering
+    from tpuserve.bench import analysis, rendering
     from tpuserve.bench.load import Load
 
     model, requests = analysis.read_model_and_requests(directory, signature, choice)
@@ -129,6 +128,6 @@ def analyse(
             click.echo(rendering.format_choice(best, directory, plan.goal.percentile))
     if plot_path is not None:
         results = {measured.configuration.name: measured.results for measured in analyses}
-        plot.plot_results(results, plot_path)
+        rendering.plot_results(results, plot_path)
     if best is None:
         click.get_current_context().exit(1)

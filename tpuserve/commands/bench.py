@@ -10,7 +10,7 @@ from tpuserve.commands import bench_options
 from tpuserve.commands.bench_options import measurement_options
 from tpuserve.commands.common_options import json_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand
+from tpuserve.commands.path_type import MultiValueCommand
 from tpuserve.commands.progress import progress_bar
 from tpuserve.files.plot_file import check_plot_path
 
@@ -98,7 +98,7 @@ def bench(
     TensorFlow Serving's API or the Open Inference Protocol. Each load runs in windows until three
     in a row agree; the figures are those of these three.
     """
-    from tpuserve.bench import benchmark, plot, rendering
+    from tpuserve.bench import benchmark, rendering
     from tpuserve.bench.benchmark import Target
 
     loads = _loads(concurrency, rates, poisson)
@@ -124,7 +124,7 @@ def bench(
     else:
         rendering.print_results(results)
     if plot_path is not None:
-        plot.plot_results({options["model"]: results}, plot_path)
+        rendering.plot_results({options["model"]: results}, plot_path)
 
 
 def _loads(concurrency: tuple[int, ...], rates: tuple[float, ...], poisson: bool) -> "list[Load]":

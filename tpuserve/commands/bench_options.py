@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tpuserve.commands.multi_value_option import PatternType
+from tpuserve.commands.path_type import PatternType
 
 if TYPE_CHECKING:
     from tpuserve.bench.benchmark import InputChoice

@@ -13,8 +13,7 @@ from tpuserve.commands.common_options import (
     signature_option,
 )
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
-from tpuserve.commands.path_type import SavedModelPath
+from tpuserve.commands.path_type import MultiValueCommand, PatternType, SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidInput
 from tpuserve.files.plot_file import check_plot_path

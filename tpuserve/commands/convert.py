@@ -19,8 +19,7 @@ from tpuserve.commands.common_options import (
     signing_key_option,
 )
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand
-from tpuserve.commands.path_type import OutputPath, SavedModelPath
+from tpuserve.commands.path_type import MultiValueCommand, OutputPath, SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidSetting
 from tpuserve.saved_model import signing

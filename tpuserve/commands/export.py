@@ -7,8 +7,7 @@ import click
 from tpuserve.commands.batching_options import batching_options, make_batch_config
 from tpuserve.commands.common_options import signing_key_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
-from tpuserve.commands.path_type import OutputPath
+from tpuserve.commands.path_type import MultiValueCommand, OutputPath, PatternType
 from tpuserve.commands.progress import progress_bar
 from tpuserve.saved_model import signing
 

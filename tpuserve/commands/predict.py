@@ -11,8 +11,7 @@ import click
 from tpuserve import tags as tag_sets
 from tpuserve.commands.common_options import directory_argument, json_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand
-from tpuserve.commands.path_type import OutputPath
+from tpuserve.commands.path_type import MultiValueCommand, OutputPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import SignatureNotFound
 

@@ -11,7 +11,7 @@ from tpuserve.commands.common_options import (
     json_option,
     signature_option,
 )
-from tpuserve.commands.multi_value_option import MultiValueCommand
+from tpuserve.commands.path_type import MultiValueCommand
 from tpuserve.commands.progress import progress_bar
 
 # The character \b tells click to keep the line breaks of the examples.

@@ -8,15 +8,46 @@ from functools import reduce
 from pathlib import Path
 
 from tpuserve import validation
-from tpuserve.compilation import chips, compile_report, latency
+from tpuserve.compilation import chips, compile_report
 from tpuserve.compilation.cache import CompileCache
-from tpuserve.compilation.compile_report import Compilation, CompileAdvice, CompileReport
+from tpuserve.compilation.compile_report import (
+    Compilation,
+    CompileAdvice,
+    CompileReport,
+    LatencyPick,
+)
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.planning import CompilePlan, CompileRequest, plan_compilations
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
 from tpuserve.export import debug_info
 from tpuserve.stablehlo.translator import StableHloTranslator
+
+
+def pick_for_latency(compilations: Sequence[Compilation], goal_seconds: float) -> LatencyPick:
+    """Pick the smallest chip that meets a latency goal at any batch size.
+
+    The batch size is the largest one at which this chip meets the goal. A compilation is ignored if
+    the compiler has no time estimate for some of its operations.
+
+    Args:
+      goal_seconds: The longest acceptable time of a batch, in seconds.
+    """
+    within = [
+        compilation
+        for compilation in compilations
+        if compilation.stats is not None
+        and not compilation.stats.untimed_operations
+        and compilation.stats.seconds <= goal_seconds
+    ]
+    by_size = chips.sort_by_size(list({compilation.topology.name for compilation in within}))
+    if not by_size:
+        return LatencyPick(goal_seconds, None)
+    candidates = [compilation for compilation in within if compilation.topology.name == by_size[0]]
+    return LatencyPick(
+        goal_seconds, max(candidates, key=lambda compilation: compilation.batch_size)
+    )
+
 
 UNKNOWN_DIMENSION = 128
 MOST_BATCH_SIZES = 4
@@ -263,5 +294,5 @@ def _advise(
         buckets = compile_report.choose_batch_buckets(request_mix, sorted(sizes), most_batch_sizes)
     pick = None
     if latency_goal_ms is not None:
-        pick = latency.pick_for_latency(compilations, latency_goal_ms / 1000)
+        pick = pick_for_latency(compilations, latency_goal_ms / 1000)
     return CompileAdvice(name, buckets, fitting[0] if fitting else None, pick)

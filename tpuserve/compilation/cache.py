@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 
 from tpuserve.compilation.stats import CompileResult, CompileStats
-from tpuserve.files.cache_directory import find_cache_directory
-from tpuserve.files.disk_cache import DiskCache
+from tpuserve.files.disk_cache import DiskCache, find_cache_directory
 
 
 class CompileCache:

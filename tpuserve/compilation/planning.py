@@ -20,9 +20,9 @@ from tpuserve.samples import cases
 from tpuserve.samples.cases import InputCase, InputSource
 from tpuserve.saved_model import metagraph
 from tpuserve.saved_model.batch_functions import allowed_batch_sizes
-from tpuserve.saved_model.conversion_advice import convert_command
 from tpuserve.saved_model.initialisation import insert_asset_paths
 from tpuserve.saved_model.signature import Signature
+from tpuserve.saved_model.summary import convert_command
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor, Shape
 from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
 from tpuserve.tags import TagSet

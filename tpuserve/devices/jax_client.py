@@ -23,7 +23,7 @@ from tpuserve.errors import (
     TpuserveError,
     WrongContext,
 )
-from tpuserve.tpu_hardware import chips, processes
+from tpuserve.tpu_hardware import chips
 
 PLATFORM_VARIABLE = "TPUSERVE_PJRT_PLATFORM"
 """The environment variable that selects the platform of the devices, "tpu" or "cpu"."""
@@ -153,7 +153,7 @@ def _explain(error: RuntimeError, platform: str) -> TpuserveError:
     """Convert jax's error for a platform that does not start: return CodedError or TpuNotFound."""
     reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     if _IN_USE in reason:
-        users = processes.find_processes((*chips.find_device_files(), processes.LOCK_FILE))
+        users = chips.find_processes((*chips.find_device_files(), chips.LOCK_FILE))
         names = ", ".join(map(str, users.processes)) or "a process of another user"
         return CodedError(
             f"jax cannot start the TPU, because another process uses it: {names}. Stop that "

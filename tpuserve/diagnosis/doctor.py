@@ -8,11 +8,23 @@ from dataclasses import dataclass
 from tpuserve.devices import jax_client
 from tpuserve.diagnosis import environment, hardware, packages
 from tpuserve.diagnosis.all_reduce import AllReduce, run_all_reduce
-from tpuserve.diagnosis.finding import Finding, Status, note, ok, problem
-from tpuserve.diagnosis.request import RuntimeRequest, read_request
+from tpuserve.diagnosis.request import (
+    Finding,
+    RuntimeRequest,
+    Status,
+    note,
+    ok,
+    problem,
+    read_request,
+)
 from tpuserve.errors import InvalidSetting
-from tpuserve.tpu_hardware.chips import TpuHardware, find_tpu_hardware
-from tpuserve.tpu_hardware.processes import LOCK_FILE, OpenFiles, find_processes
+from tpuserve.tpu_hardware.chips import (
+    LOCK_FILE,
+    OpenFiles,
+    TpuHardware,
+    find_processes,
+    find_tpu_hardware,
+)
 
 CHECK = "all-reduce"
 _HINT = (

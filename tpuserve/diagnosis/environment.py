@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tpuserve import devices
 from tpuserve.devices import jax_client
-from tpuserve.diagnosis.finding import Finding, note, ok, problem
-from tpuserve.diagnosis.request import RuntimeRequest
+from tpuserve.diagnosis.request import Finding, RuntimeRequest, note, ok, problem
 
 CHECK = "environment"
 

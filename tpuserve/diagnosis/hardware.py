@@ -5,10 +5,8 @@ from collections.abc import Iterable
 
 from tpuserve import devices
 from tpuserve.devices import jax_client
-from tpuserve.diagnosis.finding import Finding, note, ok, problem
-from tpuserve.diagnosis.request import RuntimeRequest
-from tpuserve.tpu_hardware.chips import TpuHardware
-from tpuserve.tpu_hardware.processes import OpenFiles
+from tpuserve.diagnosis.request import Finding, RuntimeRequest, note, ok, problem
+from tpuserve.tpu_hardware.chips import OpenFiles, TpuHardware
 
 CHECK = "tpu"
 USE_CHECK = "in use"

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tpuserve.diagnosis.finding import Finding, note, ok, problem
-from tpuserve.diagnosis.request import RuntimeRequest
+from tpuserve.diagnosis.request import Finding, RuntimeRequest, note, ok, problem
 
 CHECK = "packages"
 

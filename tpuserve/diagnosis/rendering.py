@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tpuserve.diagnosis.doctor import Diagnosis
-from tpuserve.diagnosis.finding import Status
+from tpuserve.diagnosis.request import Status
 
 _STYLES = {Status.OK: "green", Status.NOTE: "cyan", Status.PROBLEM: "bold red"}
 _STATUS_WIDTH, _CHECK_WIDTH = 9, 13

@@ -8,6 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
+def attribute_value(node: Any, name: str) -> Any:
+    """Return an attribute of a node, or an empty AttrValue if the node does not have the attribute.
+
+    Protobuf adds an empty attribute to the node if `node.attr[name]` is read and does not exist.
+    """
+    return node.attr[name] if name in node.attr else type(node)().attr[name]
+
+
 def node_name(reference: str) -> str:
     """Return the name of the node in the name of a tensor or in an input, such as "y:0" or "^y"."""
     return reference.removeprefix("^").partition(":")[0]

@@ -12,8 +12,8 @@ from tpuserve.graph.graph_walk import (
     find_called_functions,
     possible_calls,
 )
-from tpuserve.graph.traversal import find_reachable
-from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
+from tpuserve.graph.reachability import find_reachable
+from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.outlining import MUST_COMPILE, SWITCH_MERGE
 from tpuserve.lowering.passes import replicated_computations
 from tpuserve.lowering.passes.functionalization import functionalize_function
@@ -47,7 +47,7 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     """
     lowered = type(graph)()
     lowered.CopyFrom(graph)
-    default_attrs.restore_default_attrs(lowered)
+    op_defs.restore_default_attrs(lowered)
     functions = {function.signature.name: function for function in lowered.library.function}
     reachable_before = find_called_functions(lowered.node, functions)
     _functionalize_computations(lowered, functions)

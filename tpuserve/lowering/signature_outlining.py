@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import UnsupportedModel
-from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs, outlining
+from tpuserve.lowering.ir import graph_ir, op_defs, outlining
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes.functionalization import FunctionalGraph, functionalize
 from tpuserve.saved_model import dtypes
@@ -36,7 +36,7 @@ def outline_signatures(
       UnsupportedModel: a signature has string inputs or outputs, or needs an op that XLA cannot
         compile, leaves out, or computes with other random numbers.
     """
-    default_attrs.restore_default_attrs(graph)
+    op_defs.restore_default_attrs(graph)
     library = {function.signature.name: function for function in graph.library.function}
     num_functions = len(library)
     main = functionalize(graph_ir.from_node_defs(graph.node), library)

@@ -13,9 +13,8 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpuserve.errors import InvalidInput
-from tpuserve.graph.attributes import attribute_value
 from tpuserve.graph.graph_walk import FUNCTION_CALLS
-from tpuserve.graph.references import data_inputs, node_name, tensor_name
+from tpuserve.graph.references import attribute_value, data_inputs, node_name, tensor_name
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
 from tpuserve.saved_model.metagraph import called_functions
 from tpuserve.stablehlo import abstract_tensor

@@ -16,8 +16,7 @@ import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.graph.attributes import attribute_value
-from tpuserve.graph.references import node_name
+from tpuserve.graph.references import attribute_value, node_name
 from tpuserve.lowering.ir.function_renaming import rename_functions
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
 from tpuserve.stablehlo import xla_errors

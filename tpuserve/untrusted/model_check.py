@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuserve.errors import UnsafeModel
-from tpuserve.graph.attributes import attribute_value
-from tpuserve.graph.references import node_name, tensor_name
+from tpuserve.graph.references import attribute_value, node_name, tensor_name
 from tpuserve.saved_model.op_packages import op_with_package
 from tpuserve.untrusted.op_families import UNKNOWN, Permission, op_families
 from tpuserve.untrusted.program import Program, Run, Site

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tpuserve.errors import ModelTooLarge
-from tpuserve.graph.attributes import attribute_value
-from tpuserve.graph.references import data_inputs, node_name, tensor_name
+from tpuserve.graph.references import attribute_value, data_inputs, node_name, tensor_name
 from tpuserve.saved_model.variables import ELEMENT_BYTES, shape_from_proto
 from tpuserve.untrusted.program import FIRST_ARGUMENT, Program, Site
 

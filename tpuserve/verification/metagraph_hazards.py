@@ -11,7 +11,7 @@ from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.verification import node_hazards
-from tpuserve.verification.node_placement import PlacedNode
+from tpuserve.verification.node_hazards import PlacedNode
 from tpuserve.verification.verification_report import Comparison, Hazard, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals
 

@@ -2,19 +2,100 @@
 
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.graph.graph_walk import (
+    HOST_ATTRIBUTE,
+    TPU_CALL,
+    called_functions,
+    outside_cluster_mask,
+)
+from tpuserve.graph.reachability import find_reachable
+from tpuserve.graph.references import node_name
 from tpuserve.lowering.rules import op_table
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
-from tpuserve.stablehlo import xla_kernels
+from tpuserve.stablehlo import xla_errors
 from tpuserve.tensorflow_internals import op_def_registry
-from tpuserve.verification.node_placement import PlacedNode
 from tpuserve.verification.verification_report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
+
+
+@dataclass(frozen=True)
+class PlacedNode:
+    """A node that a signature runs, with its function and its device.
+
+    Attributes:
+      function: Name of the function that has the node; empty for the main graph.
+      computation: Name of the TPU computation that runs the node: the function that a
+        TPUPartitionedCall op calls. Empty for nodes outside of TPU computations.
+    """
+
+    node: Any
+    function: str
+    computation: str
+    on_tpu: bool
+
+
+def place_nodes(meta_graph_def: Any, signature_name: str) -> list[PlacedNode]:
+    """Return the nodes that a signature runs: all that its outputs depend on.
+
+    The nodes of called functions are included.
+    """
+    graph_def = meta_graph_def.graph_def
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    outputs = meta_graph_def.signature_def[signature_name].outputs.values()
+    placed = [
+        PlacedNode(node, "", "", on_tpu=False)
+        for node in _reachable_nodes(graph_def.node, (output.name for output in outputs))
+    ]
+    visited: set[tuple[str, str, bool]] = set()
+    pending = deque(placed)
+    while pending:
+        caller = pending.popleft()
+        for name in {*called_functions(caller.node), caller.node.op} & functions.keys():
+            is_computation = caller.node.op == TPU_CALL and not caller.on_tpu
+            computation = name if is_computation else caller.computation
+            on_tpu = caller.on_tpu or is_computation
+            if (name, computation, on_tpu) not in visited:
+                visited.add((name, computation, on_tpu))
+                inner = list(
+                    _place_function(
+                        functions[name], computation, on_tpu, is_outermost=is_computation
+                    )
+                )
+                placed += inner
+                pending += inner
+    return placed
+
+
+def _place_function(
+    function: Any, computation: str, on_tpu: bool, *, is_outermost: bool
+) -> Iterator[PlacedNode]:
+    """Yield the nodes that a called function runs: all that its results depend on."""
+    results = [*function.ret.values(), *function.control_ret.values()]
+    nodes = function.node_def
+    is_outside = outside_cluster_mask(nodes) if is_outermost else [False] * len(nodes)
+    outside = {node.name for node, outside in zip(nodes, is_outside, strict=True) if outside}
+    for node in _reachable_nodes(nodes, results):
+        is_on_host = HOST_ATTRIBUTE in node.attr or node.name in outside
+        yield PlacedNode(node, function.signature.name, computation, on_tpu and not is_on_host)
+
+
+def _reachable_nodes(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:
+    """Return the nodes on which some tensors depend, in the order of the graph."""
+    by_name: Mapping[str, Any] = {node.name: node for node in nodes}
+
+    reachable = find_reachable(
+        map(node_name, results),
+        lambda name: map(node_name, by_name[name].input) if name in by_name else None,
+    )
+    return [node for node in by_name.values() if node.name in reachable]
+
 
 # The maximum total size, in bytes, of the constants of a TPU computation. The compiled program
 # contains the constants and is a protobuf message, which cannot be larger than 2 GiB.
@@ -189,7 +270,7 @@ def _is_compilable(node: Any) -> bool:
     # A node whose op is the name of a function of the graph calls that function. Do not report the
     # node: the nodes of the called function are checked separately.
     is_op = op_def_registry.get(node.op) is not None
-    return not is_op or node.op in _PLACEHOLDERS or xla_kernels.has_xla_kernel(node)
+    return not is_op or node.op in _PLACEHOLDERS or xla_errors.has_xla_kernel(node)
 
 
 def _is_computation(node: Any) -> bool:

@@ -18,7 +18,7 @@ from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.samples import cases
 from tpuserve.samples.cases import InputCase, InputCases
 from tpuserve.saved_model.signature import Signature
-from tpuserve.verification import metagraph_hazards, metagraphs, node_placement
+from tpuserve.verification import metagraph_hazards, metagraphs, node_hazards
 from tpuserve.verification.comparison import compare_outputs
 from tpuserve.verification.metagraphs import MetaGraphPair
 from tpuserve.verification.verification_report import Hazard, Report, Run, Timing, VerifiedSignature
@@ -210,7 +210,7 @@ def _find_hazards(
     return metagraph_hazards.find_hazards(
         pair.candidate.meta_graph_def,
         {
-            name: node_placement.place_nodes(pair.candidate.meta_graph_def, name)
+            name: node_hazards.place_nodes(pair.candidate.meta_graph_def, name)
             for name in signatures
         },
         signatures,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainer.config.run_config import RunConfig
-from trainer.execution.iterations_per_loop import IterationPlan
-from trainer.execution.train_loop import TrainLoop
+from trainer.execution.train_loop import IterationPlan, TrainLoop
 from trainer.model.eval_metrics import EvalMetrics
 from trainer.model.spec import EstimatorSpec
 

@@ -15,10 +15,10 @@ from trainer.checkpoints import warm_start
 from trainer.config.run_config import RunConfig
 from trainer.config.tf_config import PS
 from trainer.distribution.topology import VERBS
-from trainer.execution import iterations_per_loop, run_graph, train_loop
-from trainer.execution.keyboard_interrupt import KeyboardInterruptHook
+from trainer.execution import run_graph, train_loop
+from trainer.execution.graceful_shutdown import KeyboardInterruptHook
 from trainer.execution.source_locations import SourceLocations
-from trainer.hooks import summaries
+from trainer.hooks import event_files
 from trainer.hooks.training_hooks import StopAfterRunsHook
 from trainer.inputs import input_pipeline
 from trainer.model import eval_metrics
@@ -73,7 +73,7 @@ class LocalBackend:
         input_fn: Callable[..., Any],
         global_step: Any,
         checkpoint: str | None,
-        plan: iterations_per_loop.IterationPlan,
+        plan: train_loop.IterationPlan,
         compile_step: bool | str = False,
     ) -> TrainGraph:
         """Build the graph that trains a model, with a loop of several steps per `session.run`.
@@ -84,7 +84,7 @@ class LocalBackend:
         The arguments are those of `ExecutionBackend.build_train_graph`.
         """
         model = _build_model(program, input_fn, ModeKeys.TRAIN, checkpoint)
-        summaries.add_loss_summary(model.spec.loss)
+        event_files.add_loss_summary(model.spec.loss)
         locations = SourceLocations()
         locations.record(tf.compat.v1.get_default_graph())
         loop = train_loop.build_train_loop(

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.estimator import estimator_type
+from trainer.estimator import plain_export
 from trainer.model.model_program import expected_argument_names
 from trainer.model.spec import ModeKeys, TPUEstimatorSpec, call_on_host
 
@@ -35,7 +35,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
       InvalidType: estimator is not an estimator, or metric_fn cannot be called.
       InvalidSetting: metric_fn has other arguments.
     """
-    estimator_type.check_is_estimator(estimator)
+    plain_export.check_is_estimator(estimator)
     if not callable(metric_fn):
         raise InvalidType(f"metric_fn is {metric_fn!r}, which cannot be called. Give a function.")
     names = tuple(expected_argument_names(metric_fn))

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.estimator import estimator_type
+from trainer.estimator import plain_export
 from trainer.hooks import event_files
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -49,7 +49,7 @@ def make_early_stopping_hook(
       InvalidType: estimator is not an estimator, or should_stop_fn cannot be called.
       InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
-    estimator_type.check_is_estimator(estimator)
+    plain_export.check_is_estimator(estimator)
     if not callable(should_stop_fn):
         raise InvalidType(
             f"should_stop_fn is {should_stop_fn!r}. Give a function without arguments."

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting
-from trainer.estimator import estimator_type
+from trainer.estimator import plain_export
 from trainer.execution import graceful_shutdown
 
 # Maps the name of each variable of the training session to its value, a numpy array.
@@ -52,7 +52,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
           InvalidSetting: every_n_iter is less than 1, training runs on several machines, or the
             evaluation is configured to run on the TPU that training occupies.
         """
-        estimator_type.check_is_estimator(estimator)
+        plain_export.check_is_estimator(estimator)
         validation.check_integer("every_n_iter", every_n_iter, least=1)
         config = estimator.config
         if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:

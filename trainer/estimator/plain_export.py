@@ -10,6 +10,15 @@ from trainer.exporting.strategies import ExportTargets
 from trainer.model.spec import ModeKeys
 
 
+def check_is_estimator(estimator: Any) -> None:
+    """Check that an argument is an estimator."""
+    if not isinstance(estimator, Estimator):
+        raise InvalidType(
+            f"estimator must have type trainer.Estimator or trainer.TPUEstimator; found "
+            f"{type(estimator).__name__}."
+        )
+
+
 def export_estimator_savedmodel(
     estimator: Estimator,
     export_dir_base: str,

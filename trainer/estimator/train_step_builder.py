@@ -20,7 +20,7 @@ from trainer.backends.tpu.mode_context import TpuModeContext, make_replica_progr
 from trainer.backends.tpu.tensorflow_runtime import TensorFlowRuntime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology, TpuSlice
-from trainer.execution import iterations_per_loop, run_graph
+from trainer.execution import run_graph, train_loop
 from trainer.execution.source_locations import SourceLocations
 from trainer.infeed import input_source
 from trainer.model.model_program import TPUModelProgram
@@ -100,7 +100,7 @@ class TrainStepBuilder:
                 self._input_fn,
                 global_step,
                 None,
-                iterations_per_loop.build_iteration_plan(config.tpu_config),
+                train_loop.build_iteration_plan(config.tpu_config),
                 context,
             )
             graph = tf.compat.v1.get_default_graph().as_graph_def()
@@ -115,7 +115,7 @@ class TrainStepBuilder:
         checked = [
             index for index, variable in enumerate(step.variables) if variable.name in trained
         ]
-        steps = min(iterations_per_loop.fixed_iterations(config.tpu_config), find_max_steps(step))
+        steps = min(train_loop.fixed_iterations(config.tpu_config), find_max_steps(step))
         return SerializedStep(
             step.module,
             tuple((tuple(spec.shape), spec.dtype.name) for spec in step.argument_specs()),

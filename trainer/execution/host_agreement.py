@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tpuserve.errors import HostsDiffer
 from trainer.execution.graceful_shutdown import GracefulShutdownHook
-from trainer.execution.iterations_per_loop import IterationPlan
+from trainer.execution.train_loop import IterationPlan
 from trainer.hosts.group import current_group
 
 # The hosts look for the newest checkpoint until all of them find the same one. These are the

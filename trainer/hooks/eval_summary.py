@@ -1,7 +1,7 @@
 """Writes the results of an evaluation for TensorBoard."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,33 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from trainer.checkpoints import checkpoints
-from trainer.hooks import summaries
+from trainer.hooks import event_files
+from trainer.tensorflow_internals import evaluation, get_private_attribute
+
+
+def count_steps(update: Any, steps_per_run: Any, hooks: Sequence[Any]) -> Any:
+    """Build the op that updates the metrics of an evaluation and counts its steps.
+
+    Args:
+      steps_per_run: the number of steps of each run of `update`, a number or an integer tensor [].
+      hooks: the hooks of the evaluation, from the user and from model_fn. If TensorFlow's hook that
+        stops an evaluation after a number of steps is among them, it receives the count.
+
+    Returns:
+      The op. It is `update` itself if nothing can read the count, because there are no hooks and
+      model_fn has not created the variable "eval_step".
+    """
+    if not hooks and not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.EVAL_STEP):
+        return update
+    step = evaluation._get_or_create_eval_step()
+    with tf.control_dependencies([update]):
+        count = tf.compat.v1.assign_add(step, tf.cast(steps_per_run, tf.int64))
+        completed = tf.identity(count, name="evals_completed")
+    for hook in hooks:
+        if isinstance(hook, evaluation._StopAfterNEvalsHook):
+            get_private_attribute(hook, "_set_evals_completed_tensor")(completed)
+    return completed.op
+
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -34,7 +60,7 @@ def write_eval_summary(directory: str, results: Mapping[str, Any], checkpoint: s
         value = summary.value.add(tag=CHECKPOINT_TAG)
         value.metadata.plugin_data.plugin_name = "text"
         value.tensor.CopyFrom(tf.make_tensor_proto(checkpoint))
-    summaries.write_summary(directory, summary, results[checkpoints.GLOBAL_STEP])
+    event_files.write_summary(directory, summary, results[checkpoints.GLOBAL_STEP])
 
 
 def _to_summary_values(name: str, value: Any) -> Iterable[Any]:

@@ -21,7 +21,7 @@ from rich.progress import (
 )
 
 from trainer.execution.train_loop import TrainLoop
-from trainer.hooks import summaries
+from trainer.hooks import event_files
 from trainer.hooks.training_hooks import StepRangeHook
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -440,7 +440,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         if self._summary_every_n_steps and step - since >= self._summary_every_n_steps:
             self._measured = step, now
             scalars = speed_metrics((step - since) / max(now - start, 1e-9), self._batch_size)
-            summaries.write_scalars(self._summary_directory, scalars, step)
+            event_files.write_scalars(self._summary_directory, scalars, step)
 
 
 class BatchProgressHook(tf.compat.v1.train.SessionRunHook):

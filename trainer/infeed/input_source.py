@@ -12,7 +12,7 @@ from trainer.distribution.topology import BatchTopology
 from trainer.infeed import narrowing, shards
 from trainer.infeed.final_batch_padding import BatchSpec, FinalBatchPadding, RefusePartialBatches
 from trainer.infeed.tensor_nest import TensorLeaf, TensorNest, build_tensor_nest, format_shape
-from trainer.inputs import dataset_tensors
+from trainer.inputs import input_pipeline
 from trainer.tensorflow_internals import nest
 
 TYPES = (
@@ -254,7 +254,7 @@ def _dataset_source(
 ) -> InputSource:
     if batch_spec is not None:
         dataset = padding.pad(_flatten_elements(dataset, input_nest), batch_spec)
-    iterator = dataset_tensors.make_iterator(dataset)
+    iterator = input_pipeline.make_iterator(dataset)
 
     def next_batch() -> list[Any]:
         element = iterator.get_next()

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.inputs import dataset_tensors
+from trainer.inputs import input_pipeline
 
 __all__ = ["numpy_input_fn", "pandas_input_fn"]
 
@@ -149,7 +149,7 @@ def _make_input_fn(
 
     def input_fn() -> Any:
         dataset = make_dataset()
-        return dataset if tf.executing_eagerly() else dataset_tensors.next_element(dataset)
+        return dataset if tf.executing_eagerly() else input_pipeline.next_element(dataset)
 
     return input_fn
 

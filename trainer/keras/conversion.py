@@ -27,8 +27,8 @@ from trainer.config.run_config import RunConfig
 from trainer.keras.estimator import KerasTPUEstimator
 from trainer.keras.model import first_checkpoint, tracing, variables
 from trainer.keras.model.adapter import KerasAdapter, find_adapter, load_model
-from trainer.keras.model.compatibility import check_convertible
 from trainer.keras.model.converted_model import ConvertedModel, NameMaps
+from trainer.keras.model.options import check_convertible
 from trainer.keras.model.tracing import eager_mode
 
 logger = logging.getLogger("tensorflow.trainer")

@@ -8,8 +8,8 @@ from tpuserve.export import WarmUp
 from trainer.config.run_config import RunConfig
 from trainer.estimator.tpu_estimator import TPUEstimator
 from trainer.keras import serving_inputs
-from trainer.keras.model.compatibility import check_convertible
 from trainer.keras.model.converted_model import ConvertedModel
+from trainer.keras.model.options import check_convertible
 from trainer.keras.step import model_fn
 from trainer.keras.step.features import accept_sample_weights
 from trainer.model.feature_codec import FeatureCodec

@@ -38,7 +38,7 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
     The exit status is 0 if every name exists, and 1 if a name is gone, unknown or not installed, or
     if a file cannot be read.
     """
-    from trainer.migration import json_report, migration_report
+    from trainer.migration import migration_report, text_report
     from trainer.migration.program.scripts import find_scripts
 
     reports = [
@@ -47,7 +47,7 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
         for script in find_scripts(path)
     ]
     if as_json:
-        click.echo(json_report.format_reports(reports))
+        click.echo(text_report.format_reports(reports))
     else:
         # Import text_report only for reports as text, because it imports the package rich, which
         # takes longer than printing a report as JSON.

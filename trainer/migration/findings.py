@@ -5,14 +5,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.compat.source import guarded_names
+from trainer.compat.source import name_references
 from trainer.compat.source.name_references import find_name_references
-from trainer.migration.names import (
-    arguments,
-    other_modules,
-    shadowed_names,
-    tensorflow_names,
-)
+from trainer.migration.names import arguments, other_modules, tensorflow_names
 from trainer.migration.names.classification import NameClassification, NameStatus
 from trainer.migration.program.sources import SourceFile
 
@@ -80,10 +75,10 @@ def find_references(
 def _references(
     tree: ast.Module, tf1: bool, directories: tuple[Path, ...]
 ) -> Iterator[tuple[int, str, str, NameClassification]]:
-    optional_lines = guarded_names.find_optional_import_lines(tree)
+    optional_lines = name_references.find_optional_import_lines(tree)
     shadowed, guarded = (
-        shadowed_names.find_shadowed_names(tree),
-        guarded_names.find_guarded_names(tree),
+        arguments.find_shadowed_names(tree),
+        name_references.find_guarded_names(tree),
     )
     for use in find_name_references(tree):
         # Skip attributes of a local variable that has the name of a TensorFlow module, and

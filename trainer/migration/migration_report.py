@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.source import guarded_names, tf1_detection, user_program
+from trainer.compat.source import name_references, tf1_detection, user_program
 from trainer.compat.source.paths import is_library_file
 from trainer.compat.source.tf1_packages import EXCLUDED_PACKAGES
 from trainer.migration import findings
@@ -65,7 +65,7 @@ def find_packages(
 
 
 def _imported_modules(tree: ast.Module, unreached: Collection[int]) -> Iterator[str]:
-    optional = guarded_names.find_optional_import_lines(tree)
+    optional = name_references.find_optional_import_lines(tree)
     for node in ast.walk(tree):
         if getattr(node, "lineno", 0) in unreached or getattr(node, "lineno", 0) in optional:
             continue

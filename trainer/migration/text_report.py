@@ -1,6 +1,9 @@
 """Prints reports on programs as text: a line for each name, and the command to run the program."""
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -8,6 +11,38 @@ from rich.text import Text
 from trainer.migration.findings import NameFinding
 from trainer.migration.migration_report import ProgramReport
 from trainer.migration.names.classification import NameStatus
+
+VERSION = 1
+
+
+def format_reports(reports: Sequence[ProgramReport]) -> str:
+    """Return the reports on programs as an indented JSON object."""
+    return json.dumps(to_dict(reports), indent=2)
+
+
+def to_dict(reports: Sequence[ProgramReport]) -> dict[str, Any]:
+    """Convert the reports on programs to the dict that `format_reports` returns as JSON."""
+    return {
+        "version": VERSION,
+        "runs": all(report.runs for report in reports),
+        "programs": [_program_to_dict(report) for report in reports],
+    }
+
+
+def _program_to_dict(report: ProgramReport) -> dict[str, Any]:
+    return {
+        "script": report.script,
+        "files": list(report.files),
+        "runs": report.runs,
+        "tf1": report.tf1,
+        "command": report.command,
+        "cpu_command": report.cpu_command,
+        "counts": {kind.value: len(report.findings_of_kind(kind)) for kind in NameStatus},
+        "findings": [asdict(finding) for finding in report.findings],
+        "packages": [asdict(package) for package in report.packages],
+        "problems": [asdict(problem) for problem in report.problems],
+    }
+
 
 _TITLES = {
     NameStatus.WORKS: ("Works as it is", "green"),

@@ -12,8 +12,8 @@ from tpuserve import validation
 from tpuserve.errors import InvalidSetting
 from trainer.config import hyperparameters
 from trainer.config.run_config import RunConfig
-from trainer.execution import iterations_per_loop
-from trainer.inputs import dataset_tensors
+from trainer.execution import train_loop
+from trainer.inputs import input_pipeline
 from trainer.model.spec import AnySpec, EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 RESERVED_PARAMS = ("batch_size", "context")
@@ -67,16 +67,16 @@ class ModelProgram:
         values = getattr(self.params, "values", None)
         return bool(values()) if callable(values) else bool(self.params)
 
-    def iteration_plan(self) -> iterations_per_loop.IterationPlan:
+    def iteration_plan(self) -> train_loop.IterationPlan:
         """Return the IterationPlan, which decides how many steps each training loop makes.
 
         If the RunConfig was created without a TPUConfig, each loop makes one step.
         """
         if self.config.has_tpu_config:
-            return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
+            return train_loop.build_iteration_plan(self.config.tpu_config)
         # Without a TPUConfig, make one step in each loop: a program that is written for
         # tf.estimator.Estimator expects its hooks to be called for each step.
-        return iterations_per_loop.FixedIterations(1)
+        return train_loop.FixedIterations(1)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """Return a copy of the hyperparameters for one call of model_fn.
@@ -163,7 +163,7 @@ class ModelProgram:
         available = {"params": self.input_params(mode), "config": self.config, "mode": mode}
         names = unbound_argument_names(input_fn)
         returned = input_fn(**{name: available[name] for name in names if name in available})
-        return dataset_tensors.find_dataset(returned)
+        return input_pipeline.find_dataset(returned)
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,9 @@ class TPUModelProgram(ModelProgram):
     encode_input: Callable[[Any, int, str], Any] | None = None
     call_with_embeddings: Callable[[Callable[[Any], Any], Any, str, bool], Any] | None = None
 
-    def iteration_plan(self) -> iterations_per_loop.IterationPlan:
+    def iteration_plan(self) -> train_loop.IterationPlan:
         """Return the plan for the number of steps per loop: TPUConfig.iterations_per_loop."""
-        return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
+        return train_loop.build_iteration_plan(self.config.tpu_config)
 
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)
 

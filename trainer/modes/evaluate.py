@@ -11,7 +11,7 @@ import tensorflow as tf
 from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints
 from trainer.execution import graceful_shutdown, host_agreement
-from trainer.hooks import eval_step, eval_summary, progress
+from trainer.hooks import eval_summary, progress
 from trainer.hosts.group import current_group
 from trainer.model.model_program import ModelProgram
 
@@ -62,7 +62,7 @@ def evaluate(
         if user_hooks:
             # Make one step per session.run, because the user's hooks expect a call after each step.
             eval_graph.limit_steps_per_run(1)
-        update = eval_step.count_steps(
+        update = eval_summary.count_steps(
             eval_graph.metrics.update, eval_graph.steps_per_run, user_hooks
         )
         # Read the metrics in a hook at the end of the session, after their last update.

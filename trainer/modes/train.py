@@ -19,12 +19,13 @@ from trainer.execution import (
     run_graph,
     train_loop,
 )
-from trainer.execution.iterations_per_loop import UNBOUNDED, IterationPlan
-from trainer.hooks import progress, summaries
-from trainer.hooks.nan_loss import NanLossHook, NumberLossSaverHook
+from trainer.execution.train_loop import UNBOUNDED, IterationPlan
+from trainer.hooks import event_files, progress
 from trainer.hooks.profiling import ProfileStepsHook
 from trainer.hooks.step_trial import MIN_TRIAL_RUNS, CompiledStepHook
 from trainer.hooks.training_hooks import (
+    NanLossHook,
+    NumberLossSaverHook,
     StepLimitHook,
     StepRangeHook,
     StopForEvaluationHook,
@@ -223,7 +224,7 @@ def _summary_hooks(
     every_n_steps = program.config.save_summary_steps
     if not every_n_steps:
         return []
-    return [summaries.SummaryHook(loop, scaffold, program.model_dir, start, every_n_steps)]
+    return [event_files.SummaryHook(loop, scaffold, program.model_dir, start, every_n_steps)]
 
 
 def _is_short(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config import tf_config
-from trainer.estimator import estimator_type
+from trainer.estimator import plain_export
 from trainer.estimator.early_stopping import StopOnPredicateHook
 from trainer.execution import graceful_shutdown
 from trainer.hooks.training_hooks import StopForEvaluationHook
@@ -246,7 +246,7 @@ def train_and_evaluate(
       SystemExit: with status 0 after a SIGTERM, once the running training loop has ended and
         a checkpoint is saved; a running evaluation is abandoned.
     """
-    estimator_type.check_is_estimator(estimator)
+    plain_export.check_is_estimator(estimator)
     if not isinstance(train_spec, TrainSpec):
         raise InvalidType(f"train_spec is {train_spec!r}. Give a trainer.TrainSpec.")
     specs = validate_eval_specs(eval_spec)

@@ -50,7 +50,7 @@ from tpuserve.bench.load import Load
 from tpuserve.bench.windows import Procedure
 from tpuserve.client import Client
 from tpuserve.client.address import create_api, parse_url
-from tpuserve.client.model_reference import ModelReference
+from tpuserve.client.call import ModelReference
 from tpuserve.local_server.server import LocalServer
 from tpuserve.proto import prediction_service_pb2 as pb
 

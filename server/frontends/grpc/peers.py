@@ -3,7 +3,7 @@
 from functools import lru_cache
 from urllib.parse import unquote
 
-from server.admission import peers
+from server.admission import admission
 
 
 def split_peer(peer: str) -> tuple[str, int]:
@@ -34,4 +34,4 @@ def peer_name(peer: str) -> str:
       because all such clients have the same address.
     """
     host, port = split_peer(peer)
-    return peers.network_of_host(host) if port else ""
+    return admission.network_of_host(host) if port else ""

@@ -20,11 +20,15 @@ from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.dispatch.router import Router
 from server.frontends.rest.openapi.lazy_app import LazyOpenApiApp
 from server.frontends.rest.openapi.options import DocumentOptions
-from server.frontends.rest.predict_router import PredictRouter
 from server.frontends.rest.rest_config import RestConfig
-from server.frontends.rest.sagemaker_router import SageMakerRouter
-from server.frontends.rest.transport.headers import Headers, Peer
-from server.frontends.rest.transport.responses import AnySyncResponse, Response, SyncHandler
+from server.frontends.rest.sagemaker_router import PredictRouter, SageMakerRouter
+from server.frontends.rest.transport.responses import (
+    AnySyncResponse,
+    Headers,
+    Peer,
+    Response,
+    SyncHandler,
+)
 from server.frontends.rest.v1_router import V1Router
 from server.frontends.rest.v2_router import V2Router
 from server.metrics import Metrics

@@ -16,14 +16,17 @@ from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.openapi import paths as openapi_paths
 from server.frontends.rest.rest_config import RestConfig
-from server.frontends.rest.transport.headers import Headers, Peer, accepts_gzip, get_header
 from server.frontends.rest.transport.responses import (
     JSON,
     METRICS_TEXT,
     TEXT,
     AnySyncResponse,
+    Headers,
+    Peer,
     Response,
     SyncHandler,
+    accepts_gzip,
+    get_header,
     not_found,
     send_response,
 )

@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Collection
 
-from server.frontends.rest.transport.headers import Headers, get_header
+from server.frontends.rest.transport.responses import Headers, get_header
 from tpuserve.errors import ForeignRequest, InvalidInput
 
 # The types that a page may send to another site without asking first, as its forms do. Source: the

@@ -11,8 +11,7 @@ from server.codec import json_parser
 from server.dataplane import DataPlane
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.router import Route
-from server.frontends.rest.transport.headers import Headers
-from server.frontends.rest.transport.responses import JSON, Response
+from server.frontends.rest.transport.responses import JSON, Headers, Response
 from server.frontends.rest.v1_router import V1Router
 from server.request import RequestContext
 from server.servables.pending import Pending
@@ -25,6 +24,30 @@ from tpuserve.errors import (
     TpuserveError,
     VersionNotFound,
 )
+
+
+class PredictRouter:
+    """The router of one path, at which clients send predict requests to one fixed model.
+
+    Vertex AI and SageMaker prescribe the path. Requests and responses have the same JSON as at
+    TensorFlow Serving's path /v1/models/MODEL:predict. The class implements the interface
+    `dispatch.router.Router`.
+    """
+
+    def __init__(self, path: str, model: str, v1: V1Router) -> None:
+        self.prefix = path.lower()
+        self._path = path
+        self._route = Route(model, operation="predict", runs_model=True, template=path)
+        self.handle = v1.handle
+
+    def parse_route(self, method: str, path: str) -> Route:
+        """Return the endpoint that a request addresses."""
+        if path.partition("?")[0] != self._path:
+            raise NotFound(f"there is no path {path[:128]!r}. Send {self._path}.")
+        if method != "POST":
+            raise InvalidInput(f"{self._path} does not take the method {method}. Send POST.")
+        return self._route
+
 
 _PATH = re.compile(r"/models(?:/([^/]+)(/invoke)?)?")
 # (HTTP method, whether the path names a model, whether the path ends with /invoke) → operation.

@@ -18,8 +18,7 @@ from server.dataplane import DataPlane, Metadata, ModelSpec, ModelStatus, Statis
 from server.frontends.rest import errors, v1_inference
 from server.frontends.rest.dispatch.path_cache import cache_short_paths
 from server.frontends.rest.dispatch.router import Route
-from server.frontends.rest.transport.headers import Headers
-from server.frontends.rest.transport.responses import JSON, Response
+from server.frontends.rest.transport.responses import JSON, Headers, Response
 from server.frontends.rest.v1_inference import EncodedResult
 from server.parsing.request_parser import RequestParser
 from server.request import RequestContext

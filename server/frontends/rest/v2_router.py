@@ -10,16 +10,14 @@ from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import WouldBlock
 from server.codec import json_parser
 from server.codec.array_to_json import JsonText
-from server.codec.infer_request import InferRequest
+from server.codec.infer_request import InferRequest, limit_time
 from server.codec.infer_response import encode_infer_response
-from server.codec.time_limit import limit_time
 from server.dataplane import DataPlane, ModelSpec, Prediction
 from server.frontends import output_memory
 from server.frontends.open_inference_describer import Describer
 from server.frontends.rest import errors, v2_paths
 from server.frontends.rest.dispatch.router import Route
-from server.frontends.rest.transport.headers import Headers, get_header
-from server.frontends.rest.transport.responses import JSON, Response
+from server.frontends.rest.transport.responses import JSON, Headers, Response, get_header
 from server.parsing.request_parser import RequestParser
 from server.request import RequestContext
 from server.servables import pending

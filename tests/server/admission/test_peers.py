@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.admission.peers import network_of_host
+from server.admission.admission import network_of_host
 
 
 @pytest.mark.parametrize(

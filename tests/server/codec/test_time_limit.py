@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from server.codec.time_limit import limit_time
+from server.codec.infer_request import limit_time
 from server.metrics.timeline import Timeline
 from server.request import RequestContext
 from tpuserve.errors import DeadlineExceeded

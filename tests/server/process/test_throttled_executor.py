@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from server.process.throttled_executor import ThrottledExecutor
+from server.process.thread_pool import ThrottledExecutor
 
 
 def priority() -> tuple[str, int]:

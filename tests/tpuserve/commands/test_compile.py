@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from tests.preloaded.process import PreloadedProcess
 from tests.tpuserve.compilation import exports
 from tpuserve.cli import cli
-from tpuserve.files.cache_directory import ENVIRONMENT_NAME
+from tpuserve.files.disk_cache import ENVIRONMENT_NAME
 
 pytestmark = pytest.mark.slow
 

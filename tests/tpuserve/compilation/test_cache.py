@@ -4,7 +4,7 @@ import pytest
 
 from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.stats import CompileResult, CompileStats
-from tpuserve.files.cache_directory import ENVIRONMENT_NAME
+from tpuserve.files.disk_cache import ENVIRONMENT_NAME
 
 FIGURES = CompileStats(1024.0, 640.0, 256, 128, 0, 4096, 1e-6, 0, 0.5)
 

@@ -4,7 +4,7 @@ import pytest
 
 from tpuserve.diagnosis.all_reduce import AllReduce, run_all_reduce
 from tpuserve.diagnosis.doctor import check_all_reduce
-from tpuserve.diagnosis.finding import Finding, Status
+from tpuserve.diagnosis.request import Finding, Status
 from tpuserve.tpu_hardware.chips import TpuHardware
 
 FOUR_CHIPS = TpuHardware("v5e", 4, (Path("/dev/vfio/0"),), huge_pages=True)

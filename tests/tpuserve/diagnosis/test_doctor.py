@@ -8,7 +8,7 @@ import pytest
 
 from tests.tpuserve.diagnosis import machines
 from tpuserve.diagnosis.doctor import Diagnosis, diagnose
-from tpuserve.diagnosis.finding import Status
+from tpuserve.diagnosis.request import Status
 from tpuserve.tpu_hardware import chips
 
 HOLD_OPEN = "import sys; held = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"

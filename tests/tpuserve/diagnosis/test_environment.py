@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from tpuserve.diagnosis.environment import check_environment, read_variables
-from tpuserve.diagnosis.finding import Finding, Status
-from tpuserve.diagnosis.request import read_request
+from tpuserve.diagnosis.request import Finding, Status, read_request
 
 
 def list_not_ok(environ: dict[str, str], *, has_tpu: bool = True) -> list[Finding]:

@@ -1,11 +1,9 @@
 from pathlib import Path
 
 from tests.tpuserve.diagnosis import machines
-from tpuserve.diagnosis.finding import Finding, Status
 from tpuserve.diagnosis.hardware import check_hardware, check_users
-from tpuserve.diagnosis.request import read_request
-from tpuserve.tpu_hardware.chips import find_tpu_hardware
-from tpuserve.tpu_hardware.processes import OpenFiles, Process
+from tpuserve.diagnosis.request import Finding, Status, read_request
+from tpuserve.tpu_hardware.chips import OpenFiles, Process, find_tpu_hardware
 
 
 def list_findings(root: Path, **environ: str) -> list[Finding]:

@@ -4,8 +4,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from tpuserve.diagnosis import packages
-from tpuserve.diagnosis.finding import Finding, Status
-from tpuserve.diagnosis.request import RuntimeRequest
+from tpuserve.diagnosis.request import Finding, RuntimeRequest, Status
 
 ON_TPU = RuntimeRequest("pjrt", "tpu", has_tpu=True)
 WITHOUT_TPU = RuntimeRequest("", "tpu", has_tpu=False)

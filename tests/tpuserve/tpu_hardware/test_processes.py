@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuserve.tpu_hardware.processes import find_processes
+from tpuserve.tpu_hardware.chips import find_processes
 
 HOLD_OPEN = "import sys; held = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
 

@@ -14,7 +14,7 @@ from trainer.estimator.early_stopping import (
     StopOnPredicateHook,
     make_early_stopping_hook,
 )
-from trainer.hooks import summaries
+from trainer.hooks import event_files
 
 v1 = tf.compat.v1
 
@@ -44,7 +44,7 @@ def write_scalars(
 ) -> str:
     directory = f"{estimator.model_dir}/{name}"
     for step, value in values.items():
-        summaries.write_scalars(directory, {"auc": value}, step)
+        event_files.write_scalars(directory, {"auc": value}, step)
     return directory
 
 

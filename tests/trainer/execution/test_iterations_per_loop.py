@@ -1,9 +1,9 @@
 from trainer.config.run_config import TPUConfig
-from trainer.execution import iterations_per_loop
+from trainer.execution import train_loop
 
 
 def test_a_fixed_plan_is_limited_by_the_steps_left() -> None:
-    plan = iterations_per_loop.build_iteration_plan(TPUConfig(10))
+    plan = train_loop.build_iteration_plan(TPUConfig(10))
     assert (
         plan.max_iterations,
         plan.next_iterations(None),
@@ -13,7 +13,7 @@ def test_a_fixed_plan_is_limited_by_the_steps_left() -> None:
 
 
 def test_a_timed_plan_starts_with_one_step_and_then_fills_the_duration() -> None:
-    plan = iterations_per_loop.build_iteration_plan(TPUConfig("30s"))
+    plan = train_loop.build_iteration_plan(TPUConfig("30s"))
     assert plan.next_iterations(None) == 1
     # The first step is slow, and later steps take 0.1 s each.
     plan.record(1, 3.0)
@@ -25,7 +25,7 @@ def test_a_timed_plan_starts_with_one_step_and_then_fills_the_duration() -> None
 
 
 def test_only_the_last_twenty_runs_count() -> None:
-    plan = iterations_per_loop.TimedIterations(10)
+    plan = train_loop.TimedIterations(10)
     plan.record(1, 1000.0)
     assert plan.next_iterations(None) == 1
     for _ in range(20):
@@ -34,6 +34,6 @@ def test_only_the_last_twenty_runs_count() -> None:
 
 
 def test_steps_too_short_to_measure_stay_within_what_a_loop_can_count() -> None:
-    plan = iterations_per_loop.TimedIterations(3600)
+    plan = train_loop.TimedIterations(3600)
     plan.record(1, 0.0)
-    assert plan.next_iterations(None) == iterations_per_loop.UNBOUNDED
+    assert plan.next_iterations(None) == train_loop.UNBOUNDED

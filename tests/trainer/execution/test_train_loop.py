@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from trainer.execution import iterations_per_loop as iteration_count
 from trainer.execution import train_loop
+from trainer.execution import train_loop as iteration_count
 
 v1 = tf.compat.v1
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.migration import samples
-from trainer.migration import json_report, migration_report, text_report
+from trainer.migration import migration_report, text_report
 
 OLD = """
     import tensorflow as tf
@@ -50,7 +50,7 @@ def test_what_an_installed_package_breaks_is_said(packages: Path, tmp_path: Path
     assert "Installed package old_package" in lines
     assert any("old_package/models.py:3" in line and "tensorflow-gan" in line for line in lines)
     assert (
-        json_report.to_dict([program_report])["programs"][0]["packages"][0]["name"] == "old_package"
+        text_report.to_dict([program_report])["programs"][0]["packages"][0]["name"] == "old_package"
     )
 
 

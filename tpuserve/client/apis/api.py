@@ -10,8 +10,7 @@ from typing import Any
 
 from tpuserve.client import arrays
 from tpuserve.client.arrays import Array
-from tpuserve.client.call import Call, Reply, Steps
-from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.client.call import Call, ModelReference, Reply, Steps, VersionStatus
 from tpuserve.errors import (
     InvalidInput,
     NotFound,

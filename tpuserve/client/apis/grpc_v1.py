@@ -11,8 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from tpuserve.client.apis import tensor_proto
 from tpuserve.client.apis.api import Api
 from tpuserve.client.arrays import Array
-from tpuserve.client.call import Call, Reply, Steps
-from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.client.call import Call, ModelReference, Reply, Steps, VersionStatus
 from tpuserve.errors import InvalidReply
 from tpuserve.proto import prediction_service_pb2 as pb
 from tpuserve.saved_model.metagraph import signature_from_proto

@@ -13,8 +13,7 @@ from tpuserve.client.apis.api import Api
 from tpuserve.client.apis.grpc_v1 import parse_message
 from tpuserve.client.apis.open_inference import NO_EXTENSION, SIGNATURE_PARAMETER
 from tpuserve.client.arrays import Array
-from tpuserve.client.call import Call, Reply, Steps
-from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.client.call import Call, ModelReference, Reply, Steps, VersionStatus
 from tpuserve.errors import InvalidInput, InvalidReply
 from tpuserve.proto.open_inference import SERVICE, Message, message_type
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpuserve.client import arrays
 from tpuserve.client.arrays import Array
-from tpuserve.client.model_reference import ModelReference
+from tpuserve.client.call import ModelReference
 from tpuserve.errors import (
     Code,
     CodedError,

@@ -14,8 +14,7 @@ import orjson
 from tpuserve.client import arrays
 from tpuserve.client.apis.api import Api
 from tpuserve.client.arrays import Array
-from tpuserve.client.call import Call, Reply, Steps
-from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.client.call import Call, ModelReference, Reply, Steps, VersionStatus
 from tpuserve.errors import Code, CodedError, InvalidReply, NotFound, TpuserveError
 from tpuserve.saved_model.dtypes import DTYPE_NAMES
 from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature, TensorSpec

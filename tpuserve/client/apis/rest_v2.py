@@ -16,8 +16,7 @@ from tpuserve.client.apis.api import Api
 from tpuserve.client.apis.open_inference import NO_EXTENSION, SIGNATURE_PARAMETER
 from tpuserve.client.apis.rest_v1 import MALFORMED, decode_json, invalid_reply
 from tpuserve.client.arrays import Array
-from tpuserve.client.call import Call, Reply, Steps
-from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.client.call import Call, ModelReference, Reply, Steps, VersionStatus
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 _HEADER_LENGTH = "inference-header-content-length"

@@ -19,7 +19,7 @@ from tpuserve.export.tpu.batching import BatchConfig
 from tpuserve.graph import pruning
 from tpuserve.graph.graph_walk import find_called_functions
 from tpuserve.graph.references import find_tensors, rename_tensors
-from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
+from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value, format_value, parse_value
 from tpuserve.lowering.passes.functionalization import functionalize
 from tpuserve.lowering.passes.ref_variables import replace_ref_variables
@@ -85,7 +85,7 @@ def rewrite_meta_graph(
     meta_graph.meta_info_def.tags.extend(sorted(tag_sets.SERVE_TPU))
     pruning.prune_metagraph(meta_graph)
     graph = meta_graph.graph_def
-    default_attrs.restore_default_attrs(graph)
+    op_defs.restore_default_attrs(graph)
     replace_ref_variables(graph)
     library = {function.signature.name: function for function in graph.library.function}
     main = graph_ir.from_node_defs(graph.node)

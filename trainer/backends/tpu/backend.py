@@ -22,9 +22,9 @@ from trainer.checkpoints import warm_start
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import BatchTopology
 from trainer.execution import run_graph
-from trainer.execution.iterations_per_loop import IterationPlan
-from trainer.execution.keyboard_interrupt import KeyboardInterruptHook
+from trainer.execution.graceful_shutdown import KeyboardInterruptHook
 from trainer.execution.source_locations import SourceLocations
+from trainer.execution.train_loop import IterationPlan
 from trainer.infeed.final_batch_padding import PadFinalBatch
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec

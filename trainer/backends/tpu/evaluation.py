@@ -13,7 +13,7 @@ from trainer.backends.tpu.replicated_step import ReplicatedStep
 from trainer.backends.tpu.transfer.outfeed_results import PaddedOutfeedReceiver
 from trainer.checkpoints import warm_start
 from trainer.config.run_config import InputPipelineConfig
-from trainer.execution import iterations_per_loop
+from trainer.execution import train_loop
 from trainer.infeed.final_batch_padding import SpreadFinalBatch
 from trainer.model.eval_metrics import EvalMetrics
 from trainer.model.model_program import TPUModelProgram
@@ -68,7 +68,7 @@ def build_eval_graph(
     controller = _EvalLoopController(
         receiver,
         step.iterations,
-        iterations_per_loop.fixed_iterations(program.config.tpu_config),
+        train_loop.fixed_iterations(program.config.tpu_config),
         steps,
         connected.infeed_outfeed_hook.send_next_batch_signal,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer import infeed
 from trainer.backends.tpu.runtime import TpuRuntime
-from trainer.backends.tpu.transfer import host_inputs
+from trainer.backends.tpu.transfer import outfeed
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.config import hyperparameters
 from trainer.distribution.topology import BatchTopology, Pipeline
@@ -118,5 +118,5 @@ class TpuModeContext:
             has_infeed=self.runtime.has_infeed,
             **options,
         )
-        host_inputs.check_same_input(replica_infeed.nest)
+        outfeed.check_same_input(replica_infeed.nest)
         return replica_program, replica_infeed

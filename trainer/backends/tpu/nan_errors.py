@@ -4,7 +4,7 @@ import re
 
 import tensorflow as tf
 
-from trainer.hooks.nan_loss import NanError
+from trainer.hooks.training_hooks import NanError
 
 MESSAGE = "Gradient for {name} is NaN or infinite"
 """The message of the op that checks a variable for NaN after each training loop on a TPU."""

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tpuserve import devices
 from tpuserve.devices import jax_client
 from tpuserve.errors import HostsDiffer, InvalidSetting, TpuNotFound
-from tpuserve.files.cache_directory import EXECUTABLES_VARIABLE, find_executables_directory
+from tpuserve.files.disk_cache import EXECUTABLES_VARIABLE, find_executables_directory
 from tpuserve.lowering.live_graph import lower_in_place
 from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.replica_step import ReplicaStep

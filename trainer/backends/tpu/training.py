@@ -10,7 +10,7 @@ from tpuserve.errors import InvalidSetting
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.op_table import op_spec
 from trainer.backends.base import TrainGraph
-from trainer.backends.tpu import captured_tensors, host_savers, nan_errors
+from trainer.backends.tpu import captured_tensors, host_parts, nan_errors
 from trainer.backends.tpu.captured_tensors import StepOutputVariables, TensorCapture
 from trainer.backends.tpu.host_parts import HostCallPart, StepPart
 from trainer.backends.tpu.mode_context import TpuModeContext
@@ -18,9 +18,9 @@ from trainer.backends.tpu.replicated_step import ReplicatedStep
 from trainer.checkpoints import warm_start
 from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology
-from trainer.execution import iterations_per_loop
+from trainer.execution import train_loop
 from trainer.execution.train_loop import TrainLoop
-from trainer.hooks import summaries
+from trainer.hooks import event_files
 from trainer.infeed import ReplicaBatch
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -33,7 +33,7 @@ def build_train_graph(
     input_fn: Callable[..., Any],
     global_step: Any,
     checkpoint: str | None,
-    plan: iterations_per_loop.IterationPlan,
+    plan: train_loop.IterationPlan,
     context: TpuModeContext,
 ) -> TrainGraph:
     """Build the graph that trains a model on all replicas, in the default graph.
@@ -61,7 +61,7 @@ def build_train_graph(
     with tf.control_dependencies([connected.done]):
         step_after = tf.identity(global_step.read_value(), name="global_step_after")
     train_part.capture.restore_for_hooks(connected.done)
-    summaries.add_loss_summary(loss)
+    event_files.add_loss_summary(loss)
     checks = [] if context.runtime.checks_variables else _check_variables_after(connected.done)
     train_op = tf.group(connected.done.op, *checks)
     return TrainGraph(
@@ -150,7 +150,7 @@ def _writes_trainable_variable(step_graph: Any) -> bool:
 
 def _build_host_spec(spec: Any, loss: Any, train_op: Any) -> EstimatorSpec:
     """Return an EstimatorSpec with model_fn's hooks, and with tensors that a session can fetch."""
-    host_savers.rebuild_savers_on_host(spec.training_hooks or ())
+    host_parts.rebuild_savers_on_host(spec.training_hooks or ())
     chief_hooks, scaffold = None, None
     if isinstance(spec, TPUEstimatorSpec):
         scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from trainer.compat.source import api_names, guarded_names
+from trainer.compat.source import api_names, name_references
 from trainer.compat.source.name_references import NameReference, find_name_references
 from trainer.compat.source.paths import is_library_file
 from trainer.compat.source.user_program import UserProgram
@@ -126,8 +126,8 @@ def _find_unguarded_tf1_names(tree: ast.Module) -> Iterator[NameReference]:
     references = [reference for reference in find_name_references(tree) if is_tf1_only(reference)]
     if not references:
         return
-    guarded = guarded_names.find_guarded_names(tree)
-    optional_lines = guarded_names.find_optional_import_lines(tree)
+    guarded = name_references.find_guarded_names(tree)
+    optional_lines = name_references.find_optional_import_lines(tree)
     for reference in references:
         place = (reference.line, reference.written_name)
         if place not in guarded and not (reference.is_import and reference.line in optional_lines):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainer.compat import removed_names
-from trainer.compat.source import guarded_names
+from trainer.compat.source import name_references
 from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names.classification import NameClassification, NameStatus
 
@@ -46,7 +46,7 @@ def find_missing(
 
     Imports in the body or in a handler of a try statement that catches ImportError are left out.
     """
-    optional = set(guarded_names.find_optional_nodes(tree))
+    optional = set(name_references.find_optional_nodes(tree))
     for node in ast.walk(tree):
         if node in optional or not isinstance(node, ast.Import | ast.ImportFrom):
             continue
@@ -64,8 +64,8 @@ def find_removed_names(tree: ast.Module) -> Iterator[tuple[int, str, str, NameCl
       Line number, name as written, full name and classification of each such name. A name that has
       an exact replacement is classified as supplied, because `tpuserve run` adds it.
     """
-    guarded = guarded_names.find_guarded_names(tree)
-    optional_lines = guarded_names.find_optional_import_lines(tree)
+    guarded = name_references.find_guarded_names(tree)
+    optional_lines = name_references.find_optional_import_lines(tree)
     for use in find_name_references(tree, tuple(removed_names.MODULES)):
         supplied = removed_names.find_supplied(use.name)
         if supplied is not None:

@@ -4,7 +4,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.compat.source import guarded_names
+from trainer.compat.source import name_references
 from trainer.compat.source.paths import OUR_PACKAGES
 from trainer.migration.program.sources import SourceFile
 
@@ -31,7 +31,7 @@ def find_package(script: SourceFile) -> PackageScript | None:
     root = path.parent
     while (root / "__init__.py").is_file() and root.parent != root:
         root = root.parent
-    optional_lines = guarded_names.find_optional_import_lines(script.tree)
+    optional_lines = name_references.find_optional_import_lines(script.tree)
     imports = [
         node
         for node in ast.walk(script.tree)

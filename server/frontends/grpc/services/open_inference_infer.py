@@ -7,8 +7,8 @@ import numpy as np
 
 from server.codec import raw_tensors
 from server.codec.datatypes import Datatype, datatype_of_array, find_datatype
+from server.codec.infer_request import limit_time
 from server.codec.raw_tensors import check_matches, check_shape, format_shape
-from server.codec.time_limit import limit_time
 from server.dataplane import DataPlane, ModelSpec, Prediction
 from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext

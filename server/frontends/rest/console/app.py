@@ -14,13 +14,12 @@ from server.dataplane import DataPlane, ModelSpec
 from server.frontends.rest import errors
 from server.frontends.rest.console import forms
 from server.frontends.rest.openapi import paths as openapi_paths
-from server.frontends.rest.transport.headers import Headers, get_header
-from server.frontends.rest.transport.responses import JSON, Response, not_found
+from server.frontends.rest.transport.responses import JSON, Headers, Response, get_header, not_found
 from server.frontends.rest.transport.shared_builds import SharedBuilds
 from server.metrics import Metrics
 from server.metrics.collectors import exported_name
 from server.metrics.metrics import IN_FLIGHT, QUEUE_SIZE, RESIDENT_BYTES
-from server.metrics.tensorflow_serving_collectors import (
+from server.metrics.own_collectors import (
     LATENCY_BOUNDS_US,
     REQUEST_COUNT,
     REQUEST_LATENCY,

@@ -14,26 +14,32 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from starlette.types import Receive, Scope
 
-from server.admission.admission import AdmissionController
+from server.admission.admission import AdmissionController, network_of_host
 from server.admission.cancellation import Cancellation
 from server.admission.latency_tracker import LatencyTracker
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import NonBlocking, WouldBlock
-from server.admission.peers import network_of_host
 from server.frontends.rest import errors, origins
 from server.frontends.rest.dispatch.fair_deliveries import FairDeliveries
 from server.frontends.rest.dispatch.path_cache import MAX_STORED_PATH, MAX_STORED_PATHS
 from server.frontends.rest.dispatch.router import Route, Router
 from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES, Workers
 from server.frontends.rest.rest_config import RestConfig
-from server.frontends.rest.transport.headers import Headers, Peer, get_header
 from server.frontends.rest.transport.request_body import (
     RequestBodyReader,
     gunzip,
     join_chunks,
     parse_body_headers,
 )
-from server.frontends.rest.transport.responses import JSON, AnySyncResponse, Response, SyncHandler
+from server.frontends.rest.transport.responses import (
+    JSON,
+    AnySyncResponse,
+    Headers,
+    Peer,
+    Response,
+    SyncHandler,
+    get_header,
+)
 from server.metrics import Metrics
 from server.metrics.timeline import Timeline
 from server.request import CLOCK, RequestContext

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from server.frontends.rest.transport.headers import Headers
-from server.frontends.rest.transport.responses import Response
+from server.frontends.rest.transport.responses import Headers, Response
 from server.request import RequestContext
 from server.servables.pending import Pending
 

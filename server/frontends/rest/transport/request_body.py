@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from starlette.types import Receive
 
 from server.admission.memory_budget import MemoryReservation
-from server.frontends.rest.transport.headers import Headers
+from server.frontends.rest.transport.responses import Headers
 from server.parsing.request_parser import MAX_LOCAL_BYTES
 from tpuserve.errors import Cancelled, RequestTooLarge
 

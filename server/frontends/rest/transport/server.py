@@ -19,7 +19,7 @@ from server.config.tls import TlsConfig
 from server.frontends.rest.transport import uvicorn_compat
 from server.frontends.rest.transport.connection_limit import ConnectionLimit
 from server.frontends.rest.transport.responses import SyncHandlerLookup
-from server.frontends.rest.transport.timeouts import ConnectionTimeouts
+from server.frontends.rest.transport.timeout_protocol import ConnectionTimeouts
 from tpuserve.errors import InvalidConfig
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from server.frontends.rest.transport.headers import Headers, get_header
+from server.frontends.rest.transport.responses import Headers, get_header
 from server.frontends.rest.transport.uvicorn_compat import FlowControl, HttpToolsProtocol
 
 

@@ -6,19 +6,37 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from server.admission.peers import network_of_host
+from server.admission.admission import UNREAD_RESPONSE_SECONDS, network_of_host
 from server.frontends.rest.transport.connection_limit import ConnectionLimit
-from server.frontends.rest.transport.headers import Header
+from server.frontends.rest.transport.responses import Header
 from server.frontends.rest.transport.sliced_protocol import (
     PARTS_PER_REQUEST,
     BackpressureFlowControl,
     SlicedProtocol,
 )
-from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
+
+
+@dataclass(frozen=True)
+class ConnectionTimeouts:
+    """The timeouts of a connection, and the size limit for the head of each request.
+
+    Attributes:
+      idle_seconds: The longest time in which no byte of a request body arrives, or in which the
+        client reads no byte of a response.
+      body_seconds: The longest time until a request body has arrived completely, measured from the
+        first byte of the request.
+    """
+
+    headers_seconds: float = 20
+    idle_seconds: float = UNREAD_RESPONSE_SECONDS
+    body_seconds: float = 600
+    max_header_bytes: int = 64 << 10
+
 
 # Numbers of TCP connection states in Linux. Source: include/net/tcp_states.h.
 _CLOSE, _CLOSE_WAIT = 7, 8

@@ -8,7 +8,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from server.frontends.rest.transport.server import RestServer
-from server.frontends.rest.transport.timeouts import ConnectionTimeouts
+from server.frontends.rest.transport.timeout_protocol import ConnectionTimeouts
 from server.process import ports
 from tests.server.frontends.rest.wire import Address
 

@@ -2,7 +2,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
+from tpuserve.commands.path_type import MultiValueCommand, PatternType
 
 
 @click.command(cls=MultiValueCommand)

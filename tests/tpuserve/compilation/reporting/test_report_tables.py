@@ -12,13 +12,13 @@ from tests.tpuserve.compilation.reports import (
     report,
 )
 from tpuserve.compilation import report_tables
+from tpuserve.compilation.aot import pick_for_latency
 from tpuserve.compilation.compile_report import (
     BucketPlan,
     Compilation,
     CompileAdvice,
     CompileReport,
 )
-from tpuserve.compilation.latency import pick_for_latency
 from tpuserve.compilation.stats import CompileTarget
 
 

@@ -10,7 +10,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework.function import Defun
 
 from tpuserve.lowering import lower
-from tpuserve.lowering.ir import default_attrs, graph_ir, outlining
+from tpuserve.lowering.ir import graph_ir, op_defs, outlining
 from tpuserve.lowering.ir.graph_ir import Value
 from tpuserve.lowering.passes.functionalization import functionalize
 from tpuserve.lowering.passes.version_1_loops import OPS
@@ -192,7 +192,7 @@ def run_as_built(build: Callable[[Any], Any]) -> tuple[Any, Any]:
 
 def functional_graph(graph_def: Any) -> Any:
     """Return a GraphDef with functional control flow and only the nodes that y depends on."""
-    default_attrs.restore_default_attrs(graph_def)
+    op_defs.restore_default_attrs(graph_def)
     library = {function.signature.name: function for function in graph_def.library.function}
     graph = functionalize(graph_ir.from_node_defs(graph_def.node), library).graph
     result = type(graph_def)(versions=graph_def.versions)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuserve.saved_model.conversion_advice import convert_command
+from tpuserve.saved_model.summary import convert_command
 
 
 @pytest.mark.parametrize(

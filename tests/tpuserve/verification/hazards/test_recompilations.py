@@ -7,7 +7,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.verification import metagraph_hazards
-from tpuserve.verification.node_placement import PlacedNode
+from tpuserve.verification.node_hazards import PlacedNode
 
 OPEN = Signature({"x": TensorSpec("x:0", "float32", (None, 2))}, {})
 ON_TPU = [PlacedNode(NodeDef(name="y", op="Mul"), "f", "f", on_tpu=True)]

@@ -15,7 +15,7 @@ from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.tensorflow_runtime import TensorFlowRuntime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology, TpuSlice
-from trainer.execution import iterations_per_loop, run_graph
+from trainer.execution import run_graph, train_loop
 from trainer.model.model_program import TPUModelProgram
 
 MODES = ("train", "eval", "infer")
@@ -51,7 +51,7 @@ def build_nodes(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
     )
     with run_graph.new_run_graph(config) as global_step:
         if mode == "train":
-            plan = iterations_per_loop.build_iteration_plan(settings)
+            plan = train_loop.build_iteration_plan(settings)
             training.build_train_graph(program, input_fn, global_step, None, plan, context)
         elif mode == "eval":
             evaluation.build_eval_graph(program, input_fn, None, 3, context)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tpuserve.lowering.ir import default_attrs, graph_ir
+from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 
 
@@ -22,6 +22,6 @@ def replace_resource_gathers(graph: GraphIR) -> GraphIR:
         gather = type(node.definition)(op="GatherNd")
         gather.attr["Tparams"].CopyFrom(node.definition.attr["dtype"])
         gather.attr["Tindices"].CopyFrom(node.definition.attr["Tindices"])
-        default_attrs.add_default_attrs([gather])
+        op_defs.add_default_attrs([gather])
         nodes[name] = Node(name, gather, [Value(read), indices], list(node.controls))
     return dataclasses.replace(graph, nodes=graph_ir.topological_order(nodes.values()))

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.estimator import estimator_type
+from trainer.estimator import plain_export
 
 v1 = tf.compat.v1
 
@@ -29,7 +29,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, estimator: Any, external_state_policy: Any = None) -> None:
-        estimator_type.check_is_estimator(estimator)
+        plain_export.check_is_estimator(estimator)
         config = estimator.config
         self._directory = estimator.model_dir
         self._prefix = f"{self._directory}/{_BASENAME}"

@@ -14,6 +14,8 @@ from trainer.compat.contrib.layers.convolution import (
     convolution2d,
     convolution2d_transpose,
     convolution3d,
+    separable_conv2d,
+    separable_convolution2d,
 )
 from trainer.compat.contrib.layers.dense import (
     bias_add,
@@ -50,7 +52,6 @@ from trainer.compat.contrib.layers.regularizers import (
     l2_regularizer,
     sum_regularizer,
 )
-from trainer.compat.contrib.layers.separable import separable_conv2d, separable_convolution2d
 from trainer.compat.contrib.layers.sequences import embed_sequence, repeat, stack
 from trainer.compat.contrib.layers.summaries import (
     summarize_activation,

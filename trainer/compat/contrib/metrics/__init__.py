@@ -5,16 +5,14 @@ come first. `f1_score` is the exception: its labels come first in tf.contrib too
 """
 
 from trainer.compat import contrib_missing_names
-from trainer.compat.contrib.metrics.aggregation import aggregate_metric_map, aggregate_metrics
-from trainer.compat.contrib.metrics.correlation import (
-    streaming_covariance,
-    streaming_pearson_correlation,
-)
-from trainer.compat.contrib.metrics.f1 import f1_score
 from trainer.compat.contrib.metrics.streaming import (
     accuracy,
+    aggregate_metric_map,
+    aggregate_metrics,
+    f1_score,
     streaming_accuracy,
     streaming_auc,
+    streaming_covariance,
     streaming_false_negatives,
     streaming_false_negatives_at_thresholds,
     streaming_false_positives,
@@ -26,6 +24,7 @@ from trainer.compat.contrib.metrics.streaming import (
     streaming_mean_relative_error,
     streaming_mean_squared_error,
     streaming_mean_tensor,
+    streaming_pearson_correlation,
     streaming_percentage_less,
     streaming_precision,
     streaming_precision_at_thresholds,

@@ -22,8 +22,7 @@ from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.dispatch.router import Route
-from server.frontends.rest.transport.headers import Headers, get_header
-from server.frontends.rest.transport.responses import Response
+from server.frontends.rest.transport.responses import Headers, Response, get_header
 from server.metrics import Metrics
 from server.request import RequestContext
 from tests.server.frontends.rest.conftest import Serve

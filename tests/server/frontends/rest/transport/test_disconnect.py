@@ -21,8 +21,7 @@ from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.dispatch.router import Route
-from server.frontends.rest.transport.headers import Headers
-from server.frontends.rest.transport.responses import Response
+from server.frontends.rest.transport.responses import Headers, Response
 from server.request import RequestContext
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send

@@ -19,7 +19,7 @@ from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.rest_config import RestConfig
-from server.frontends.rest.transport.timeouts import ConnectionTimeouts
+from server.frontends.rest.transport.timeout_protocol import ConnectionTimeouts
 from server.frontends.rest.v1_router import V1Router
 from server.metrics import Metrics
 from server.parsing.request_parser import RequestParser

@@ -11,7 +11,7 @@ from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport import uvicorn_compat
 from server.frontends.rest.transport.server import build_protocol_class
-from server.frontends.rest.transport.timeouts import ConnectionTimeouts
+from server.frontends.rest.transport.timeout_protocol import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import ask

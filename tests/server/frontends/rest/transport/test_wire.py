@@ -15,7 +15,7 @@ from server.admission.admission import AdmissionController
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
-from server.frontends.rest.transport.timeouts import ConnectionTimeouts
+from server.frontends.rest.transport.timeout_protocol import ConnectionTimeouts
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send

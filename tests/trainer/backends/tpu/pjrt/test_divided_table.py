@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.pjrt_devices import pjrt_devices
 from tests.trainer import programs
 from tests.trainer.backends.tpu.pjrt import divided_table
-from tpuserve.files.cache_directory import EXECUTABLES_VARIABLE
+from tpuserve.files.disk_cache import EXECUTABLES_VARIABLE
 from tpuserve.pjrt.step_program import StepProgram
 
 pytest.importorskip("jax")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer import programs
 from tests.trainer.backends.tpu.pjrt.test_training import train
-from tpuserve.files.cache_directory import EXECUTABLES_VARIABLE
+from tpuserve.files.disk_cache import EXECUTABLES_VARIABLE
 from tpuserve.pjrt.step_loop import build_step_loop
 
 pytest.importorskip("jax")
