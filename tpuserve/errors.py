@@ -187,20 +187,8 @@ class ExtraNotInstalled(TpuserveError):
     code = Code.FAILED_PRECONDITION
 
 
-class UnsupportedTensorFlow(TpuserveError, ImportError):
-    """The installed version of TensorFlow does not have private names that tpuserve uses."""
-
-    code = Code.FAILED_PRECONDITION
-
-
-class UnsupportedKeras(TpuserveError, ImportError):
-    """The installed version of Keras does not have private names that tpuserve or trainer uses."""
-
-    code = Code.FAILED_PRECONDITION
-
-
-class UnsupportedHttpx(TpuserveError, ImportError):
-    """The installed version of httpx does not have private names that the client uses."""
+class UnsupportedVersion(TpuserveError, ImportError):
+    """The installed TensorFlow, Keras or httpx lacks private names that this project uses."""
 
     code = Code.FAILED_PRECONDITION
 

@@ -9,7 +9,7 @@ import importlib.metadata
 from collections.abc import Iterable
 from typing import Any
 
-from tpuserve.errors import UnsupportedKeras
+from tpuserve.errors import UnsupportedVersion
 
 KERAS_3 = "keras"
 TF_KERAS = "tf_keras"
@@ -48,7 +48,7 @@ def get_private_attribute(owner: Any, attribute: str, package: str = "tpuserve")
       owner: an object or a class of Keras 3 or of tf_keras, or of a class derived from one.
 
     Raises:
-      UnsupportedKeras: the object lacks the attribute; the message names supported versions.
+      UnsupportedVersion: the object lacks the attribute; the message names supported versions.
     """
     try:
         return getattr(owner, attribute)
@@ -60,13 +60,13 @@ def get_private_attribute(owner: Any, attribute: str, package: str = "tpuserve")
 
 def unsupported_keras(
     keras_package: str, names: Iterable[str], package: str = "tpuserve"
-) -> UnsupportedKeras:
+) -> UnsupportedVersion:
     """Create the error that reports private names that the installed Keras lacks."""
     try:
         version = importlib.metadata.version(_DISTRIBUTIONS[keras_package])
     except importlib.metadata.PackageNotFoundError:
         version = "of unknown version"
-    return UnsupportedKeras(
+    return UnsupportedVersion(
         f"{keras_package} {version} lacks private names that {package} uses: {', '.join(names)}. "
         f"Install a supported version: {_SUPPORTED[keras_package]}."
     )

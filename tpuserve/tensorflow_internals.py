@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tpuserve.errors import UnsupportedTensorFlow
+from tpuserve.errors import UnsupportedVersion
 
 # Name that this module offers → the TensorFlow module that defines the object, and the attribute of
 # that module. An empty attribute stands for the module itself.
@@ -233,14 +233,14 @@ def check_tensorflow_internals() -> None:
     This function imports TensorFlow.
 
     Raises:
-      UnsupportedTensorFlow: names are missing; the message lists them all.
+      UnsupportedVersion: names are missing; the message lists them all.
     """
     missing: list[str] = []
     for name, (module_name, attribute) in _NAMES.items():
         path = f"tensorflow.python.{module_name}"
         try:
             value = import_private_name(path, attribute)
-        except UnsupportedTensorFlow:
+        except UnsupportedVersion:
             missing.append(f"{path}.{attribute}".rstrip("."))
         else:
             missing += list_missing_attributes(name, value, _MODULE_ATTRIBUTES.get(name, ()))
@@ -289,15 +289,13 @@ def get_private_attribute(value: Any, attribute: str, package: str = "tpuserve")
         raise unsupported_tensorflow([name], package) from error
 
 
-def unsupported_tensorflow(
-    names: Iterable[str], package: str = "tpuserve"
-) -> UnsupportedTensorFlow:
+def unsupported_tensorflow(names: Iterable[str], package: str = "tpuserve") -> UnsupportedVersion:
     """Create the error for a TensorFlow version that lacks private names."""
     try:
         version = importlib.metadata.version("tensorflow")
     except importlib.metadata.PackageNotFoundError:
         version = "of unknown version"
-    return UnsupportedTensorFlow(
+    return UnsupportedVersion(
         f"TensorFlow {version} lacks private names that {package} uses: {', '.join(names)}. "
         f"Install a supported version: tensorflow>=2.20,<2.22."
     )

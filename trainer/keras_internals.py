@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tpuserve import keras_internals
-from tpuserve.errors import UnsupportedKeras
+from tpuserve.errors import UnsupportedVersion
 from tpuserve.keras_internals import KERAS_3 as KERAS_3
 from tpuserve.keras_internals import TF_KERAS as TF_KERAS
 from tpuserve.keras_internals import unsupported_keras
@@ -155,7 +155,7 @@ def get_private_attribute(owner: Any, attribute: str) -> Any:
       owner: a class of Keras 3 or of tf_keras, a subclass of such a class, or an object of either.
 
     Raises:
-      UnsupportedKeras: the object lacks the attribute; the message names supported versions.
+      UnsupportedVersion: the object lacks the attribute; the message names supported versions.
     """
     return keras_internals.get_private_attribute(owner, attribute, _PACKAGE)
 
@@ -164,7 +164,7 @@ def set_private_attribute(owner: Any, attribute: str, value: Any) -> None:
     """Set a private attribute that a Keras object has already.
 
     Raises:
-      UnsupportedKeras: the object lacks the attribute; the message names supported versions.
+      UnsupportedVersion: the object lacks the attribute; the message names supported versions.
     """
     get_private_attribute(owner, attribute)
     setattr(owner, attribute, value)
@@ -202,7 +202,7 @@ def check_private_names(package: str) -> None:
     """Check that the installed Keras has the private names and parameters that trainer uses.
 
     Raises:
-      UnsupportedKeras: names or parameters are missing; the message lists them all.
+      UnsupportedVersion: names or parameters are missing; the message lists them all.
     """
     missing = list(_missing_names(package))
     if missing:
@@ -215,7 +215,7 @@ def check_keras_internals(package: str) -> None:
     This function builds models, which advances the package's global name counters and random seeds.
 
     Raises:
-      UnsupportedKeras: names, parameters or attributes are missing; the message lists them all.
+      UnsupportedVersion: names, parameters or attributes are missing; the message lists them all.
     """
     check_private_names(package)
     objects = _make_keras_3_objects() if package == KERAS_3 else _make_tf_keras_objects()
@@ -255,7 +255,7 @@ def _check_name(
 ) -> Iterator[str]:
     try:
         value = get_value()
-    except UnsupportedKeras:
+    except UnsupportedVersion:
         yield name
         return
     if call is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tpuserve import tensorflow_internals
-from tpuserve.errors import UnsupportedTensorFlow
+from tpuserve.errors import UnsupportedVersion
 from tpuserve.tensorflow_internals import (
     import_private_name,
     list_missing_attributes,
@@ -300,13 +300,13 @@ def check_tensorflow_internals() -> None:
     This function imports TensorFlow.
 
     Raises:
-      UnsupportedTensorFlow: names are missing; the message lists them all.
+      UnsupportedVersion: names are missing; the message lists them all.
     """
     missing: list[str] = []
     for name, path in _NAMES.items():
         try:
             value = import_private_name(*path)
-        except UnsupportedTensorFlow:
+        except UnsupportedVersion:
             missing.append(".".join(path).rstrip("."))
         else:
             missing += list_missing_attributes(name, value, _MODULE_ATTRIBUTES.get(name, ()))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpuserve import keras_internals
-from tpuserve.errors import UnsupportedKeras
+from tpuserve.errors import UnsupportedVersion
 from tpuserve.keras_internals import KERAS_3, TF_KERAS
 
 
@@ -24,7 +24,7 @@ def test_installed_keras_has_every_private_name(package: str) -> None:
 def test_missing_attribute_is_reported_with_the_version(package: str) -> None:
     keras = importlib.import_module(package)
     message = rf"^{package} {keras.__version__} lacks .* tpuserve uses: Layer\._gone\. Install a"
-    with pytest.raises(UnsupportedKeras, match=message):
+    with pytest.raises(UnsupportedVersion, match=message):
         keras_internals.get_private_attribute(keras.layers.Layer, "_gone")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import tpuserve
 from tpuserve import tensorflow_internals
-from tpuserve.errors import UnsupportedTensorFlow
+from tpuserve.errors import UnsupportedVersion
 
 
 def test_import_of_the_module_does_not_import_tensorflow() -> None:
@@ -47,14 +47,14 @@ def test_missing_name_is_reported_with_the_version_of_tensorflow(
     import tensorflow as tf
 
     monkeypatch.setitem(tensorflow_internals._NAMES, "gone", ("framework.ops", "gone"))
-    with pytest.raises(UnsupportedTensorFlow) as error:
+    with pytest.raises(UnsupportedVersion) as error:
         _ = tensorflow_internals.gone
     assert str(error.value) == (
         f"TensorFlow {tf.__version__} lacks private names that tpuserve uses: "
         "tensorflow.python.framework.ops.gone. "
         "Install a supported version: tensorflow>=2.20,<2.22."
     )
-    with pytest.raises(UnsupportedTensorFlow, match=r"framework\.ops\.gone"):
+    with pytest.raises(UnsupportedVersion, match=r"framework\.ops\.gone"):
         tensorflow_internals.check_tensorflow_internals()
 
 
@@ -62,10 +62,10 @@ def test_missing_attribute_of_a_module_is_reported_when_the_module_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(tensorflow_internals._MODULE_ATTRIBUTES, "kernels", ("gone",))
-    with pytest.raises(UnsupportedTensorFlow, match=r"uses: \S+framework\.kernels\.gone\. Install"):
+    with pytest.raises(UnsupportedVersion, match=r"uses: \S+framework\.kernels\.gone\. Install"):
         tensorflow_internals.__getattr__("kernels")
 
 
 def test_missing_attribute_of_an_object_is_reported() -> None:
-    with pytest.raises(UnsupportedTensorFlow, match=r"object\._c_graph"):
+    with pytest.raises(UnsupportedVersion, match=r"object\._c_graph"):
         tensorflow_internals.get_c_graph(object())

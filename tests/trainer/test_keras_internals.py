@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import trainer
-from tpuserve.errors import UnsupportedKeras
+from tpuserve.errors import UnsupportedVersion
 from trainer import keras_internals
 from trainer.keras_internals import KERAS_3, TF_KERAS
 
@@ -59,7 +59,7 @@ def test_missing_names_and_parameters_are_reported_with_the_version(
     monkeypatch.setitem(keras_internals._METHODS, f"{package}.Model", {"_gone": (1, ())})
     loss = {KERAS_3: "CompileLoss", TF_KERAS: "LossesContainer"}[package]
     monkeypatch.setitem(keras_internals._CALLS, loss, (2, ("gone",)))
-    with pytest.raises(UnsupportedKeras) as error:
+    with pytest.raises(UnsupportedVersion) as error:
         keras_internals.check_private_names(package)
     module = keras_internals._NAMES[loss][0]
     assert str(error.value) == (
@@ -74,7 +74,7 @@ def test_missing_names_and_parameters_are_reported_with_the_version(
 def test_missing_attribute_is_reported_with_the_package_of_the_object(package: str) -> None:
     keras = pytest.importorskip(package)
     own: Callable[..., Any] = type("Own", (keras.Model,), {})
-    with pytest.raises(UnsupportedKeras, match=rf"^{package} .* uses: Own\._gone\. Install"):
+    with pytest.raises(UnsupportedVersion, match=rf"^{package} .* uses: Own\._gone\. Install"):
         keras_internals.get_private_attribute(own(), "_gone")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import trainer
-from tpuserve.errors import UnsupportedTensorFlow
+from tpuserve.errors import UnsupportedVersion
 from trainer import tensorflow_internals
 
 
@@ -50,9 +50,9 @@ def test_missing_names_are_reported_with_the_version_of_tensorflow(
     gone = ("tensorflow.python.framework.ops", "gone")
     monkeypatch.setitem(tensorflow_internals._NAMES, "gone", gone)
     monkeypatch.setitem(tensorflow_internals._OBJECT_ATTRIBUTES, "tf.Graph", ("_gone",))
-    with pytest.raises(UnsupportedTensorFlow, match=r"framework\.ops\.gone"):
+    with pytest.raises(UnsupportedVersion, match=r"framework\.ops\.gone"):
         _ = tensorflow_internals.gone
-    with pytest.raises(UnsupportedTensorFlow) as error:
+    with pytest.raises(UnsupportedVersion) as error:
         tensorflow_internals.check_tensorflow_internals()
     assert str(error.value) == (
         f"TensorFlow {tf.__version__} lacks private names that trainer uses: "
@@ -62,9 +62,9 @@ def test_missing_names_are_reported_with_the_version_of_tensorflow(
 
 
 def test_missing_attribute_of_an_object_is_reported() -> None:
-    with pytest.raises(UnsupportedTensorFlow, match=r"object\._last_step"):
+    with pytest.raises(UnsupportedVersion, match=r"object\._last_step"):
         tensorflow_internals.get_stop_step(object())
-    with pytest.raises(UnsupportedTensorFlow, match=r"that trainer uses: object\._saver"):
+    with pytest.raises(UnsupportedVersion, match=r"that trainer uses: object\._saver"):
         tensorflow_internals.set_scaffold_saver(object(), None)
 
 
@@ -72,5 +72,5 @@ def test_missing_attribute_of_a_module_is_reported_when_the_module_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(tensorflow_internals._MODULE_ATTRIBUTES, "tpu_ops", ("gone",))
-    with pytest.raises(UnsupportedTensorFlow, match=r"trainer uses: \S+tpu_ops\.gone\. Install"):
+    with pytest.raises(UnsupportedVersion, match=r"trainer uses: \S+tpu_ops\.gone\. Install"):
         tensorflow_internals.__getattr__("tpu_ops")

@@ -14,7 +14,7 @@ import httpx
 from tpuserve.client.call import Call, Reply
 from tpuserve.client.retries import Deadline
 from tpuserve.client.transport import ConnectionSettings, http_error, too_large_error
-from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError, UnsupportedHttpx
+from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError, UnsupportedVersion
 
 # Number of bytes of each write. httpcore applies a timeout to each wait within a write. Writing a
 # whole body to a slow server could take many times the timeout.
@@ -93,7 +93,7 @@ def set_network_backend(client: httpx.Client, backend: httpcore.NetworkBackend) 
                 _check_attribute(transport._pool, "_network_backend")
                 transport._pool._network_backend = backend
     except AttributeError as error:
-        raise UnsupportedHttpx(
+        raise UnsupportedVersion(
             f"httpx {importlib.metadata.version('httpx')} with httpcore "
             f"{importlib.metadata.version('httpcore')} lacks a private name that tpuserve uses "
             f"({error}). Install a supported version: httpx>=0.28,<0.29."

@@ -95,7 +95,7 @@ def model_to_tpu_estimator(
         lists; or export_outputs names an output that the model does not have; or metric_names_map
         gives a metric the name "loss".
       CheckpointMismatch: the checkpoint in model_dir belongs to a different model.
-      UnsupportedKeras: the installed Keras version lacks a private name that trainer uses.
+      UnsupportedVersion: the installed Keras version lacks a private name that trainer uses.
     """
     name_maps = NameMaps(metric_names_map, export_outputs)
     adapter, keras_model = _load_or_check(keras_model, keras_model_path, custom_objects)

@@ -8,7 +8,7 @@ import pytest
 
 import tpuserve
 from tpuserve.client.http_transport import set_network_backend
-from tpuserve.errors import UnsupportedHttpx
+from tpuserve.errors import UnsupportedVersion
 
 
 def test_network_backend_is_set_for_connections_through_proxies_too() -> None:
@@ -24,7 +24,7 @@ def test_missing_attribute_is_reported_with_the_versions() -> None:
     with httpx.Client() as client:
         assert isinstance(client._transport, httpx.HTTPTransport)
         del client._transport._pool._network_backend
-        with pytest.raises(UnsupportedHttpx) as error:
+        with pytest.raises(UnsupportedVersion) as error:
             set_network_backend(client, httpcore.MockBackend([]))
     assert str(error.value) == (
         f"httpx {httpx.__version__} with httpcore {httpcore.__version__} lacks a private name that "

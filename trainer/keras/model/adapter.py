@@ -154,7 +154,7 @@ def find_adapter(model: Any) -> KerasAdapter:
     """Return the adapter for the version of Keras from which a model's class is derived.
 
     Raises:
-      UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
+      UnsupportedVersion: the installed Keras lacks a private name that trainer uses.
     """
     for kind in type(model).__mro__:
         package = kind.__module__.partition(".")[0]
@@ -173,7 +173,7 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
       InvalidSetting: there is no model at the path; or the model needs classes or functions that
         custom_objects lacks; or the path is a .keras file of tf_keras, and the program has
         TensorFlow 1 behaviour.
-      UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
+      UnsupportedVersion: the installed Keras lacks a private name that trainer uses.
     """
     adapter = _find_adapter_of_file(path)
     is_zip = zipfile.is_zipfile(path)
