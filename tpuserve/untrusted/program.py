@@ -39,12 +39,12 @@ class Run:
     """One kind of session run that a server makes with a metagraph, such as a request.
 
     Attributes:
-      callers: function name → the nodes that can call the function.
+      callers: function name → the nodes that can call it, and whether they pass it their inputs.
     """
 
     purpose: str
     sites: list[Site]
-    callers: Mapping[str, list[Site]]
+    callers: Mapping[str, list[tuple[Site, bool]]]
     paths: frozenset[str]
     fed: frozenset[str]
 
@@ -72,6 +72,11 @@ class Program:
         self.arguments = {
             name: {each.name: index for index, each in enumerate(function.signature.input_arg)}
             for name, function in self.functions.items()
+        }
+        self._with_lists = {
+            name
+            for name, function in self.functions.items()
+            if any(each.number_attr or each.type_list_attr for each in function.signature.input_arg)
         }
         self._alternatives = {
             name for name, function in self.functions.items() if _IMPLEMENTS in function.attr
@@ -118,13 +123,10 @@ class Program:
         self, run: Run, function: str, index: int, first: Mapping[str, int] = FIRST_ARGUMENT
     ) -> Iterator[tuple[Site, int] | None]:
         """Yield the input that each call of a function passes as an argument; None if unknown."""
-        arguments = self.functions[function].signature.input_arg
-        has_lists = any(each.number_attr or each.type_list_attr for each in arguments)
-        for site in run.callers[function]:
+        for site, is_direct in run.callers[function]:
             offset = 0 if site.node.op in self.functions else first.get(site.node.op)
-            direct = self._called(site.node, nested=False)
-            known = offset is not None and function in direct and not has_lists
-            yield (site, index + (offset or 0)) if known else None
+            is_known = is_direct and function not in self._with_lists
+            yield (site, index + offset) if is_known and offset is not None else None
 
     def _fed(self) -> frozenset[str]:
         return frozenset().union(*(feeds for feeds, _ in self._signatures()))
@@ -154,14 +156,16 @@ class Program:
     ) -> Run:
         pending = [Site("", self.nodes[""][name]) for name in sorted(names)]
         sites: list[Site] = []
-        callers: dict[str, list[Site]] = defaultdict(list)
+        callers: dict[str, list[tuple[Site, bool]]] = defaultdict(list)
         while pending:
             site = pending.pop()
             sites.append(site)
-            for name in sorted(self._called(site.node, nested=True)):
+            called = self._called(site.node, nested=True)
+            direct = self._called(site.node, nested=False) if called else called
+            for name in sorted(called):
                 if name not in callers:
                     pending += [Site(name, node) for node in self.functions[name].node_def]
-                callers[name].append(site)
+                callers[name].append((site, name in direct))
         return Run(purpose, sites, callers, paths, fed)
 
     def _called(self, node: Any, *, nested: bool) -> set[str]:

@@ -133,7 +133,7 @@ class _Sizes:
             if name in copies:
                 return
             calling.append(name)
-            callers = [site.function for site in self.run.callers[name]]
+            callers = [site.function for site, _ in self.run.callers[name]]
             for caller in callers if len(calling) <= _MAX_DEPTH else ():
                 visit(caller)
             calling.pop()
