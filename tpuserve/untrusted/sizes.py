@@ -173,7 +173,7 @@ class _Sizes:
                 pending.pop()
                 continue
             node, sources = self._sources(*key)
-            missing = [source for source in sources if source not in self._known]
+            missing = dict.fromkeys(each for each in sources if each not in self._known)
             if missing and key not in begun:
                 begun.add(key)
                 pending += missing
