@@ -54,7 +54,9 @@ class Server:
         self._engine = Engine(settings, load, metrics, platform)
         self._frontends = FrontendGroup(settings, self._engine.dataplane, metrics, on_failure)
 
-    def start(self, before_serving: Callable[[], None] = lambda: None) -> None:
+    def start(
+        self, before_serving: Callable[[], None] = lambda: None, *, is_replacement: bool = False
+    ) -> None:
         """Bind the ports, load the models and then answer requests.
 
         The server answers health checks over REST at once, before the slow import of TensorFlow.
@@ -62,26 +64,33 @@ class Server:
         Args:
           before_serving: a function that is called after the models are loaded and before requests
             are answered. The default does nothing.
+          is_replacement: whether other processes answer on the same ports already: this server
+            then accepts connections only when it can answer them.
 
         Raises:
           LabelNotAvailable: the model config file sets a version label, although no version is
             loaded yet, and the flags do not allow that.
         """
         with ExitStack() as on_error:
-            self._frontends.reserve_ports(on_error)
+            self._frontends.reserve_ports(on_error, are_shared=self._settings.processes > 1)
             self._engine.check_models()
             logger.info("starting: importing TensorFlow, which takes a few seconds")
             self._frontends.report_startup(lambda: "importing TensorFlow")
             on_error.callback(self._frontends.close_now)
-            self._frontends.start_rest()
+            if not is_replacement:
+                self._frontends.start_rest()
             base.import_tensorflow_and_grpc_modules(self._settings)
             self._frontends.report_startup(lambda: self._engine.startup_activity)
             self._engine.load_models()
             before_serving()
             self._engine.mark_serving()
-            self._frontends.start_grpc()
+            if not is_replacement:
+                self._frontends.start_grpc()
             on_error.pop_all()
         self._frontends.mark_ready()
+        if is_replacement:
+            self._frontends.start_rest()
+            self._frontends.start_grpc()
         base.log_addresses(self._settings, self._engine.model_names)
 
     def stop(self) -> bool:
@@ -124,19 +133,36 @@ def run(
       signals: the installed handlers of the signals that stop the server, such as SIGTERM; None to
         install new handlers.
     """
-    logs.configure_logging()
-    malloc.configure_malloc()
-    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    configure_process()
     if signals is None:
         signals = StopSignals()
         signals.install()
-    request_stop = signals.request_stop
-    failures: list[str] = []
+    settings, platform = prepare(settings, ignored, variables)
 
-    def on_failure(reason: str) -> None:
-        failures.append(reason)
-        request_stop(reason)
+    def log_ready() -> None:
+        logger.info("ready")
+        on_ready()
 
+    serve(settings, load, platform, signals, log_ready)
+
+
+def configure_process(*, is_log_shared: bool = False) -> None:
+    """Configure the logs, the memory allocator and the threads of a process that serves.
+
+    `is_log_shared` says whether other processes of this server write to the same stderr.
+    """
+    logs.configure_logging(is_shared=is_log_shared)
+    malloc.configure_malloc()
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+
+
+def prepare(
+    settings: Settings, ignored: Sequence[str], variables: Sequence[str]
+) -> "tuple[Settings, PlatformConfig | None]":
+    """Log what becomes of the flags, and apply the platform config file.
+
+    The arguments are those of `run`.
+    """
     if ignored:
         logger.warning("ignored flags: %s", ", ".join(f"--{name}" for name in ignored))
     if variables:
@@ -147,11 +173,28 @@ def run(
             "--mixed_precision=%s is ignored: the only supported value is bfloat16",
             settings.mixed_precision,
         )
+    return settings, platform
+
+
+def serve(
+    settings: Settings,
+    load: Load | None,
+    platform: "PlatformConfig | None",
+    signals: StopSignals,
+    on_ready: Callable[[], None],
+    is_replacement: bool = False,
+) -> None:
+    """Serve until `signals` asks to stop; see `run` and `Server`."""
+    failures: list[str] = []
+
+    def on_failure(reason: str) -> None:
+        failures.append(reason)
+        signals.request_stop(reason)
+
     server = Server(settings, load, on_failure, platform)
     is_closed = False
     try:
-        server.start(signals.mark_serving)
-        logger.info("ready")
+        server.start(signals.mark_serving, is_replacement=is_replacement)
         on_ready()
         logger.info("%s: finishing the requests in flight", signals.wait())
     finally:

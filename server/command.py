@@ -121,12 +121,14 @@ def _run_server(
     try:
         # Import the server here and not at the top of the file, so that the help of the other
         # commands of `tpuserve` does not wait for the import of web frameworks.
-        from server import app
+        from server import supervisor
 
         ignored = flags.ignored_flags(_flags_on_command_line(click.get_current_context()))
         settings = flags.settings_from_flags(values)
         settings = replace(settings, base_paths_required=base_paths_required)
-        app.run(settings, ignored=ignored, variables=variables, signals=signals, on_ready=on_ready)
+        supervisor.run(
+            settings, ignored=ignored, variables=variables, signals=signals, on_ready=on_ready
+        )
     finally:
         signals.uninstall()
 

@@ -309,6 +309,11 @@ SECTIONS = (
                 "http://localhost:4317; empty for the URL in OTEL_EXPORTER_OTLP_ENDPOINT, if any. "
                 "Needs the extra tracing.",
             ),
+            _own_flag(
+                "processes",
+                "Number of whole servers behind the same ports, each with its own copies of the "
+                "models.",
+            ),
             _own_flag("access_log", "Log one line of JSON per request."),
             _own_flag(
                 "shutdown_grace_seconds",

@@ -36,6 +36,8 @@ class Settings:
         directory per version. None if model_config_file lists the models.
       port: the gRPC port; 0 turns gRPC off.
       rest_api_port: the REST port; 0 turns REST off.
+      processes: the number of whole servers that share the ports, each with its own copies of the
+        models.
       host: the IPv4 or IPv6 address to listen on; 0.0.0.0 means all IPv4 and IPv6 addresses.
       saved_model_tags: the exact tag set of the metagraph to serve. If None, the server chooses the
         metagraph that fits the hardware.
@@ -144,6 +146,7 @@ class Settings:
     enable_console: bool = True
     show_warm_up_requests: bool = False
 
+    processes: int = 1
     fallback_to_cpu: bool = False
     shutdown_grace_seconds: float = 30
     api_keys_file: str = ""
@@ -178,6 +181,7 @@ class Settings:
         self._check_parallelism()
         self._check_otlp_endpoint()
         self._check_routes()
+        self._check_processes()
         for name in _NON_NEGATIVE:
             validation.check_number(f"--{name}", getattr(self, name), least=0)
         if self.max_requests_in_flight_per_peer < -1:
@@ -250,6 +254,16 @@ class Settings:
                 f"--predict_route and --health_route are both {self.predict_route}. Give each a "
                 f"path of its own."
             )
+
+    def _check_processes(self) -> None:
+        validation.check_number("--processes", self.processes, least=1)
+        for name in ("enable_model_control", "sagemaker_multi_model"):
+            if self.processes > 1 and getattr(self, name):
+                raise InvalidSetting(
+                    f"--processes is {self.processes}, and --{name} lets a client load models, in "
+                    f"the one process that gets its request. Give --processes=1, or list the "
+                    f"models in --model_config_file."
+                )
 
     def _check_otlp_endpoint(self) -> None:
         if self.otlp_endpoint and not is_url_of_host(self.otlp_endpoint):

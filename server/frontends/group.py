@@ -107,7 +107,10 @@ class FrontendGroup:
     def start_grpc(self) -> None:
         """Accept gRPC connections on the port that `reserve_ports` has bound."""
         if self._grpc_socket is not None or self._settings.grpc_socket_path:
-            self._frontends.append(base.start_grpc(self._context, self._grpc_socket))
+            frontend = base.start_grpc(self._context, self._grpc_socket)
+            self._frontends.append(frontend)
+            if self._admission.is_ready:
+                frontend.report_health(True)
 
     def report_startup(self, describe: Callable[[], str]) -> None:
         """Report in readiness checks that the server is starting, until `mark_ready` is called.

@@ -1,14 +1,17 @@
 """The types of metrics, with series that appear with their first value, and the page of them."""
 
+import os
 import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import prometheus_client
 from prometheus_client.core import GaugeMetricFamily, Metric, Sample
+from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.registry import Collector, CollectorRegistry
 
 Labels: TypeAlias = tuple[str, ...]
@@ -23,6 +26,8 @@ _OTHER_VALUES = "(others)"
 # The largest number of different errors that `RecentErrors` keeps, and the largest number of
 # characters of each message.
 _MAX_ERRORS, _MAX_MESSAGE = 30, 500
+SUM, MAXIMUM = "livesum", "livemax"
+"""How the values that a gauge has in several processes become one."""
 # What the client library of Prometheus writes and TensorFlow Serving does not: "_total" after the
 # names of counters, and fractions of whole numbers.
 _SUFFIX = re.compile(
@@ -136,6 +141,8 @@ class Gauges(Collector):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._gauges: dict[str, tuple[Labels, Callable[[], Mapping[Labels, float]], str]] = {}
+        self._modes: dict[str, str] = {}
+        self._lock = threading.Lock()
         registry.register(self)
 
     def add(
@@ -144,9 +151,14 @@ class Gauges(Collector):
         labels: Labels,
         read: Callable[[], Mapping[Labels, float]],
         help: str = "",
+        mode: str = SUM,
     ) -> None:
-        """Add a gauge, which takes the place of an earlier one of the same name."""
+        """Add a gauge, which takes the place of an earlier one of the same name.
+
+        `mode`, SUM or MAXIMUM, says what makes one value of those of several processes.
+        """
         self._gauges[name] = labels, read, help
+        self._modes[exported_name(name)] = mode
 
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges with their present values."""
@@ -155,6 +167,28 @@ class Gauges(Collector):
             for values, value in read().items():
                 family.add_metric([*map(_printable, values)], value)
             yield family
+
+    def publish(self, directory: str) -> None:
+        """Write the present values to the files that prometheus_client reads of each process.
+
+        Its own gauges could not forget a series, such as the state of a version that has gone.
+        """
+        with self._lock:
+            for mode in (SUM, MAXIMUM):
+                path = Path(directory, f"gauge_{mode}_{os.getpid()}.db")
+                draft = path.with_suffix(".draft")
+                draft.unlink(missing_ok=True)
+                file = MmapedDict(str(draft))  # type: ignore[no-untyped-call]
+                for family in self.collect():
+                    if self._modes[family.name] == mode:
+                        for sample in family.samples:
+                            names, texts = list(sample.labels), list(sample.labels.values())
+                            key = mmap_key(
+                                family.name, family.name, names, texts, family.documentation
+                            )
+                            file.write_value(key, sample.value, 0.0)  # type: ignore[no-untyped-call]
+                file.close()  # type: ignore[no-untyped-call]
+                draft.rename(path)
 
 
 @dataclass(frozen=True)

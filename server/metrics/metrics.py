@@ -1,12 +1,18 @@
 """Records the events of a server as metrics: one method per kind of event."""
 
+import logging
+import os
+import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from prometheus_client.core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 from server.metrics.collectors import (
+    MAXIMUM,
     Counter,
     Gauges,
     Histogram,
@@ -23,9 +29,17 @@ QUEUE_SIZE = OWN + "queue_size"
 IN_FLIGHT = OWN + "requests_in_flight"
 RESIDENT_BYTES = OWN + "resident_bytes"
 
+PROCESSES_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable with the directory in which several processes share their metrics.
+
+prometheus_client reads it when it is imported."""
+_PUBLISH_SECONDS = 1.0
+
 # The value of the label "runtime" in the metric of run times. TensorFlow Serving uses this value
 # for models that a tf.Session runs.
 _RUNTIME = "TF1"
+
+logger = logging.getLogger(__name__)
 
 
 class Metrics:
@@ -39,6 +53,9 @@ class Metrics:
         self._dropped_labels = dropped_labels
         self._registry = CollectorRegistry()
         self._gauges = Gauges(self._registry)
+        self._processes_directory = os.environ.get(PROCESSES_DIRECTORY, "")
+        if self._processes_directory:
+            threading.Thread(target=self._publish_gauges, name="gauges", daemon=True).start()
         self._is_configured: Callable[[str], bool] = lambda model: True
         self._serving = TensorFlowServingCollectors(self._registry, self._is_known)
         self._own = OwnCollectors(self._registry, self._is_known)
@@ -190,7 +207,11 @@ class Metrics:
         """
         labels = ("model_name", "version", "state")
         self._gauges.add(
-            OWN + "version_state", labels, read, "1 for the present state of a version."
+            OWN + "version_state",
+            labels,
+            read,
+            "1 for the present state of a version.",
+            mode=MAXIMUM,
         )
 
     def watch_metagraphs(self, read: Callable[[], Mapping[Labels, float]]) -> None:
@@ -202,7 +223,7 @@ class Metrics:
         """
         labels = ("model_name", "version", "metagraph", "device")
         help_text = "1 for the metagraph that a version runs, and its device."
-        self._gauges.add(OWN + "version_info", labels, read, help_text)
+        self._gauges.add(OWN + "version_info", labels, read, help_text, mode=MAXIMUM)
 
     def watch_fallbacks(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Add the metric that shows which versions run on the CPU instead of the TPU.
@@ -211,7 +232,7 @@ class Metrics:
         """
         labels = ("model_name", "version")
         help_text = "1 for a version that runs on the CPU for want of the other metagraph."
-        self._gauges.add(OWN + "fallback_to_cpu", labels, read, help_text)
+        self._gauges.add(OWN + "fallback_to_cpu", labels, read, help_text, mode=MAXIMUM)
 
     def watch_provenance(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Add the metric of the versions' ML Metadata identifiers (UUIDs).
@@ -221,7 +242,7 @@ class Metrics:
             version that has an identifier.
         """
         labels = ("model_name", "version", "uuid")
-        self._gauges.add(SERVING + "mlmd_map", labels, read)
+        self._gauges.add(SERVING + "mlmd_map", labels, read, mode=MAXIMUM)
 
     def watch_in_flight(self, read: Callable[[], int]) -> None:
         """Add the metric of the number of requests in flight, which `read` returns."""
@@ -270,8 +291,16 @@ class Metrics:
         self._queue_readers.append(read)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the present values of the metrics, with the names that Prometheus sees."""
-        return self._registry.collect()
+        """Return the present values of the metrics, with the names that Prometheus sees.
+
+        If several processes serve, the values are those of all; the gauges of the others are up to
+        a second old.
+        """
+        if not self._processes_directory:
+            return self._registry.collect()
+        self._gauges.publish(self._processes_directory)
+        collector = MultiProcessCollector(None, self._processes_directory)  # type: ignore[no-untyped-call]
+        return list(collector.collect())  # type: ignore[no-untyped-call]
 
     def exposition(self) -> bytes:
         """Return the metrics in Prometheus's text format."""
@@ -300,6 +329,14 @@ class Metrics:
     def _is_known(self, model: str) -> bool:
         # The name is empty for requests that name no model.
         return not model or self._is_configured(model)
+
+    def _publish_gauges(self) -> None:
+        while True:
+            time.sleep(_PUBLISH_SECONDS)
+            try:
+                self._gauges.publish(self._processes_directory)
+            except Exception:
+                logger.exception("the gauges cannot be written for the other processes")
 
     def _read_queue_sizes(self) -> Mapping[Labels, float]:
         sizes: dict[Labels, float] = {}

@@ -44,6 +44,10 @@ class StopSignals:
         self._wakeup_reader.close()
         self._wakeup_writer.close()
 
+    def fileno(self) -> int:
+        """Return the file descriptor that is readable when `wait` returns at once."""
+        return self._wakeup_reader.fileno()
+
     def mark_serving(self) -> None:
         """Record that requests of clients may be in flight from now on.
 
@@ -63,12 +67,15 @@ class StopSignals:
         self._reasons.put(reason)
         self._wakeup_writer.send(b"\0")
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        name = signal.Signals(number).name
+    def stop(self, reason: str) -> None:
+        """Make `wait` return with a reason, or exit the process if nothing was served."""
         if not self._is_serving:
-            logger.info("%s before anything was served: exiting", name)
+            logger.info("%s before anything was served: exiting", reason)
             os._exit(0)
+        self.request_stop(reason)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._is_stopping:
             os._exit(128 + number)
+        self.stop(signal.Signals(number).name)
         self._is_stopping = True
-        self._reasons.put(name)

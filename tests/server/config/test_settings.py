@@ -30,6 +30,11 @@ def test_one_face_may_be_off() -> None:
         ({"port": 65536}, "--port is 65536. Give a port from 1 to 65535"),
         ({"rest_api_port": -1}, "--rest_api_port is -1"),
         ({"host": ""}, "--host is empty"),
+        ({"processes": 0}, "--processes is 0. Give"),
+        (
+            {"processes": 2, "enable_model_control": True},
+            "--processes is 2, and --enable_model_control lets a client load models",
+        ),
         ({"model_name": ""}, "--model_name is empty"),
         (
             {"model_base_path": Path("models/half")},

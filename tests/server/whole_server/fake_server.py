@@ -16,7 +16,7 @@ import httpx
 from tests import processes
 
 LOOPBACK = processes.LOOPBACK
-GOOD, DEADLY = '{"inputs": 2}', '{"inputs": 13}'
+GOOD, SLOW, DEADLY = '{"inputs": 2}', '{"inputs": 7}', '{"inputs": 13}'
 SECONDS = 60
 
 

@@ -1,4 +1,4 @@
-"""Serves a fake model that crashes its process if the input is 13.
+"""Serves a fake model that crashes its process if the input is 13, and takes 3 s if it is 7.
 
 The argument is a JSON object with the settings of the server: name → value.
 """
@@ -6,12 +6,13 @@ The argument is a JSON object with the settings of the server: name → value.
 import ctypes
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from server import app
+from server import supervisor
 from server.admission.cancellation import Cancellation
 from server.config.flags import settings_from_flags
 from server.servables.servable import Array
@@ -19,7 +20,7 @@ from tests.server.fakes import FakeModel
 
 
 class MortalModel(FakeModel):
-    """Crashes the process if the input is 13."""
+    """Crashes the process if the input is 13, and sleeps if it is 7."""
 
     choice: Any = SimpleNamespace(tags=frozenset({"serve"}), device="CPU")
 
@@ -36,6 +37,8 @@ class MortalModel(FakeModel):
             # Crash by reading the address 0: a signal from `os.kill` may arrive after the answer is
             # sent.
             ctypes.string_at(0)
+        if signature_name == "serving_default" and 7 in inputs["x"]:
+            time.sleep(3)
         return super().run(signature_name, inputs, output_names)
 
 
@@ -44,4 +47,4 @@ def load_model(directory: Path) -> FakeModel:
 
 
 if __name__ == "__main__":
-    app.run(settings_from_flags(json.loads(sys.argv[1])), load_model)
+    supervisor.run(settings_from_flags(json.loads(sys.argv[1])), load_model)

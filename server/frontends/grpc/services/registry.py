@@ -29,7 +29,7 @@ from server.frontends.grpc.services.predict import Predict
 from server.frontends.grpc.services.reflection import ReflectionService
 from server.frontends.grpc.services.service import GrpcService, ServiceContext, UnaryService
 from server.metrics import Metrics
-from tpuserve.errors import TpuserveError
+from tpuserve.errors import TpuserveError, WrongContext
 
 
 class HandleReloadConfigRequest:
@@ -40,7 +40,10 @@ class HandleReloadConfigRequest:
         `metric_names`; None for no metrics.
     """
 
-    def __init__(self, dataplane: DataPlane, metrics: Metrics | None) -> None:
+    def __init__(
+        self, dataplane: DataPlane, metrics: Metrics | None, num_processes: int = 1
+    ) -> None:
+        self._num_processes = num_processes
         self._dataplane = dataplane
         self._metrics = Metrics() if metrics is None else metrics
 
@@ -51,6 +54,12 @@ class HandleReloadConfigRequest:
         during the reload.
         """
         message = parse_message(model_management_pb2.ReloadConfigRequest, raw)
+        if self._num_processes > 1:
+            raise WrongContext(
+                f"the request would change the models of one of {self._num_processes} processes. "
+                f"Change --model_config_file, which all read again with "
+                f"--model_config_file_poll_wait_seconds."
+            )
         before = self._counter_values(message.metric_names)
         try:
             self._dataplane.reload(model_file.from_reload_request(message.config))
@@ -121,7 +130,9 @@ class ModelService(UnaryService):
     def methods(self) -> Mapping[str, UnaryMethod]:
         """Return the methods of the service by their names, such as "GetModelStatus"."""
         context = self._context
-        reload = HandleReloadConfigRequest(context.dataplane, context.metrics)
+        reload = HandleReloadConfigRequest(
+            context.dataplane, context.metrics, context.settings.processes
+        )
         return {
             "GetModelStatus": UnaryMethod(GetModelStatus(context.dataplane), is_quick=True),
             "HandleReloadConfigRequest": UnaryMethod(reload, pool=context.admin_pool),

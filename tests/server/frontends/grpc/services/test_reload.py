@@ -71,6 +71,20 @@ def test_reload_puts_the_configuration_in_force(
     assert reload_counts(config_manager) == ['tpuserve_config_reloads_total{code="OK"} 1']
 
 
+def test_reload_is_refused_where_it_would_change_one_process(
+    manager: Manager, config_manager: ModelConfigManager
+) -> None:
+    dataplane = DataPlane(manager, reload=config_manager.reload)
+    with (
+        clients.serving(dataplane, processes=2) as server,
+        clients.connect(server.address) as client,
+        pytest.raises(grpc.RpcError, match="Change --model_config_file") as caught,
+    ):
+        reload(client, "a")
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert config_manager.configs == []
+
+
 def test_response_has_the_growth_of_metrics(
     client: Client, config_manager: ModelConfigManager
 ) -> None:
