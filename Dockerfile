@@ -11,7 +11,7 @@ ARG PYTHON_IMAGE=python:3.12-slim
 FROM ${PYTHON_IMAGE} AS build
 # Extras to install beside the server, with brackets; EXTRAS="" installs none. gs:// and s3:// need
 # the extra remote, and so does Vertex AI, which passes the model's gs:// address.
-ARG EXTRAS="[fast,remote,tracing]"
+ARG EXTRAS="[remote,tracing]"
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY tpuserve tpuserve

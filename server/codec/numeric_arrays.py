@@ -11,16 +11,9 @@ from typing import Any
 
 import numpy as np
 import orjson
+import simdjson
 
 from server.servables.servable import Array
-
-# simdjson is an optional dependency. Without simdjson, large arrays are not extracted, and requests
-# with such arrays take longer.
-simdjson: Any
-try:
-    import simdjson
-except ImportError:
-    simdjson = None
 
 MIN_BYTES = 2048
 """The least size of an extracted array in bytes. Below this size, the general parser is as fast."""
@@ -104,8 +97,6 @@ def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] |
     Returns:
       The document with the placeholders, and the arrays.
     """
-    if simdjson is None:
-        return None
     region = _guess_single_region(body)
     extracted = _extract(body, [region]) if region else None
     return extracted or _extract(body, _find_regions(body))

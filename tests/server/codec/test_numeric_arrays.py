@@ -13,8 +13,6 @@ from tests.server.fakes import spec
 from tpuserve.errors import InvalidInput, InvalidTensor
 from tpuserve.saved_model.signature import Signature
 
-pytest.importorskip("simdjson")
-
 LARGE = np.arange(2400, dtype=np.float32).reshape(20, 30, 4) / 8
 ROWS = orjson.dumps(LARGE.tolist())
 
@@ -28,7 +26,7 @@ def decode(body: bytes, dtype: str = "float32") -> Any:
 
 
 def decode_without_extraction(body: bytes, monkeypatch: pytest.MonkeyPatch, dtype: str) -> Any:
-    monkeypatch.setattr(numeric_arrays, "simdjson", None)
+    monkeypatch.setattr(json_parser, "extract_numeric_arrays", lambda body: None)
     return decode(body, dtype)
 
 

@@ -90,7 +90,6 @@ def test_large_examples_are_decoded_as_small_examples(parser: RequestParser) -> 
 
 
 def test_large_arrays_of_numbers_need_no_other_process(parser: RequestParser) -> None:
-    pytest.importorskip("simdjson")
     numbers = np.arange(100_000, dtype=np.float32)
     body = b'{"instances": %s}' % str(numbers.tolist()).encode()
     assert len(body) > MAX_LOCAL_BYTES
