@@ -231,13 +231,6 @@ def test_the_picture_of_the_rooms_shows_the_layers_of_the_contract(package: str)
     assert layers_in_picture(package) == layers(package)
 
 
-def test_every_room_with_rooms_inside_has_a_contract() -> None:
-    for package in ("trainer", "server", "tpuserve"):
-        for path in (ROOT / package).glob("**/*/__init__.py"):
-            outer = path.parents[1].relative_to(ROOT)
-            assert layers(".".join(outer.parts)), outer
-
-
 def test_the_glossary_is_sorted() -> None:
     glossary = text("CONTRIBUTING.md").split("## Glossary")[1]
     terms = [term.lower() for term in re.findall(r"^- \*\*(.*?)\*\*", glossary, re.MULTILINE)]
