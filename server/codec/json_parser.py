@@ -82,6 +82,8 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
 
     Returns:
       The value that `parse_json` would return.
+      None if the body cannot be parsed in this way, for example because it has no large array, has
+      more than `max_other_bytes` bytes of other text, or may be invalid.
     """
     extracted = extract_numeric_arrays(body) if len(body) >= MIN_BYTES else None
     if extracted is None or len(extracted[0]) > max_other_bytes:

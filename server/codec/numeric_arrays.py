@@ -60,6 +60,9 @@ class RawNumericArray:
 
         Returns:
           The array.
+          None if a number cannot be converted to the type, if an inner list is empty, or if the
+          type is not supported: the caller then decodes the result of `tolist` element by element,
+          which either succeeds or raises an error that names the number.
         """
         if dtype in _FLOATS:
             return self._convert("d", np.float64, _FLOATS[dtype])
@@ -96,6 +99,8 @@ def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] |
 
     Returns:
       The document with the placeholders, and the arrays.
+      None if the document has no large array, has a large array that simdjson cannot parse, or
+      contains "@" outside of the arrays: the caller must then parse the original document.
     """
     region = _guess_single_region(body)
     extracted = _extract(body, [region]) if region else None

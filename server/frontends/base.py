@@ -240,6 +240,9 @@ def reserve_port(
       flag: the command-line flag that sets the port, such as "--port", for the text of an error.
       is_shared: whether other processes of this server listen on the same port, so that the kernel
         distributes connections among them.
+
+    Returns:
+      None for port 0.
     """
     if not port:
         return None

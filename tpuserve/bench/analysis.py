@@ -237,7 +237,11 @@ def analyse(
 
 
 def choose(analyses: Sequence[Analysis], goal: Goal) -> Choice | None:
-    """Return the configuration with the most requests per second within a latency goal."""
+    """Return the configuration with the most requests per second within a latency goal.
+
+    Returns:
+      None if no load of any configuration is within the goal.
+    """
     choices = [
         Choice(analysis, result)
         for analysis in analyses
@@ -251,6 +255,9 @@ def find_leader(analyses: Sequence[Analysis], goal: Goal) -> Analysis | None:
     """Return the measurements of the best configuration so far.
 
     If no configuration is within the goal, the best one is that with the lowest latency.
+
+    Returns:
+      None if nothing was measured.
     """
     choice = choose(analyses, goal)
     if choice is not None:

@@ -224,6 +224,9 @@ def best_under(results: Sequence[Result], percentile: float, limit_ms: float) ->
     """Return the fastest of the results whose latency is within a limit.
 
     The fastest result has the most requests per second. Results with failed requests are left out.
+
+    Returns:
+      None if each result has failed requests or exceeds the limit.
     """
     within = [
         result

@@ -69,6 +69,9 @@ def find_topology(name: str) -> str | None:
     The names "v5e" and "v5litepod-1" become "v5e:1x1". A name with a colon is in libtpu's notation
     already and is returned unchanged.
 
+    Returns:
+      None for an unknown name.
+
     Raises:
       InvalidSetting: the name is the incomplete name of a generation: "v5" may be v5e or v5p.
     """

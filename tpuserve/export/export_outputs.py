@@ -31,7 +31,11 @@ def extract_tensors(spec: Any) -> dict[str, Any]:
 
 
 def rebuild_export_outputs(spec: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return copies of a spec's export outputs, with new tensors in place of the old ones."""
+    """Return copies of a spec's export outputs, with new tensors in place of the old ones.
+
+    Returns:
+      None if the spec has no export outputs.
+    """
     outputs = {
         name: type(output)(**tensors["export_outputs"][name])
         for name, output in _get_export_outputs(spec).items()

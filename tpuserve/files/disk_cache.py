@@ -32,6 +32,9 @@ def find_executables_directory(named: str) -> Path | None:
     Args:
       named: the directory that the user has set; "" for the default, the subdirectory "executables"
         of the cache directory; `OFF` to cache no executables.
+
+    Returns:
+      None to cache no executables.
     """
     if named == OFF:
         return None

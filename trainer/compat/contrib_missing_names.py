@@ -63,6 +63,9 @@ def find_replacement(name: str) -> str | None:
 
     Args:
       name: the full name, such as "tf.contrib.checkpoint.Saver".
+
+    Returns:
+      None if no replacement is known.
     """
     while name.startswith("tf.contrib."):
         if name in REPLACEMENTS:

@@ -42,6 +42,9 @@ def read_host_addresses(environ: Mapping[str, str]) -> HostAddresses | None:
     The variables are TPUSERVE_HOSTS and TPUSERVE_HOST_INDEX or, if TPUSERVE_HOSTS has fewer than
     two addresses, TPU_WORKER_HOSTNAMES and TPU_WORKER_ID.
 
+    Returns:
+      None if the variables are not set or name a single host.
+
     Raises:
       InvalidSetting: the number of this host is missing or out of range, an address is empty, or
         the port of host 0 is not a number.

@@ -95,7 +95,11 @@ def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
 
 
 def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str]) -> str | None:
-    """Return the job name of the TPU workers; infer it from the cluster if the user set none."""
+    """Return the job name of the TPU workers; infer it from the cluster if the user set none.
+
+    Returns:
+      None if the TPU workers are this process.
+    """
     if master in ("", "local"):
         return None
     if tpu_job_name is not None:

@@ -88,6 +88,9 @@ def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str 
     A host can see a new checkpoint later than host 0, which has saved it: network file systems
     cache directories for some seconds.
 
+    Returns:
+      None if no host has found a checkpoint.
+
     Raises:
       HostsDiffer: after all attempts, the hosts have found different checkpoints, or only some of
         them have found one.

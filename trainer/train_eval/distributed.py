@@ -41,7 +41,11 @@ def remove_marker(model_dir: str) -> None:
 
 
 def read_completed_step(model_dir: str, max_steps: int | None) -> int | None:
-    """Read from the completion marker the global step at which training ended."""
+    """Read from the completion marker the global step at which training ended.
+
+    Returns:
+      None if training has not ended.
+    """
     try:
         with tf.io.gfile.GFile(_path(model_dir), "r") as file:
             marker = json.loads(file.read())

@@ -85,6 +85,9 @@ def find_window_bits(message: bytes) -> int | None:
     """Return the argument `wbits` of zlib.decompressobj that fits a message.
 
     The first bytes of the message tell whether it is gzip data or zlib data.
+
+    Returns:
+      None if the message is not compressed.
     """
     if message.startswith(_GZIP_MAGIC):
         return _GZIP_WINDOW_BITS

@@ -40,7 +40,11 @@ class CallableModel(ABC):
 
     @abstractmethod
     def default_specs(self) -> Mapping[str, Any] | None:
-        """Return the inputs that the model declares itself, for an export without `signatures`."""
+        """Return the inputs that the model declares itself, for an export without `signatures`.
+
+        Returns:
+          None if the model declares no inputs.
+        """
 
     @abstractmethod
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:

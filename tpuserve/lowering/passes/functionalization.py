@@ -32,7 +32,11 @@ class Branch:
 
 
 def find_branch(nodes: Mapping[str, Node], replaced: Collection[Value]) -> Branch | None:
-    """Find a conditional of TensorFlow 1 that contains no other conditional."""
+    """Find a conditional of TensorFlow 1 that contains no other conditional.
+
+    Returns:
+      None if there is no such conditional.
+    """
     groups: dict[Value, list[str]] = {}
     for name, node in nodes.items():
         if node.op != "Merge" or Value(name) in replaced or is_loop_merge(nodes, name):

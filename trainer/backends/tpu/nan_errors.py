@@ -20,7 +20,11 @@ def nan_variable_error(name: str) -> NanError:
 
 
 def explain_nan_error(error: BaseException) -> NanError | None:
-    """Translate the error of an op that checks a variable for NaN."""
+    """Translate the error of an op that checks a variable for NaN.
+
+    Returns:
+      None if the error does not come from such an op.
+    """
     is_op_error = isinstance(error, tf.errors.InvalidArgumentError)
     match = _MESSAGE_PATTERN.search(str(error)) if is_op_error else None
     if match is None:

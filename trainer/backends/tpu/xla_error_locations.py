@@ -6,7 +6,11 @@ from trainer.execution.source_locations import SourceLocations
 
 
 def explain_xla_error(error: BaseException, locations: SourceLocations) -> UnsupportedOnTpu | None:
-    """Translate XLA's error about unsupported ops into an error that names lines of model_fn."""
+    """Translate XLA's error about unsupported ops into an error that names lines of model_fn.
+
+    Returns:
+      None if `error` is any other error.
+    """
     descriptions = []
     for unsupported in xla_errors.find_unsupported_ops(str(error)):
         line = locations.find_line(unsupported.node)

@@ -60,6 +60,9 @@ def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evide
       package: the name of the top-level package, such as "bert".
       seen: files of the package to skip, because earlier calls searched them. This call adds the
         files that it searches.
+
+    Returns:
+      None if there is none.
     """
     root = next((parent for parent in file.parents if parent.name == package), None)
     starts = [file] if root is None else [root / "__init__.py", file]

@@ -26,6 +26,9 @@ def find_package(script: SourceFile) -> PackageScript | None:
 
     A script with relative imports runs only as a module, because Python does not know the package
     of a script that is run by its path.
+
+    Returns:
+      None if the script can be run by its path.
     """
     path = script.path.resolve()
     root = path.parent

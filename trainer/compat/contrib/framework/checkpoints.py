@@ -107,7 +107,11 @@ def assign_from_checkpoint_fn(
     ignore_missing_vars: bool = False,
     reshape_variables: bool = False,
 ) -> Callable[[Any], None] | None:
-    """Build a function that restores variables from a checkpoint."""
+    """Build a function that restores variables from a checkpoint.
+
+    Returns:
+      None if ignore_missing_vars is set and the checkpoint has none of the variables.
+    """
     variables = _variables_by_name(var_list)
     if ignore_missing_vars:
         variables = _select_present(tf.train.load_checkpoint(model_path), variables, True)

@@ -124,6 +124,9 @@ def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
 
     Args:
       name: name of the variable, such as "weights" or "biases".
+
+    Returns:
+      None means the default collections.
     """
     if isinstance(variables_collections, Mapping):
         return variables_collections.get(name)
