@@ -114,7 +114,7 @@ class DeviceLoop:
         reads_ahead: bool,
     ) -> None:
         self._program, self._seed, self._hosts = program, seed, current_group()
-        self._batch, self.received, self._reads_ahead = batch, received, reads_ahead
+        self.batch, self.received, self._reads_ahead = batch, received, reads_ahead
         self._checked = list(checked.values())
         graph = tf.compat.v1.get_default_graph()
         self._iterations = graph.as_graph_element(program.step.iterations)
@@ -124,7 +124,9 @@ class DeviceLoop:
         self.lock = threading.Lock()
         self._num_steps = 0
 
-    def read_input(self, session: Any, stream: StepStream, iterations: int) -> None:
+    def read_input(
+        self, read_batch: Callable[[], Any], stream: StepStream, iterations: int
+    ) -> None:
         """Read the batches of a loop, and in a training some more; called in the infeed thread."""
         stream.num_ahead -= iterations
         most = self._program.max_steps
@@ -133,7 +135,7 @@ class DeviceLoop:
             batches = Batches(count)
             while len(batches.steps) < count and not stream.batches.is_ended:
                 try:
-                    batches.steps.append(session.run(self._batch))
+                    batches.steps.append(read_batch())
                 except Exception as error:
                     # The main thread raises the error if it needs the batch.
                     batches.end = error

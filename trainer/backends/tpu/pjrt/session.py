@@ -1,5 +1,6 @@
 """A session that runs the TPU computation of its graph on PJRT devices."""
 
+from functools import partial
 from typing import Any
 
 from trainer.backends.tpu.pjrt.device_loop import DeviceLoop, StepStream
@@ -19,6 +20,13 @@ class PjrtSession(session_interface.SessionInterface):
         self._stream = StepStream()
         self._uses = VariableUses(session.graph, loop.done, loop.variables.indices)
         loop.variables.forget_devices()
+        # A callable takes half the time of `run`, but no variables from the devices.
+        uses = self._uses.find_uses(loop.batch, ())
+        self._read_batch = (
+            partial(self.run, loop.batch)
+            if uses.reads or uses.writes
+            else session.make_callable(loop.batch)
+        )
 
     @property
     def graph(self) -> Any:
@@ -40,7 +48,7 @@ class PjrtSession(session_interface.SessionInterface):
         loop, stream = self._loop, self._stream
         if fetches is loop.feed:
             (iterations,) = feed_dict.values()
-            return loop.read_input(self, stream, iterations)
+            return loop.read_input(self._read_batch, stream, iterations)
         if fetches is loop.end_feed or fetches is loop.end_results:
             ended = stream.batches if fetches is loop.end_feed else stream.results
             ended.is_ended = True
