@@ -108,11 +108,11 @@ def convert(directory: Path, *, verifies: bool) -> dict[str, float]:
 
     tf_logging.import_tensorflow()
     import tpuserve.export
-    from tpuserve.stablehlo import xla_errors
+    from tpuserve.stablehlo import xla_kernels
     from tpuserve.verification import verify
 
     # Compile once before the measurement, because the first compilation registers XLA's kernels.
-    xla_errors.has_xla_kernel(_any_node())
+    xla_kernels.has_xla_kernel(_any_node())
     before = _most_bytes()
     out = directory.with_name("converted")
     start, cpu_start = time.perf_counter(), time.process_time()

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuserve.graph.reachability import find_reachable
 from tpuserve.graph.references import node_name, tensor_name
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.proto import saved_model_pb2 as pb
 
 # The attribute of an outside-compiled node: the host runs it, although it is in a TPU computation.

@@ -7,8 +7,8 @@ answers requests to other models more slowly.
 from collections.abc import Iterator
 from typing import Any
 
-from tpuserve.graph.reachability import find_reachable
 from tpuserve.graph.references import attribute_value, find_tensors, node_name
+from tpuserve.graph.traversal import find_reachable
 
 # Keys of the collections that TensorFlow's SavedModel loader reads. All others are removed.
 _LOADER_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "saved_model_assets")

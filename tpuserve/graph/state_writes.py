@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from tpuserve.graph.graph_walk import possible_calls, reach_nodes
-from tpuserve.graph.reachability import find_reachable
 from tpuserve.graph.references import find_tensors, node_name, tensor_name
+from tpuserve.graph.traversal import find_reachable
 
 VARIABLE = "updates a variable"
 GENERATOR = "draws from a random generator that keeps its state"

@@ -12,7 +12,7 @@ from tpuserve.graph.graph_walk import (
     find_called_functions,
     possible_calls,
 )
-from tpuserve.graph.reachability import find_reachable
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.outlining import MUST_COMPILE, SWITCH_MERGE
 from tpuserve.lowering.passes import replicated_computations

@@ -3,7 +3,6 @@
 An XLA cluster is a function that XLA compiles as a whole.
 """
 
-import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,63 +14,9 @@ from tpuserve.devices import jax_client
 from tpuserve.errors import InvalidTensor, ModelExecutionError, UnsupportedOnTpu
 from tpuserve.pjrt.device_core import Array, DeviceCore, ReadVariable
 from tpuserve.pjrt.executable_cache import ExecutableCache
-from tpuserve.stablehlo import cpu_convolutions, jax_internals, spmd_collectives
+from tpuserve.pjrt.exported_module import export_module
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 from tpuserve.stablehlo.translator import StableHloTranslator
-
-
-def export_module(
-    module: bytes, arguments: Sequence[Any], platform: str, *, name: str = "cluster"
-) -> Any:
-    """Return a jax.export.Exported that runs a StableHLO module.
-
-    jax has no function for this purpose.
-    """
-    import jax
-    import jax.numpy as jnp
-
-    parsed = jax_internals.parse_stablehlo(module)
-    jax_internals.rename_module(parsed, name)
-    spmd_collectives.convert_collectives(parsed)
-    if platform == "cpu":
-        cpu_convolutions.transpose_convolutions(parsed)
-    results = [
-        jax_client.make_array_spec(shape, _numpy_type(element))
-        for shape, element in jax_internals.result_types(parsed)
-    ]
-
-    def placeholder(*values: Any) -> Any:
-        return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
-
-    # keep_unused=True: by default, jax.jit removes arguments that a function does not use, and the
-    # function `placeholder` uses none.
-    exported = jax.export.export(jax.jit(placeholder, keep_unused=True), platforms=(platform,))(
-        *arguments
-    )
-    return dataclasses.replace(
-        exported,
-        fun_name=name,
-        mlir_module_serialized=jax_internals.serialize_stablehlo(parsed),
-    )
-
-
-def _numpy_type(element: str) -> Any:
-    """Convert an MLIR element type, such as "f32", "ui8" or "bf16", to a NumPy dtype."""
-    import jax.numpy as jnp
-
-    names = {
-        "i1": "bool",
-        "bf16": "bfloat16",
-        "complex<f32>": "complex64",
-        "complex<f64>": "complex128",
-        **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
-        **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-        **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-    }
-    if element not in names:
-        raise UnsupportedOnTpu(f"a computation returns a tensor of the type {element}")
-    return jnp.dtype(names[element])
-
 
 # The largest number of StableHLO modules that are kept in memory. There is one for each combination
 # of input shapes, which clients choose, so a limit is necessary.

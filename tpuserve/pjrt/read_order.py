@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuserve.graph.graph_walk import skip_identities
-from tpuserve.graph.reachability import find_reachable
 from tpuserve.graph.references import data_inputs, node_name
+from tpuserve.graph.traversal import find_reachable
 
 # Types of the ops that read a variable. Their first input is the handle of the variable.
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")

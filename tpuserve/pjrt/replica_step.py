@@ -18,7 +18,7 @@ from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.pjrt import collectives, randomness, step_outfeed
-from tpuserve.pjrt.cluster_program import export_module
+from tpuserve.pjrt.exported_module import export_module
 from tpuserve.pjrt.read_order import read_before_changes
 from tpuserve.pjrt.replica_loop import LoopArguments, find_loop
 from tpuserve.pjrt.row_shards import use_local_rows

@@ -1,52 +1,9 @@
 """Parses the error messages of TensorFlow's XLA bridge about ops that XLA cannot compile."""
 
-import functools
 import re
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-import tensorflow as tf
-
-from tpuserve.tensorflow_internals import eager_context, kernels
-
-_XLA_DEVICE = "XLA_CPU_JIT"
-
-
-def has_xla_kernel(node: Any) -> bool:
-    """Return whether XLA has a kernel for the op of a NodeDef and the dtypes in its attributes.
-
-    For a node whose op type is the name of a function, return False.
-    """
-    return any(
-        all(_satisfies(node, constraint) for constraint in kernel.constraint)
-        for kernel in _xla_kernels().get(node.op, ())
-    )
-
-
-def _satisfies(node: Any, constraint: Any) -> bool:
-    allowed = constraint.allowed_values.list.type
-    if constraint.name not in node.attr or not allowed:
-        return True
-    attribute = node.attr[constraint.name]
-    types = attribute.list.type if attribute.WhichOneof("value") == "list" else [attribute.type]
-    return set(types) <= set(allowed)
-
-
-@functools.cache
-def _xla_kernels() -> Mapping[str, list[Any]]:
-    """Return op type → the KernelDefs of the XLA kernels for that op."""
-    # TensorFlow registers XLA's kernels when it first compiles a function with XLA. Compile a small
-    # function before reading the registry.
-    with eager_context.eager_mode():
-        tf.function(lambda: tf.zeros([]), jit_compile=True)()
-    by_op = defaultdict(list)
-    for kernel in kernels.get_all_registered_kernels().kernel:
-        if kernel.device_type == _XLA_DEVICE:
-            by_op[kernel.op].append(kernel)
-    return by_op
-
+from typing import TypeAlias
 
 LineOf: TypeAlias = Callable[[str], str | None]
 """Takes a node as "node@function"; returns the line of user code that created the node."""

@@ -15,11 +15,11 @@ from tpuserve.graph.graph_walk import (
     called_functions,
     outside_cluster_mask,
 )
-from tpuserve.graph.reachability import find_reachable
 from tpuserve.graph.references import node_name
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules import op_table
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
-from tpuserve.stablehlo import xla_errors
+from tpuserve.stablehlo import xla_kernels
 from tpuserve.tensorflow_internals import op_def_registry
 from tpuserve.verification.verification_report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
@@ -270,7 +270,7 @@ def _is_compilable(node: Any) -> bool:
     # A node whose op is the name of a function of the graph calls that function. Do not report the
     # node: the nodes of the called function are checked separately.
     is_op = op_def_registry.get(node.op) is not None
-    return not is_op or node.op in _PLACEHOLDERS or xla_errors.has_xla_kernel(node)
+    return not is_op or node.op in _PLACEHOLDERS or xla_kernels.has_xla_kernel(node)
 
 
 def _is_computation(node: Any) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.graph.reachability import find_reachable
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import op_defs
-from tpuserve.stablehlo.xla_errors import has_xla_kernel
+from tpuserve.stablehlo.xla_kernels import has_xla_kernel
 from trainer.tensorflow_internals import get_private_attribute
 
 # Matches the ops whose random numbers differ between XLA and TensorFlow's kernels, for the same

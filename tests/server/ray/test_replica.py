@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 from server.process import memory_limit
-from server.ray.deployment import Replica
+from server.ray.replica import Replica
 from tests import models
 from tpuserve.errors import RequestTooLarge
 

@@ -1,4 +1,4 @@
-from tpuserve.graph.reachability import find_reachable
+from tpuserve.graph.traversal import find_reachable
 
 EDGES = {"a": ["b", "c"], "b": ["d"], "c": ["d", "x"], "d": ["a"], "e": ["a"]}
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry, tensor_util
 
-from tpuserve.runtime import subprocess_prepare
+from tpuserve.runtime import tensorflow_stub
 
 _PROGRAM = """
 import sys
@@ -26,7 +26,7 @@ assert "numpy" in sys.modules and "tensorflow.python.client" not in sys.modules
 def test_op_definition_is_that_of_tensorflow() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
-        input=subprocess_prepare.serialized_op_list(),
+        input=tensorflow_stub.serialized_op_list(),
         stdout=-1,
         check=True,
     )
@@ -44,15 +44,15 @@ def test_op_definition_is_that_of_tensorflow() -> None:
     ],
 )
 def test_constant_is_read_as_tensorflow_reads_it(proto: Any) -> None:
-    actual, expected = subprocess_prepare._make_ndarray(proto), tensor_util.MakeNdarray(proto)
+    actual, expected = tensorflow_stub._make_ndarray(proto), tensor_util.MakeNdarray(proto)
     assert (actual.tolist(), actual.shape) == (expected.tolist(), expected.shape)
 
 
 @pytest.mark.parametrize("number", [0, 7, -1])
 def test_constant_is_made_as_tensorflow_makes_it(number: int) -> None:
-    assert subprocess_prepare._make_tensor_proto(number) == tensor_util.make_tensor_proto(number)
+    assert tensorflow_stub._make_tensor_proto(number) == tensor_util.make_tensor_proto(number)
 
 
 def test_constant_of_another_dtype_is_refused() -> None:
     with pytest.raises(TypeError):
-        subprocess_prepare._make_ndarray(tf.make_tensor_proto(1.5))
+        tensorflow_stub._make_ndarray(tf.make_tensor_proto(1.5))

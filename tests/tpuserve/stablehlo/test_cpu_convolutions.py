@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from tpuserve.pjrt.cluster_program import export_module
+from tpuserve.pjrt.exported_module import export_module
 from tpuserve.stablehlo import cpu_convolutions, jax_internals
 
 # The dimension numbers of the gradient of a filter: the features of the images count as the batch.

@@ -8,7 +8,7 @@ import pytest
 
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.errors import ExtraNotInstalled, UnsupportedOnTpu
-from tpuserve.pjrt.cluster_program import export_module
+from tpuserve.pjrt.exported_module import export_module
 from tpuserve.stablehlo import jax_internals, translator
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tpuserve.compilation import worker
 from tpuserve.compilation.train_step.step import SerializedStep, StepResult
 from tpuserve.devices import jax_client
-from tpuserve.pjrt.cluster_program import export_module
+from tpuserve.pjrt.exported_module import export_module
 from tpuserve.pjrt.step_loop import AXIS, build_step_loop
 from tpuserve.stablehlo import jax_internals
 

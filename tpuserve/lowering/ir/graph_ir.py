@@ -9,8 +9,8 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpuserve.graph.reachability import find_reachable
 from tpuserve.graph.references import control_inputs, data_inputs
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import op_defs
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import orjson
 
 from tpuserve.errors import Code, CodedError
 from tpuserve.prediction.batch import InputBatch, common_rows
+from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.prediction.writers.columns import to_standard_dtype
-from tpuserve.prediction.writers.tfrecords import AppendFile
 from tpuserve.runtime.loaded_model import Array
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE

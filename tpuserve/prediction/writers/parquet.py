@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tpuserve.errors import Code, CodedError
 from tpuserve.prediction.batch import InputBatch, common_rows
+from tpuserve.prediction.writers.append_file import AppendFile
 from tpuserve.prediction.writers.columns import to_standard_dtype
-from tpuserve.prediction.writers.tfrecords import AppendFile
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, TensorSpec
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.graph.reachability import find_reachable
 from tpuserve.graph.references import node_name
+from tpuserve.graph.traversal import find_reachable
 from trainer.distribution.topology import BatchTopology
 from trainer.embedding import tables
 from trainer.tensorflow_internals import defined_function, get_private_attribute, tpu, while_v2

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from tpuserve.graph.reachability import find_reachable
+from tpuserve.graph.traversal import find_reachable
 from trainer.migration.program.launch_command import ProgramFlag
 from trainer.migration.program.sources import SourceFile
 

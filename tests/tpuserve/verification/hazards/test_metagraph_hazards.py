@@ -10,7 +10,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tests.tpuserve.verification import exports
 from tpuserve.export import inference_on_tpu
-from tpuserve.stablehlo import xla_errors
+from tpuserve.stablehlo import xla_kernels
 from tpuserve.verification import Hazard, node_hazards, verify
 from tpuserve.verification.node_hazards import PlacedNode
 
@@ -180,7 +180,7 @@ def test_more_than_two_gib_of_constants_are_refused() -> None:
 def test_the_registry_knows_what_xla_compiles(op: str, dtype: tf.DType, *, can: bool) -> None:
     node = NodeDef(op=op)
     node.attr["T"].type = dtype.as_datatype_enum
-    assert xla_errors.has_xla_kernel(node) is can
+    assert xla_kernels.has_xla_kernel(node) is can
 
 
 def test_an_output_without_finite_numbers_is_reported(tmp_path: Path) -> None:

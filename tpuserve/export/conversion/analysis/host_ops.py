@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from tpuserve.export.conversion.analysis import flattening, partition
 from tpuserve.export.conversion.analysis.shapes import Inference
 from tpuserve.graph import state_writes
-from tpuserve.graph.reachability import find_reachable
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.saved_model import dtypes
-from tpuserve.stablehlo.xla_errors import has_xla_kernel
+from tpuserve.stablehlo.xla_kernels import has_xla_kernel
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef

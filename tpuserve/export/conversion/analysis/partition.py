@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from tpuserve.graph.reachability import CREATED_IN_EACH_RUN, find_reachable
+from tpuserve.graph.reachability import CREATED_IN_EACH_RUN
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import GraphIR, Value
 from tpuserve.saved_model import dtypes
