@@ -48,7 +48,7 @@ def estimate_memory_bytes(body: bytes) -> int:
     return total
 
 
-class RemoteRequest:
+class ProcessRequest:
     """A `ParsedRequest` that a parse process parses. `close` returns the process to its pool.
 
     If the request is cancelled, as at its deadline, the process is killed, because a parser
@@ -215,13 +215,13 @@ class RequestParser:
                     request, estimated_bytes = parsed
                     request.hold_memory(context, estimated_bytes)
                     return request
-        remote = RemoteRequest(self._processes.acquire(context), self._processes, context)
+        child = ProcessRequest(self._processes.acquire(context), self._processes, context)
         try:
-            remote.parse(body)
+            child.parse(body)
         except BaseException:
-            remote.close()
+            child.close()
             raise
-        return remote
+        return child
 
     def parse_infer_request(
         self,
@@ -244,11 +244,11 @@ class RequestParser:
                     _give_back(context, estimated_bytes)
                     context.reserve(requests.count_bytes(request.arrays))
                     return request
-        remote = RemoteRequest(self._processes.acquire(context), self._processes, context)
+        child = ProcessRequest(self._processes.acquire(context), self._processes, context)
         try:
-            return remote.decode_infer_request(body)
+            return child.decode_infer_request(body)
         except BaseException:
-            remote.close()
+            child.close()
             raise
 
     def close(self) -> None:

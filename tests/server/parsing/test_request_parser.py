@@ -18,7 +18,7 @@ from server.parsing import request_parser
 from server.parsing.parse_process import ParseProcess
 from server.parsing.parsed_request import LocalRequest
 from server.parsing.process_pool import ParseProcessPool
-from server.parsing.request_parser import MAX_LOCAL_BYTES, RemoteRequest, RequestParser
+from server.parsing.request_parser import MAX_LOCAL_BYTES, ProcessRequest, RequestParser
 from server.request import RequestContext
 from tests.server import contexts
 from tests.server.fakes import spec
@@ -151,7 +151,7 @@ def test_cancelled_request_ends_the_process(parser: RequestParser) -> None:
 
 def test_process_that_ends_by_itself_is_replaced(parser: RequestParser) -> None:
     request = parser.parse(b'{"inputs": 1 %s}' % BLANKS, RequestContext())
-    assert isinstance(request, RemoteRequest)
+    assert isinstance(request, ProcessRequest)
     os.kill(request.pid, signal.SIGKILL)
     with pytest.raises(Unavailable, match="Send the request again"):
         request.decode_inputs(Signature({"x": spec("float32")}, {}))
@@ -164,7 +164,7 @@ def test_invalid_body_leaves_the_process_to_the_next_request(parser: RequestPars
         with pytest.raises(InvalidJson):
             parser.parse(b"{%s" % BLANKS, RequestContext())
         request = parser.parse(b'{"inputs": 1 %s}' % BLANKS, RequestContext())
-        assert isinstance(request, RemoteRequest)
+        assert isinstance(request, ProcessRequest)
         pids.add(request.pid)
         request.close()
     assert len(pids) == 1
