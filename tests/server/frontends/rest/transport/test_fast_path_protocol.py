@@ -138,7 +138,7 @@ def test_nothing_is_stored_for_long_paths(dataplane: DataPlane) -> None:
 
     async def receive() -> dict[str, Any]:
         # The client waits for the answer.
-        return next(messages, None) or await asyncio.Future()
+        return next(messages, {}) or await asyncio.Future()
 
     assert asyncio.run(dispatcher.dispatch(path, scope, receive)).status == 404
     assert not dispatcher._fast_paths
