@@ -89,7 +89,7 @@ class DeadlineClock:
 
     def watch(self, context: RequestContext) -> None:
         """Cancel a request at its deadline, unless `unwatch` is called before."""
-        if context.deadline == math.inf:
+        if context.deadline == math.inf or context.cancellation.is_cancelled:
             return
         if not self._is_started:
             self.start()

@@ -43,6 +43,14 @@ def test_a_request_that_limits_itself_is_watched_with_the_earlier_deadline() -> 
     assert is_cancelled.wait(30)
 
 
+def test_a_request_that_was_cancelled_is_not_watched() -> None:
+    clock = DeadlineClock(Clock())
+    context = RequestContext(5.0)
+    context.cancellation.cancel()
+    clock.watch(context)
+    assert clock.cancel_expired() == math.inf
+
+
 def test_the_runtime_gets_the_time_that_is_left() -> None:
     assert RequestContext().remaining_ms() is None
     left_ms = contexts.make_context(50_000).remaining_ms()

@@ -430,6 +430,7 @@ class _CallTicket(RunnableTicket):
     def refuse(self, error: TpuserveError) -> None:
         # Run the handler, which ends the call with the error: only the handler removes the call
         # from the requests in flight.
+        CLOCK.unwatch(self.context)
         self.message.queue_refusal = error
         self.future.run()
 

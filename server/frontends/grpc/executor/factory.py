@@ -134,6 +134,7 @@ class DefaultThreadPool(CallExecutor):
                 with self._lock:
                     self._num_awaiting_turn -= 1
             if ticket.error is not None:
+                CLOCK.unwatch(request)
                 raise ticket.error
         self._current.ticket = ticket
         return request
