@@ -139,10 +139,7 @@ class ParseProcess:
         send_message(self._connection, header, buffers)
         answer, results = receive_message(self._connection)
         if "error" in answer:
-            error_type: type[TpuserveError] = getattr(errors, answer["error"])
-            error = error_type(answer["message"])
-            error.code = Code[answer["code"]]
-            raise error
+            raise _make_error(answer)
         return answer, results
 
     def kill(self) -> None:
@@ -159,3 +156,12 @@ class ParseProcess:
         self._connection.close()
         self._process.kill()
         self._process.wait()
+
+
+def _make_error(answer: Header) -> TpuserveError:
+    # A local variable of the function that raises would keep the body until the next garbage
+    # collection.
+    error_type: type[TpuserveError] = getattr(errors, answer["error"])
+    error = error_type(answer["message"])
+    error.code = Code[answer["code"]]
+    return error

@@ -49,7 +49,7 @@ def read_model(base_path: Path, signature_name: str) -> ModelFiles:
     Args:
       signature_name: the signature to measure; "" for "serving_default".
     """
-    from tpuserve.saved_model.proto_file import meta_graph_defs, read_saved_model_message
+    from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
 
     directory = _find_version(base_path)
     name = signature_name or DEFAULT_SIGNATURE

@@ -1,7 +1,6 @@
 """Sends encoded requests to a server over HTTP, for the blocking and the asyncio client."""
 
 import asyncio
-import importlib.metadata
 import ssl
 import threading
 from collections.abc import Iterable, Iterator
@@ -12,9 +11,10 @@ import httpcore
 import httpx
 
 from tpuserve.client.call import Call, Reply
+from tpuserve.client.httpx_internals import set_network_backend
 from tpuserve.client.retries import Deadline
 from tpuserve.client.transport import ConnectionSettings, http_error, too_large_error
-from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError, UnsupportedVersion
+from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError
 
 # Number of bytes of each write. httpcore applies a timeout to each wait within a write. Writing a
 # whole body to a slow server could take many times the timeout.
@@ -82,26 +82,6 @@ class _DeadlineStream(httpcore.NetworkStream):
     ) -> httpcore.NetworkStream:
         stream = self._stream.start_tls(ssl_context, server_hostname, self._network.remaining_s())
         return _DeadlineStream(stream, self._network)
-
-
-def set_network_backend(client: httpx.Client, backend: httpcore.NetworkBackend) -> None:
-    """Let a client of httpx use a network backend for all connections, with and without a proxy."""
-    try:
-        # httpx uses the transports in `_mounts` for connections through proxies.
-        for transport in (client._transport, *client._mounts.values()):
-            if isinstance(transport, httpx.HTTPTransport):
-                _check_attribute(transport._pool, "_network_backend")
-                transport._pool._network_backend = backend
-    except AttributeError as error:
-        raise UnsupportedVersion(
-            f"httpx {importlib.metadata.version('httpx')} with httpcore "
-            f"{importlib.metadata.version('httpcore')} lacks a private name that tpuserve uses "
-            f"({error}). Install a supported version: httpx>=0.28,<0.29."
-        ) from error
-
-
-def _check_attribute(value: object, attribute: str) -> None:
-    getattr(value, attribute)
 
 
 # The content encodings of responses that the client decodes.

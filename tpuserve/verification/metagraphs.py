@@ -21,7 +21,7 @@ from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.saved_model import batch_functions, metagraph
 from tpuserve.saved_model.metagraph import Metagraph
-from tpuserve.saved_model.proto_file import meta_graph_defs, read_saved_model_message
+from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.summary import convert_command
 from tpuserve.saved_model.warm_up_file import WarmUpRecord

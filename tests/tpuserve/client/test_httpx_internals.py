@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 import tpuserve
-from tpuserve.client.http_transport import set_network_backend
+from tpuserve.client.httpx_internals import set_network_backend
 from tpuserve.errors import UnsupportedVersion
 
 

@@ -19,7 +19,7 @@ from tpuserve.files.file_listing import list_files
 from tpuserve.graph.graph_walk import REPLICATE_METADATA, TPU_CALL
 from tpuserve.saved_model import metagraph, proto_file
 from tpuserve.saved_model.op_packages import op_with_package
-from tpuserve.saved_model.proto_file import meta_graph_defs, read_saved_model_message
+from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
 from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tags import TagSet
 from tpuserve.tensorflow_internals import op_def_registry

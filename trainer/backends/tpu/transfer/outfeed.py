@@ -13,12 +13,12 @@ from trainer.infeed.tensor_nest import TensorNest
 from trainer.tensorflow_internals import nest, tpu_ops
 
 
-def check_same_input(nest: TensorNest) -> None:
+def check_same_input(batch: TensorNest) -> None:
     """Check that the batches of all hosts have the same tensors, in the same order."""
     hosts = current_group()
     if hosts.size == 1:
         return
-    tensors = hosts.gather("the tensors of the input", [str(leaf) for leaf in nest.leaves])
+    tensors = hosts.gather("the tensors of the input", [str(leaf) for leaf in batch.leaves])
     for host, others in enumerate(tensors):
         if others != tensors[0]:
             extra = [tensor for tensor in others if tensor not in tensors[0]]
