@@ -18,6 +18,7 @@ from server.frontends.base import Frontend
 from server.metrics import Metrics
 from server.process import memory_limit
 from server.process.heap_trimmer import HeapTrimmer
+from server.request import CLOCK
 from server.scheduling.request_queues import RequestQueues
 from server.telemetry.factory import start_tracing
 
@@ -127,6 +128,7 @@ class FrontendGroup:
 
     def mark_ready(self) -> None:
         """Answer requests from now on, and report in readiness checks that the server is ready."""
+        CLOCK.start()
         self._context.queues.start()
         self._heap_trimmer.start()
         self._admission.mark_ready()
