@@ -88,13 +88,19 @@ class DeadlineClock:
         self._is_started = False
 
     def watch(self, context: RequestContext) -> None:
-        """Cancel a request at its deadline, unless `unwatch` is called before."""
+        """Cancel a request at its deadline, unless `unwatch` is called before.
+
+        The frontend that has made the context calls both: the latter when the request is answered.
+        Of several deadlines of a request, the earliest counts.
+        """
         if context.deadline == math.inf or context.cancellation.is_cancelled:
             return
         if not self._is_started:
             self.start()
         with self._lock:
-            self._watched[context.cancellation] = context
+            watched = self._watched.setdefault(context.cancellation, context)
+            if context.deadline < watched.deadline:
+                self._watched[context.cancellation] = context
         self._alarm.set(context.deadline)
 
     def unwatch(self, context: RequestContext) -> None:

@@ -12,7 +12,7 @@ from server.batching.batch_executor import BatchExecutor, BatchingContext, RunMo
 from server.batching.policy import MakePolicy
 from server.batching.scheduler import BatchingQueue, Scheduler
 from server.batching.tasks import BatchTask
-from server.request import CLOCK, RequestContext
+from server.request import RequestContext
 from server.servables import pending
 from server.servables.direct_runner import DirectRunner, SupportsMultiRun
 from server.servables.pending import Pending
@@ -233,12 +233,10 @@ class BatchingRunner:
             try:
                 return task.wait()
             finally:
-                CLOCK.unwatch(task.context)
                 self._scheduler.task_answered()
                 cancellation.remove_callback(withdraw)
 
         cancellation.add_callback(withdraw)
-        CLOCK.watch(task.context)
         return Pending(task, finish)
 
     def _make_queue(self, name: str, run: RunModel) -> BatchingQueue:

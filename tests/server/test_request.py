@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,17 @@ def test_a_request_that_limits_itself_is_watched_with_the_earlier_deadline() -> 
     limited = context.limited_to(time.monotonic() + 0.01)
     assert limited.cancellation is context.cancellation
     assert is_cancelled.wait(30)
+
+
+def test_the_earliest_deadline_of_a_request_counts() -> None:
+    time_now = Clock()
+    clock = DeadlineClock(time_now)
+    context = RequestContext(9.0)
+    for deadline in (5.0, 3.0, 9.0):
+        clock.watch(replace(context, deadline=deadline))
+    time_now.now = 3.0
+    clock.cancel_expired()
+    assert context.cancellation.is_cancelled
 
 
 def test_a_request_that_was_cancelled_is_not_watched() -> None:

@@ -1,5 +1,7 @@
 """A server batches the requests that wait, unless the rows of a batch depend on each other."""
 
+import gzip
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -161,6 +163,32 @@ def test_a_call_without_a_deadline_waits_for_its_batch_no_longer_than_the_defaul
             assert model.has_begun.wait(30)
             with pytest.raises(grpc.RpcError, match="the time limit of the request has passed"):
                 predict(address, [[3.0]], timeout_seconds=None)
+            assert waiting(server) == 0
+            model.gate.set()
+            assert first.result(30) == [[2.5]]
+
+
+@pytest.mark.parametrize("timeout_us", [0, 200_000])
+def test_a_request_that_a_thread_has_parsed_waits_for_its_batch_no_longer_than_its_limit(
+    tmp_path: Path, timeout_us: int
+) -> None:
+    base_path = models.export(models.half_plus_two, tmp_path).parent
+    limit_ms = 60_000 if timeout_us else 200
+    with serving(base_path, rest_api_timeout_in_ms=limit_ms) as (server, model, url, address):
+        model.close_gate()
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [3]}
+        request = {"inputs": [tensor], "parameters": {"timeout": timeout_us}}
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(predict, address, [[1.0]])
+            assert model.has_begun.wait(30)
+            answer = httpx.post(
+                f"{url.replace('/v1/', '/v2/')}/infer",
+                content=gzip.compress(json.dumps(request).encode()),
+                headers={"Content-Encoding": "gzip"},
+                timeout=20,
+            )
+            assert answer.status_code == 504
+            assert "the time limit of the request has passed" in answer.text
             assert waiting(server) == 0
             model.gate.set()
             assert first.result(30) == [[2.5]]

@@ -145,14 +145,7 @@ class Dispatcher:
                 if route.runs_model or route.has_body:
                     response = await self._run_model(router, route, path, scope, receive, timeline)
                 else:
-                    context = RequestContext(self._deadline(), timeline=timeline)
-                    work = partial(router.handle, route, headers, b"", context)
-                    if route.changes_models:
-                        result = await self._workers.run_change(context, work)
-                    else:
-                        tracker = self._get_tracker(router, route, path)
-                        result = await self._workers.run(context, work, 0, tracker)
-                    response = result.finish() if isinstance(result, Pending) else result
+                    response = await self._describe(router, route, path, headers, timeline)
         except Exception as error:
             response = _to_response(error, route)
         self._record(route, response, timeline, (method, path, headers, scope.get("client")))
@@ -168,6 +161,22 @@ class Dispatcher:
             if path[: len(router.prefix)].lower() == router.prefix:
                 return router
         return None
+
+    async def _describe(
+        self, router: Router, route: Route, path: str, headers: Headers, timeline: Timeline
+    ) -> Response:
+        """Answer a request that has no body and runs no model."""
+        context = RequestContext(self._deadline(), timeline=timeline)
+        work = partial(router.handle, route, headers, b"", context)
+        try:
+            if route.changes_models:
+                result = await self._workers.run_change(context, work)
+            else:
+                tracker = self._get_tracker(router, route, path)
+                result = await self._workers.run(context, work, 0, tracker)
+            return result.finish() if isinstance(result, Pending) else result
+        finally:
+            CLOCK.unwatch(context)
 
     async def _run_model(
         self,
@@ -212,6 +221,7 @@ class Dispatcher:
             context.cancellation.cancel()
             raise
         finally:
+            CLOCK.unwatch(context)
             if watcher is not None:
                 watcher.cancel()
 
@@ -376,6 +386,7 @@ class Dispatcher:
         except Exception as error:
             response = _to_response(error, route)
         finally:
+            CLOCK.unwatch(context)
             self._admission.release(context.peer)
         self._record(route, response, timeline, sender)
         if not tracker.is_quick:
@@ -411,6 +422,7 @@ class Dispatcher:
                 context.cancellation.cancel()
 
         future.add_done_callback(cancel_with_future)
+        CLOCK.watch(context)
 
         deliveries = self._deliveries
         if deliveries is None or deliveries.loop is not loop:

@@ -108,7 +108,10 @@ class Workers:
         return cast(Result, await self._wait_for(ticket))
 
     async def _wait_for(self, ticket: "_WorkTicket") -> Any:
-        """Wait for the result of a ticket, but not longer than anybody waits for the request."""
+        """Wait for the result of a ticket, but not longer than anybody waits for the request.
+
+        The caller ends the watch over the deadline: the result may be pending.
+        """
         context = ticket.context
         give_up = partial(self._give_up, ticket)
         context.cancellation.add_callback(give_up)
@@ -116,7 +119,6 @@ class Workers:
         try:
             return await ticket.future
         finally:
-            CLOCK.unwatch(context)
             context.cancellation.remove_callback(give_up)
             if ticket.future.cancelled() and self._queues.withdraw(ticket):
                 ticket.drop()
@@ -157,7 +159,6 @@ class Workers:
         try:
             return await waiting
         finally:
-            CLOCK.unwatch(context)
             context.cancellation.remove_callback(finish)
             if future.cancel():
                 on_dropped()
