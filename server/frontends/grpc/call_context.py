@@ -18,16 +18,12 @@ class CallContext:
         the request.
       version: the version of the model that has answered; None until then.
       error: the message of the error with which the call ends; empty for no error.
-
-    Args:
-      started_ns: the time at which the call began, in nanoseconds of `time.perf_counter_ns`; 0
-        for the present time.
     """
 
     __slots__ = ("error", "is_queued", "model_spec", "request", "version")
 
-    def __init__(self, started_ns: int = 0) -> None:
-        self.request = RequestContext(timeline=Timeline(started_ns))
+    def __init__(self, request: RequestContext | None = None) -> None:
+        self.request = RequestContext() if request is None else request
         self.model_spec = _UNKNOWN_MODEL
         self.is_queued = False
         self.version: int | None = None

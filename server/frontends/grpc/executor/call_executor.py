@@ -127,7 +127,7 @@ class CallExecutor(ABC):
         message = self.receive_first(messages, context)
         if message is None:
             return None, None
-        return message, admission.admit(message, peers.peer_name(context.peer()))
+        return message, admission.admit(message, self.peer_name(messages, context))
 
     def received_ns(self, messages: Iterator[bytes]) -> int:
         """Return the time at which the first message of a call arrived.
@@ -135,6 +135,14 @@ class CallExecutor(ABC):
         The handler of a call uses the time in its metrics.
         """
         return time.perf_counter_ns()
+
+    def peer_name(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> str:
+        """Return the name of the client of a call, from `peers.peer_name`."""
+        return peers.peer_name(context.peer())
+
+    def first_context(self, messages: Iterator[bytes]) -> RequestContext:
+        """Return the context of a call with which its handler begins."""
+        return RequestContext(timeline=Timeline(self.received_ns(messages)))
 
     def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
         """Free the thread of a call that must wait for a result, if the executor supports that.
@@ -173,7 +181,7 @@ class CallExecutor(ABC):
             Cancellation(),
             Timeline(received_ns),
             memory,
-            peers.peer_name(context.peer()),
+            self.peer_name(messages, context),
             model,
         )
 

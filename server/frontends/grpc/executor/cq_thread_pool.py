@@ -184,6 +184,18 @@ class CompletionQueueThreadPool(CallExecutor):
             return messages.received_ns
         return super().received_ns(messages)
 
+    def peer_name(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> str:
+        """Return the name of the client of a call, which `submit` has found out already."""
+        if isinstance(messages, _ReceivedMessage):
+            return messages.peer_name
+        return super().peer_name(messages, context)
+
+    def first_context(self, messages: Iterator[bytes]) -> RequestContext:
+        """Return the context of a call: that with which it was queued, if it was."""
+        if isinstance(messages, _ReceivedMessage) and messages.request is not None:
+            return messages.request
+        return super().first_context(messages)
+
     def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
         """Free the thread of a call until a result is complete, by raising CallSuspended.
 
@@ -193,7 +205,7 @@ class CompletionQueueThreadPool(CallExecutor):
         """
         if isinstance(messages, _ReceivedMessage):
             messages.suspended_call = call
-            raise CallSuspended(pending, messages.request.model)
+            raise CallSuspended(pending, messages.request.model if messages.request else "")
 
     def resume(self, messages: Iterator[bytes]) -> Any:
         """Return the state that the handler of a suspended call has passed to `suspend`."""
@@ -215,6 +227,7 @@ class CompletionQueueThreadPool(CallExecutor):
             return self.make_request(messages, context, memory, read_model_name())
         if messages.queue_refusal is not None:
             raise messages.queue_refusal
+        assert messages.request is not None
         return messages.request
 
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
@@ -250,13 +263,13 @@ class CompletionQueueThreadPool(CallExecutor):
         self, read_model_name: ReadModelName, future: CallFuture, message: "_ReceivedMessage"
     ) -> None:
         """Run a call now if its model may run another request; otherwise queue the call."""
-        message.request = self.make_request(
+        request = message.request = self.make_request(
             message,
             message.context,
             None if message.admitted is None else message.admitted.memory,
             read_model_name(message.raw or b""),
         )
-        ticket = _CallTicket(self, future, message)
+        ticket = _CallTicket(request, self, future, message)
         try:
             is_queued = not self._queues.submit(ticket)
         except QueueFull as error:
@@ -264,7 +277,7 @@ class CompletionQueueThreadPool(CallExecutor):
             return
         if is_queued:
             self._dequeue_when_cancelled(ticket)
-            CLOCK.watch(message.request)
+            CLOCK.watch(request)
             return
         with self._lock:
             self._running += 1
@@ -371,7 +384,7 @@ class _ReceivedMessage:
         self.state = state
         self.peer_name = peer_name
         self.admitted: AdmittedCall | None = None
-        self.request = RequestContext()
+        self.request: RequestContext | None = None
         self.received_ns = 0
         self.refusal: TpuserveError | None = None
         self.suspended_call: object = None
@@ -414,9 +427,13 @@ class _CallTicket(RunnableTicket):
     __slots__ = ("_executor", "future", "message")
 
     def __init__(
-        self, executor: CompletionQueueThreadPool, future: CallFuture, message: _ReceivedMessage
+        self,
+        request: RequestContext,
+        executor: CompletionQueueThreadPool,
+        future: CallFuture,
+        message: _ReceivedMessage,
     ) -> None:
-        super().__init__(message.request, executor._run_pool)
+        super().__init__(request, executor._run_pool)
         self._executor = executor
         self.future = future
         self.message = message

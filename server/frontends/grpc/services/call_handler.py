@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import grpc
 
-from server.admission.memory_budget import MemoryBudget, MemoryReservation
+from server.admission.memory_budget import MemoryBudget
 from server.frontends.grpc import compression, errors
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
@@ -85,23 +85,20 @@ class _UnaryCall:
       num_bytes: the size of the request message in bytes, as received.
       admitted: the record that `CallAdmission.admit` has returned for the call; None if the call
         has no message or the method has no admission control.
-      memory: the call's reservation in the memory budget; None before the reservation, and for a
-        call whose reservation is in `admitted`.
       pending: the serialised response, which is complete later; None for a call that does not wait.
     """
 
     context: CallContext
     num_bytes: int = 0
     admitted: AdmittedCall | None = None
-    memory: MemoryReservation | None = None
     pending: Pending[bytes] | None = None
 
     def release(self) -> None:
         """Count the call as no longer in flight, and release its memory."""
         if self.admitted is not None:
             self.admitted.release()
-        elif self.memory is not None:
-            self.memory.release()
+        elif self.context.request.memory is not None:
+            self.context.request.memory.release()
 
 
 @dataclass(frozen=True)
@@ -164,7 +161,7 @@ class _UnaryHandler:
     def __call__(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """Answer a call, or end it with the code and the message of an error."""
         suspended: _UnaryCall | None = self._executor.resume(messages)
-        running = suspended or _UnaryCall(CallContext(self._executor.received_ns(messages)))
+        running = suspended or _UnaryCall(CallContext(self._executor.first_context(messages)))
         call, reply, status, is_over = running.context, b"", "OK", True
         unsent_bytes = 0
         try:
@@ -251,7 +248,7 @@ class _UnaryHandler:
         CLOCK.watch(call.request)
         call.request.check()
         if memory is None:
-            memory = running.memory = environment.memory_budget.reserve()
+            memory = environment.memory_budget.reserve()
             call.request = replace(call.request, memory=memory)
         content = compression.decompress(
             message, environment.max_message_bytes, memory, call.request.check
