@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from server.admission import nonblocking
 from server.dataplane import (
+    classify,
     example_method,
     method_names,
     model_list,
@@ -199,7 +200,7 @@ class DataPlane:
             if self._request_log is not None and self._request_log.should_log(spec.model):
                 self._request_log.classify(answer, serialized)
 
-        return self._start_on_examples(context, multi_inference.METHOD, spec, serialized, log)
+        return self._start_on_examples(context, classify.METHOD, spec, serialized, log)
 
     def start_regress(
         self,

@@ -1,6 +1,6 @@
-"""The metrics that this server has in addition to those of TensorFlow Serving.
+"""The counters and histograms of TensorFlow Serving, and those that this server has besides.
 
-Their names and units are those that Prometheus recommends. Source:
+The names and units of the latter are those that Prometheus recommends. Source:
 https://prometheus.io/docs/practices/naming.
 """
 

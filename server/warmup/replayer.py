@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
 from server.admission.cancellation import Cancellation
-from server.dataplane import example_method, method_names, multi_inference, regress
+from server.dataplane import classify, example_method, method_names, multi_inference, regress
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.multi_inference import AnyExampleMethod
 from server.request import RequestContext
@@ -58,7 +58,7 @@ class WarmupReplayer:
             self._predict(model, log.predict_log.request, cancellation)
         elif kind == "classify_log":
             request = log.classify_log.request
-            self._run_on_examples(model, multi_inference.METHOD, request, cancellation)
+            self._run_on_examples(model, classify.METHOD, request, cancellation)
         elif kind == "regress_log":
             self._run_on_examples(model, regress.METHOD, log.regress_log.request, cancellation)
         elif kind == "multi_inference_log":

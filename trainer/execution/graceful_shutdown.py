@@ -1,4 +1,4 @@
-"""Graceful shutdown at SIGTERM: end the training loop, save a checkpoint, and exit with code 0.
+"""The end of a training at Ctrl-C, and at SIGTERM with a checkpoint and exit code 0.
 
 A training loop is the series of steps that one `session.run` makes.
 """

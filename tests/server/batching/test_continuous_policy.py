@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.batching.factory import ContinuousPolicy
+from server.batching.policy import ContinuousPolicy
 from server.batching.tasks import AloneReason, BatchTask
 from server.config.batching_parameters import BatchingParameters
 from tests.server import contexts

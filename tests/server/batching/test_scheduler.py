@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from server.batching.factory import TimeoutPolicy
+from server.batching.policy import TimeoutPolicy
 from server.batching.scheduler import BatchingQueue, RunBatch, Scheduler
 from server.batching.tasks import AloneReason, Batch, BatchTask
 from server.config.batching_parameters import BatchingParameters

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.batching.factory import TimeoutPolicy
+from server.batching.policy import TimeoutPolicy
 from server.batching.tasks import Batch, BatchTask
 from server.config.batching_parameters import BatchingParameters
 from tests.server import contexts
