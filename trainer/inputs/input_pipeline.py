@@ -10,7 +10,8 @@ from tpuserve.errors import InvalidSetting
 from trainer.hooks.training_hooks import DatasetInitializerHook
 from trainer.inputs.nests import flatten_parts, map_parts
 
-_COLLECTION = "trainer_dataset_tensors"
+# The key is no string: TensorFlow would write a collection with a string as key into metagraphs.
+_COLLECTION = ("trainer_dataset_tensors",)
 
 
 def next_element(dataset: Any) -> Any:

@@ -219,3 +219,9 @@ def test_the_target_column_must_be_free() -> None:
         pandas_input_fn(table(), labels, shuffle=False, target_column="a")
     with pytest.raises(ValueError, match="shuffle is None"):
         pandas_input_fn(table(), labels)
+
+
+def test_the_dataset_of_an_input_fn_is_not_written_into_metagraphs() -> None:
+    with tf.Graph().as_default():
+        numpy_input_fn({"x": np.zeros([2])}, shuffle=False)()
+        assert set(tf.compat.v1.train.export_meta_graph().collection_def) == {"iterators"}
