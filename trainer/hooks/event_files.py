@@ -9,13 +9,20 @@ import tensorflow as tf
 from trainer.checkpoints.checkpoints import GLOBAL_STEP
 from trainer.execution.train_loop import TrainLoop
 from trainer.hooks.training_hooks import StepRangeHook
+from trainer.tensorflow_internals import tensor_util
 
 
 def add_loss_summary(loss: Any) -> None:
     """Add a scalar summary named "loss" to the graph, unless the model has one already."""
     summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
-    if not any(summary.op.name == "loss" for summary in summaries):
+    if not any(_has_tag(summary.op, b"loss") for summary in summaries):
         tf.compat.v1.summary.scalar("loss", loss)
+
+
+def _has_tag(operation: Any, tag: bytes) -> bool:
+    """Return whether a summary op writes a tag that is known in the graph."""
+    found = tensor_util.constant_value(operation.inputs[0]) if operation.inputs else None
+    return found is not None and tag in found.ravel()
 
 
 class SummaryHook(tf.compat.v1.train.SessionRunHook):
