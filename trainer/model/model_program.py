@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -18,6 +19,10 @@ from trainer.model.spec import AnySpec, EstimatorSpec, ModeKeys, TPUEstimatorSpe
 
 RESERVED_PARAMS = ("batch_size", "context")
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+
+# What TensorFlow's feature columns say.
+_MISSING_FEATURE = re.compile(r"Feature (\S+) is not in features dictionary")
 
 
 @dataclass(frozen=True)
@@ -132,12 +137,22 @@ class ModelProgram:
                 f"returns labels. Declare the argument, or return features alone."
             )
         arguments = {name: available[name] for name in names if name in available}
-        spec = self._call(
-            lambda features: self.model_fn(**{**arguments, "features": features}),
-            features,
-            mode,
-            is_export=is_export,
-        )
+        try:
+            spec = self._call(
+                lambda features: self.model_fn(**{**arguments, "features": features}),
+                features,
+                mode,
+                is_export=is_export,
+            )
+        except ValueError as error:
+            missing = _MISSING_FEATURE.search(str(error))
+            if missing is None or not isinstance(features, Mapping):
+                raise
+            raise InvalidSetting(
+                f"a feature column reads the feature {missing[1]!r}, and the features are "
+                f"{', '.join(map(repr, features))}. Return it from input_fn, or leave the column "
+                f"out."
+            ) from error
         if not isinstance(spec, self.specs):
             expected = " or ".join(spec_type.__name__ for spec_type in reversed(self.specs))
             article = "an" if expected[0] in "AEIOU" else "a"
