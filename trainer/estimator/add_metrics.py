@@ -75,7 +75,7 @@ def _extended_model_fn(
                 "them in its spec."
             )
         if isinstance(spec, TPUEstimatorSpec):
-            eval_metrics = _combine_metrics(
+            eval_metrics = combine_metrics(
                 spec.eval_metrics, functools.partial(metric_fn, **constants), passed
             )
             return dataclasses.replace(spec, eval_metrics=eval_metrics)
@@ -88,10 +88,15 @@ def _extended_model_fn(
     return extended_model_fn
 
 
-def _combine_metrics(
+def combine_metrics(
     eval_metrics: Any, metric_fn: Callable[..., Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Add a metric function to the eval_metrics of a TPUEstimatorSpec."""
+    """Add a metric function to the eval_metrics of a TPUEstimatorSpec.
+
+    Args:
+      eval_metrics: the pair of a spec; None for none.
+      metric_fn: takes `arguments` by name, on the host.
+    """
     flat_arguments = tf.nest.flatten(dict(arguments), expand_composites=True)
     model_tensors = eval_metrics[1] if eval_metrics else {}
     is_dict = isinstance(model_tensors, Mapping)
