@@ -15,8 +15,8 @@ from typing import Any
 from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import InvalidSetting
 from tpuserve.runtime import gc_control, tf_logging
-from trainer.compat import contrib_module_aliases, removed_names
-from trainer.compat.imports import estimator_aliases, install_names, override_shims
+from trainer.compat import removed_names
+from trainer.compat.imports import estimator_finder, install_names, override_shims
 from trainer.compat.imports.import_hooks import ImportHook, ProgramImportFunction
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import tf1_detection
@@ -26,8 +26,6 @@ from trainer.compat.source.user_program import UserProgram
 TF1_VARIABLE = "TPUSERVE_TF1"
 
 _TPU_NAME_VARIABLE = "TPU_NAME"
-
-_TPU_ALIASES = "tpu.python.tpu."
 
 
 @dataclass
@@ -105,13 +103,7 @@ def install(
     )
 
     install_names.register_estimator_modules()
-    estimator_aliases.register_estimator_aliases(
-        {
-            alias[len(_TPU_ALIASES) :]: module
-            for alias, module in contrib_module_aliases.MODULE_ALIASES.items()
-            if alias.startswith(_TPU_ALIASES)
-        }
-    )
+    estimator_finder.install()
     removed_names.supply_names()
     context = functools.partial(_importing_tensorflow, filters_log)
     sys.meta_path.insert(0, ImportHook(installation.prepare_tensorflow, context))

@@ -6,6 +6,7 @@ modules are those of tpuserve.
 
 from collections.abc import Mapping
 
+from trainer.compat.contrib_module_aliases import MODULE_ALIASES
 from trainer.compat.contrib_replacements import TPU_EMBEDDING
 from trainer.compat.imports import install_names
 from trainer.compat.source import estimator_names
@@ -85,7 +86,8 @@ _NOT_IN_TPU_EMBEDDING = {
 # The supplied modules. Each key is the path of a module below
 # tensorflow_estimator.python.estimator, "" for that package itself.
 MODULES: Mapping[str, Mapping[str, str]] = {
-    "": {},
+    # The packages whose modules `EstimatorFinder` finds.
+    "": {name: f"tensorflow_estimator.python.estimator.{name}:" for name in ("canned", "head")},
     "early_stopping": {
         name: target for name, target in _V1["experimental"].items() if "stop" in name
     },
@@ -97,7 +99,9 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         # Supply the private function _load_global_step_from_checkpoint_dir, because Google's TPU
         # sample programs call it to find the global step from which training resumes.
         "_load_global_step_from_checkpoint_dir": _READ_GLOBAL_STEP,
+        "_canned_estimator_api_gauge": f"{_CONSTANTS}:NO_GAUGE",
     },
+    "estimator_export": {"estimator_export": f"{_CONSTANTS}:estimator_export"},
     "estimator_lib": _ROOT,
     "export": {},
     "export.export": _EXPORT_LIB,
@@ -119,6 +123,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "mode_keys": _root_targets("ModeKeys"),
     "model_fn": {
         **_root_targets("EstimatorSpec ModeKeys"),
+        "_TPUEstimatorSpec": "trainer.compat.canned_heads:HeadTPUEstimatorSpec",
         "call_logit_fn": _V1["experimental"]["call_logit_fn"],
         "LOSS_METRIC_KEY": f"{_CONSTANTS}:LOSS_METRIC_KEY",
         "AVERAGE_LOSS_METRIC_KEY": f"{_CONSTANTS}:AVERAGE_LOSS_METRIC_KEY",
@@ -132,16 +137,18 @@ MODULES: Mapping[str, Mapping[str, str]] = {
 ROOTS = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 
 
-def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
-    """Make tensorflow_estimator and its modules importable, with tpuserve's classes and functions.
+_TPU_ALIASES = "tpu.python.tpu."
 
-    Args:
-      tpu_modules: maps the name of a module in the subpackage `tpu`, such as "tpu_config", to the
-        full name of the module that replaces it.
-    """
+
+def register_estimator_aliases() -> None:
+    """Register tensorflow_estimator and the modules of it that tpuserve supplies."""
     namespaces = {
         **MODULES,
-        "tpu": {name: f"{module}:" for name, module in tpu_modules.items()},
+        "tpu": {
+            alias.removeprefix(_TPU_ALIASES): f"{module}:"
+            for alias, module in MODULE_ALIASES.items()
+            if alias.startswith(_TPU_ALIASES)
+        },
     }
     for root in ROOTS:
         install_names.register_lazy_modules(root, root, namespaces, estimator_names.UNSUPPORTED)

@@ -12,13 +12,14 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
 from trainer.compat import contrib_missing_names, contrib_module_aliases, removed_names
-from trainer.compat.imports import estimator_aliases, override_shims
+from trainer.compat.imports import override_shims
+from trainer.compat.imports.alias_loader import make_alias_spec
 from trainer.compat.imports.install_names import LazyModule
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import user_program
@@ -29,7 +30,6 @@ from trainer.compat.source.user_program import UserProgram
 _CONTRIB = "tensorflow.contrib"
 _OUR_CONTRIB = "trainer.compat.contrib"
 _TPU = "tensorflow.python.tpu."
-_ESTIMATOR_TPU = tuple(f"{root}.tpu" for root in estimator_aliases.ROOTS)
 _ROOTS = ("tensorflow", "tensorflow_estimator")
 # Subpackages of tensorflow that are the same for programs for TensorFlow 1 and 2, so that Python
 # imports their modules as usual. For a program for TensorFlow 1, other modules such as
@@ -38,7 +38,7 @@ _REAL_PACKAGES = ("compat", "contrib", "core", "python")
 
 
 class ImportHook(MetaPathFinder):
-    """A finder for the modules of tf.contrib and tensorflow_estimator, which tpuserve supplies.
+    """A finder for the modules of tf.contrib, which tpuserve supplies.
 
     The finder also calls a function as soon as TensorFlow has been imported, so that the function
     can patch TensorFlow.
@@ -66,8 +66,8 @@ class ImportHook(MetaPathFinder):
         The arguments are those of importlib.abc.MetaPathFinder.find_spec.
 
         Raises:
-          ModuleNotFoundError: the module is an unsupported module of tf.contrib or
-            tensorflow_estimator; the message says what to use instead.
+          ModuleNotFoundError: the module is an unsupported module of tf.contrib; the message says
+            what to use instead.
         """
         if fullname == "tensorflow":
             return self._find_spec_and_then(
@@ -82,7 +82,7 @@ class ImportHook(MetaPathFinder):
                 fullname, path, target, override_shims.install_override_shims
             )
         if fullname == _CONTRIB or fullname.startswith(f"{_CONTRIB}."):
-            return _make_alias_spec(fullname, _find_contrib_module(fullname[len(_CONTRIB) + 1 :]))
+            return make_alias_spec(fullname, _find_contrib_module(fullname[len(_CONTRIB) + 1 :]))
         if fullname.startswith(_TPU):
             aliased_module = contrib_module_aliases.MODULE_ALIASES.get(
                 f"tpu.python.tpu.{fullname[len(_TPU) :]}"
@@ -90,9 +90,7 @@ class ImportHook(MetaPathFinder):
             # Supply tpuserve's module only if the installed TensorFlow has no module of that name.
             # Otherwise let Python's own finders find TensorFlow's module.
             if aliased_module is not None and PathFinder.find_spec(fullname, path, target) is None:
-                return _make_alias_spec(fullname, aliased_module)
-        if fullname.startswith(tuple(f"{root}." for root in estimator_aliases.ROOTS)):
-            return _find_estimator_spec(fullname)
+                return make_alias_spec(fullname, aliased_module)
         return None
 
     def _find_spec_and_then(
@@ -118,44 +116,6 @@ class ImportHook(MetaPathFinder):
 
         spec.loader.exec_module = execute_and_call_back  # type: ignore[method-assign]
         return spec
-
-
-def _find_estimator_spec(name: str) -> ModuleSpec:
-    package, _, module = name.rpartition(".")
-    aliased_module = contrib_module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
-    if aliased_module is not None and package in _ESTIMATOR_TPU:
-        return _make_alias_spec(name, aliased_module)
-    raise ModuleNotFoundError(
-        f"{name} is not supplied. Import the names that the program needs from tf.estimator; "
-        f"`tpuserve migrate` lists the names that are supplied.",
-        name=name,
-    )
-
-
-class _AliasLoader(Loader):
-    """A loader that makes an existing module available under another name."""
-
-    def __init__(self, aliased_module: str | ModuleType) -> None:
-        self._aliased_module = aliased_module
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        aliased_module = self._aliased_module
-        if isinstance(aliased_module, str):
-            aliased_module = importlib.import_module(aliased_module)
-        if not hasattr(aliased_module, "__path__"):
-            # Turn the existing module into a package by giving it a __path__, because programs
-            # import submodules of it, which Python allows for packages only.
-            aliased_module.__path__ = []
-        # Replace the new, empty module in sys.modules by the existing one: Python's import system
-        # takes the imported module from sys.modules after exec_module has returned.
-        sys.modules[module.__name__] = aliased_module
-
-
-def _make_alias_spec(name: str, aliased_module: str | ModuleType) -> ModuleSpec:
-    return ModuleSpec(name, _AliasLoader(aliased_module), is_package=True)
 
 
 class _AliasPackage(LazyModule):

@@ -46,10 +46,55 @@ _EXPERIMENTAL = _in_module(
     """,
 )
 
-V2: Namespaces = {"": _ROOT, "export": _EXPORT, "experimental": _EXPERIMENTAL}
+_CANNED = "tensorflow_estimator.python.estimator.canned"
+_HEAD = "tensorflow_estimator.python.estimator.head"
+# Module of tensorflow_estimator → its classes whose version for TensorFlow 2 is named ...V2.
+_CANNED_CLASSES = {
+    f"{_CANNED}.{module}": [f"{prefix}{kind}" for kind in ("Classifier", "Estimator", "Regressor")]
+    for module, prefix in (
+        ("baseline", "Baseline"),
+        ("dnn", "DNN"),
+        ("dnn_linear_combined", "DNNLinearCombined"),
+        ("linear", "Linear"),
+    )
+}
+_HEADS = {
+    **_in_module(f"{_HEAD}.base_head", "Head"),
+    **_in_module(f"{_HEAD}.binary_class_head", "BinaryClassHead"),
+    **_in_module(f"{_HEAD}.multi_class_head", "MultiClassHead"),
+    **_in_module(f"{_HEAD}.multi_head", "MultiHead"),
+    **_in_module(f"{_HEAD}.multi_label_head", "MultiLabelHead"),
+    **_in_module(
+        f"{_HEAD}.regression_head", "LogisticRegressionHead PoissonRegressionHead RegressionHead"
+    ),
+}
+_CANNED_EXPERIMENTAL = {
+    "KMeans": f"{_CANNED}.kmeans:KMeansClustering",
+    **_in_module(f"{_CANNED}.linear", "LinearSDCA"),
+    **_in_module(f"{_CANNED}.rnn", "RNNClassifier RNNEstimator"),
+}
+
+
+def _canned_classes(suffix: str) -> dict[str, str]:
+    return {
+        name: f"{module}:{name}{suffix}"
+        for module, names in _CANNED_CLASSES.items()
+        for name in names
+    }
+
+
+# The canned estimators and heads of TensorFlow 2, which `trainer` has too.
+CANNED: Mapping[str, str] = {**_canned_classes("V2"), **_HEADS, **_CANNED_EXPERIMENTAL}
+
+V2: Namespaces = {
+    "": {**_ROOT, **_HEADS, **_canned_classes("V2")},
+    "export": _EXPORT,
+    "experimental": {**_EXPERIMENTAL, **_CANNED_EXPERIMENTAL},
+}
 
 V1: Namespaces = {
     **V2,
+    "": {**_ROOT, **_HEADS, **_canned_classes("")},
     "inputs": _in_module("trainer.inputs", "numpy_input_fn pandas_input_fn"),
     "tpu": _in_module(
         "trainer", "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec"
@@ -65,56 +110,24 @@ V1: Namespaces = {
     },
 }
 
-_KERAS = (
-    "Write its model as a model_fn, or build it in Keras and give it to "
-    "trainer.model_to_tpu_estimator"
+BOOSTED_TREES = (
+    "TensorFlow, 2.15 as well as today's, has the ops of boosted trees and no kernel for them, so "
+    "nothing can run them. Train the trees with the package ydf."
 )
-_DNN = f"{_KERAS}; tf.estimator.experimental.dnn_logit_fn_builder builds its layers."
-_LINEAR = f"{_KERAS}; tf.estimator.experimental.linear_logit_fn_builder computes its logits."
-_DNN_LINEAR = (
-    f"{_KERAS}; its logits are the sum of the logits that dnn_logit_fn_builder and "
-    f"linear_logit_fn_builder of tf.estimator.experimental compute."
-)
-_HEAD = "Compute its loss, predictions and metrics in model_fn, with tf.losses and tf.metrics."
+SAVED_MODEL_ESTIMATOR = "Use warm_start_from with the variables of the SavedModel."
 
 # Names of tf.estimator that tpuserve does not supply: dotted path below tf.estimator → a sentence
 # that says what to use instead.
 UNSUPPORTED: Mapping[str, str] = {
     **dict.fromkeys(
-        ("BaselineClassifier", "BaselineEstimator", "BaselineRegressor"),
-        "It learns a constant: write it as a model_fn with one bias variable.",
-    ),
-    **dict.fromkeys(("DNNClassifier", "DNNEstimator", "DNNRegressor"), _DNN),
-    **dict.fromkeys(("LinearClassifier", "LinearEstimator", "LinearRegressor"), _LINEAR),
-    **dict.fromkeys(
         (
-            "DNNLinearCombinedClassifier",
-            "DNNLinearCombinedEstimator",
-            "DNNLinearCombinedRegressor",
+            "BoostedTreesClassifier",
+            "BoostedTreesEstimator",
+            "BoostedTreesRegressor",
+            "experimental.boosted_trees_classifier_train_in_memory",
+            "experimental.boosted_trees_regressor_train_in_memory",
         ),
-        _DNN_LINEAR,
+        BOOSTED_TREES,
     ),
-    **dict.fromkeys(
-        ("BoostedTreesClassifier", "BoostedTreesEstimator", "BoostedTreesRegressor"),
-        "The package tensorflow_decision_forests trains boosted trees.",
-    ),
-    **dict.fromkeys(
-        (
-            "BinaryClassHead",
-            "Head",
-            "LogisticRegressionHead",
-            "MultiClassHead",
-            "MultiHead",
-            "MultiLabelHead",
-            "PoissonRegressionHead",
-            "RegressionHead",
-        ),
-        _HEAD,
-    ),
-    "experimental.KMeans": "Use sklearn.cluster.KMeans.",
-    "experimental.LinearSDCA": "Train the linear model with tf.train.FtrlOptimizer.",
-    **dict.fromkeys(
-        ("experimental.RNNClassifier", "experimental.RNNEstimator"),
-        f"{_KERAS}; build its layers with tf.keras.layers.LSTM or GRU.",
-    ),
+    "experimental.SavedModelEstimator": SAVED_MODEL_ESTIMATOR,
 }
