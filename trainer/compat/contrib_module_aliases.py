@@ -63,12 +63,24 @@ _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "compiler.xla": ("",),
     "data": tuple(f"python.ops.{module}" for module in _DATA_MODULES),
     "eager": ("python.tfe",),
-    "estimator": (
-        "python.estimator.early_stopping",
-        "python.estimator.extenders",
-        "python.estimator.hooks",
-        "python.estimator.logit_fns",
+    "estimator": tuple(
+        f"python.estimator.{module}"
+        for module in (
+            "dnn",
+            "dnn_linear_combined",
+            "early_stopping",
+            "export",
+            "extenders",
+            "head",
+            "hooks",
+            "linear",
+            "logit_fns",
+            "multi_head",
+            "replicate_model_fn",
+            "rnn",
+        )
     ),
+    "factorization": ("python.ops.kmeans",),
     "framework": (
         "python.framework.checkpoint_utils",
         "python.framework.tensor_util",

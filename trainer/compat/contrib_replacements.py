@@ -5,6 +5,8 @@ The sentence for a module applies to all symbols of the module that have no sent
 
 from collections.abc import Mapping
 
+from trainer.compat.source.estimator_names import BOOSTED_TREES, SAVED_MODEL_ESTIMATOR
+
 _STRATEGY = "Distribution strategies are not supported. Use TPUEstimator; each core runs a replica."
 _KERAS = "Use trainer.model_to_tpu_estimator(model, ...)."
 TPU_EMBEDDING = (
@@ -15,7 +17,6 @@ _COLUMN = "Use tf.feature_column.{}."
 _TFP = "Use the package tensorflow-probability."
 _TFA = "Copy the code from tensorflow-addons, which is no longer maintained."
 _LEARN = "Use trainer.Estimator or trainer.TPUEstimator with a model_fn."
-_HEAD = "Compute the loss and predictions in model_fn, and return a TPUEstimatorSpec."
 _ESTIMATOR_LOOP = "Use the methods train and evaluate of trainer.TPUEstimator."
 
 _TPU = {
@@ -87,11 +88,11 @@ _LAYERS = {
     "joint_weighted_sum_from_feature_columns": _COLUMN.format("linear_model"),
     "legacy_linear": "Use linear.",
     "legacy_relu": "Use relu.",
-    "multi_class_target": _HEAD,
+    "multi_class_target": "Use tf.contrib.estimator.multi_class_head.",
     "parse_feature_columns_from_sequence_examples": (
         "Use tf.io.parse_sequence_example and tf.feature_column."
     ),
-    "regression_target": _HEAD,
+    "regression_target": "Use tf.contrib.estimator.regression_head.",
     "rev_block": "Use tf.recompute_grad for each block.",
     "RevBlock": "Use tf.recompute_grad for each block.",
     "recompute_grad": "Use tf.recompute_grad, within tf.variable_scope(..., use_resource=True).",
@@ -135,29 +136,11 @@ _FRAMEWORK = {
 }
 
 _ESTIMATOR = {
-    "binary_classification_head": _HEAD,
-    "boosted_trees_classifier_train_in_memory": "Use the package tensorflow-decision-forests.",
-    "boosted_trees_regressor_train_in_memory": "Use the package tensorflow-decision-forests.",
-    "clip_gradients_by_norm": "Use tf.clip_by_global_norm between compute and apply_gradients.",
-    "export_all_saved_models": "Use estimator.experimental_export_all_saved_models.",
-    "export_saved_model_for_mode": "Use estimator.export_saved_model(experimental_mode=...).",
-    "forward_features": "Put the features into the spec's predictions.",
-    "logistic_regression_head": _HEAD,
-    "multi_class_head": _HEAD,
-    "multi_head": _HEAD,
-    "multi_label_head": _HEAD,
-    "poisson_regression_head": _HEAD,
-    "regression_head": _HEAD,
-    "replicate_model_fn": "Use TPUEstimator and CrossShardOptimizer.",
-    "TowerOptimizer": "Use CrossShardOptimizer.",
-    "DNNEstimator": "Use trainer.dnn_logit_fn_builder in a model_fn.",
-    "LinearEstimator": "Use trainer.linear_logit_fn_builder in a model_fn.",
-    "DNNLinearCombinedEstimator": "Add the logits of trainer's two logit_fn builders.",
-    "RNNClassifier": "Use tf.nn.dynamic_rnn in a model_fn.",
-    "RNNEstimator": "Use tf.nn.dynamic_rnn in a model_fn.",
-    "DNNClassifierWithLayerAnnotations": "Use trainer.dnn_logit_fn_builder in a model_fn.",
-    "DNNRegressorWithLayerAnnotations": "Use trainer.dnn_logit_fn_builder in a model_fn.",
-    "SavedModelEstimator": "Use warm_start_from with the variables of the SavedModel.",
+    "boosted_trees_classifier_train_in_memory": BOOSTED_TREES,
+    "boosted_trees_regressor_train_in_memory": BOOSTED_TREES,
+    "DNNClassifierWithLayerAnnotations": "Use tf.estimator.DNNClassifier.",
+    "DNNRegressorWithLayerAnnotations": "Use tf.estimator.DNNRegressor.",
+    "SavedModelEstimator": SAVED_MODEL_ESTIMATOR,
 }
 
 _OPT = {
@@ -252,7 +235,7 @@ _REMOVED_MODULES = {
     "batching": "Use tf.nondifferentiable_batch_function.",
     "bayesflow": _TFP,
     "bigtable": "Read from Bigtable with google-cloud-bigtable, and write TFRecord files.",
-    "boosted_trees": "Use the package tensorflow-decision-forests.",
+    "boosted_trees": BOOSTED_TREES,
     "checkpoint": "Use tf.train.Checkpoint.",
     "cloud": "Remove the import: gs:// paths need no module. For others use tensorflow-io.",
     "constrained_optimization": "Use the package tensorflow-constrained-optimization.",
@@ -280,7 +263,6 @@ _REMOVED_MODULES = {
     "learn.datasets": "Read the data with tf.data; MNIST is tf.keras.datasets.mnist.",
     "learn.Experiment": "Use tf.estimator.train_and_evaluate(estimator, TrainSpec, EvalSpec).",
     "learn.learn_runner": "Use tf.estimator.train_and_evaluate(estimator, TrainSpec, EvalSpec).",
-    "learn.ModeKeys": "Use tf.estimator.ModeKeys.",
     "learn.monitors": "Use tf.train.SessionRunHook and its subclasses.",
     "learn.python.learn.datasets": (
         "Read the data with tf.data; MNIST is tf.keras.datasets.mnist."
