@@ -72,6 +72,12 @@ CASES = {
             Comparison("steps_per_second", "original", "here", target=1.2, at_least=True),
         ),
     ),
+    "canned": Case(
+        "DNNLinearCombinedClassifier of census incomes on the CPU, batch 128",
+        ("--model=census", "--batch_size=128", "--iterations_per_loop=100", "--warmup_steps=500"),
+        _BOTH,
+        (Comparison("steps_per_second", "original", "here", target=1.5, at_least=True),),
+    ),
     "emulated": Case(
         f"MNIST CNN on an emulated TPU of {EMULATED_CORES} cores, global batch 128",
         ("--model=cnn", "--batch_size=128", "--iterations_per_loop=10", "--warmup_steps=20"),

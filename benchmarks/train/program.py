@@ -1,13 +1,13 @@
-"""Trains one model, with TensorFlow 2.15's TPUEstimator or with tpuserve's TPUEstimator.
+"""Trains one model, with TensorFlow 2.15's estimators or with tpuserve's.
 
-    python program.py --model=cnn --batch_size=32 --iterations_per_loop=20
+    python -m benchmarks.train.program --model=cnn --batch_size=32 --iterations_per_loop=20
 
 The program prints one line of JSON: see `measure_training`. The environment of the program decides
-the TPUEstimator: an environment with tensorflow_estimator is TensorFlow 2.15's.
+the estimators: those of TensorFlow 2.15, or those that tpuserve supplies to a later TensorFlow.
 """
 
 import argparse
-import importlib.util
+import importlib.metadata
 import json
 import os
 import resource
@@ -16,14 +16,14 @@ import tempfile
 import time
 from typing import Any
 
-if importlib.util.find_spec("tensorflow_estimator"):
-    import tensorflow.compat.v1 as tf
-    import tensorflow.compat.v1.estimator.tpu as tpu
-else:
-    import trainer as tpu
+if not importlib.metadata.version("tensorflow").startswith("2.15."):
+    import trainer.compat  # noqa: F401
 
-    import tensorflow.compat.v1 as tf  # isort: skip
+import tensorflow.compat.v1 as tf
 
+from benchmarks.train import census
+
+tpu = tf.estimator.tpu
 EXAMPLES = 2_560
 CLASSES = 10
 
@@ -71,6 +71,8 @@ def cnn(image: Any) -> Any:
 
 
 MODELS = {"softmax": softmax_regression, "mlp": mlp, "cnn": cnn}
+# The wide and deep model, a canned estimator.
+CENSUS = "census"
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
@@ -167,15 +169,20 @@ def measure_training(flags: argparse.Namespace) -> dict[str, Any]:
             model_dir=model_dir,
             **settings,
         )
-        estimator = tpu.TPUEstimator(
-            model_fn,
-            config=config,
-            params={"model": flags.model},
-            use_tpu=flags.use_tpu,
-            train_batch_size=flags.batch_size,
-        )
+        batches: Any = input_fn
+        if flags.model == CENSUS:
+            estimator = census.create_estimator(config)
+            batches = census.input_fn(flags.batch_size)
+        else:
+            estimator = tpu.TPUEstimator(
+                model_fn,
+                config=config,
+                params={"model": flags.model},
+                use_tpu=flags.use_tpu,
+                train_batch_size=flags.batch_size,
+            )
         stopwatch = Stopwatch(flags.warmup_steps, flags.seconds)
-        estimator.train(input_fn, hooks=[stopwatch], max_steps=flags.max_steps)
+        estimator.train(batches, hooks=[stopwatch], max_steps=flags.max_steps)
     speed = stopwatch.steps_per_second()
     started, first_run = flags.started, stopwatch.first_run
     return {
@@ -203,7 +210,7 @@ def peak_memory_mb() -> float:
 def main() -> None:
     """Parse the flags, train, and print the measurements."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=sorted(MODELS), default="cnn")
+    parser.add_argument("--model", choices=[*MODELS, CENSUS], default="cnn")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--iterations_per_loop", type=int, default=20)
     parser.add_argument("--warmup_steps", type=int, default=100)

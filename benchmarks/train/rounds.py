@@ -16,7 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.train.cases import Case, Side
 from benchmarks.train.ratios import Measurements, Ratio, compute_ratio
 
-PROGRAM = Path(__file__).with_name("program.py")
+PROGRAM = "benchmarks.train.program"
+_ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 300
 
 
@@ -130,7 +131,8 @@ def _measure_side(case: Case, side: Side, seconds: float, original: Path | None)
     arguments = [*case.arguments, *side.arguments, f"--seconds={seconds}"]
     try:
         process = subprocess.run(
-            [python, str(PROGRAM), *arguments, f"--started={time.monotonic()}"],
+            [python, "-m", PROGRAM, *arguments, f"--started={time.monotonic()}"],
+            cwd=_ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
