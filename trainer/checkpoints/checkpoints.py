@@ -21,6 +21,13 @@ class CheckpointShapeMismatch(CheckpointMismatch, tf.errors.InvalidArgumentError
         tf.errors.InvalidArgumentError.__init__(self, None, None, message)
 
 
+class CheckpointVariableMissing(CheckpointMismatch, tf.errors.NotFoundError):
+    """A checkpoint lacks variables of the model."""
+
+    def __init__(self, message: str) -> None:
+        tf.errors.NotFoundError.__init__(self, None, None, message)
+
+
 class WarmStartNotFound(CheckpointNotFound, tf.errors.NotFoundError):
     """The checkpoint of a warm start does not exist."""
 
@@ -29,6 +36,7 @@ class WarmStartNotFound(CheckpointNotFound, tf.errors.NotFoundError):
 
 
 GLOBAL_STEP = "global_step"
+_MAX_LISTED = 5
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
@@ -89,10 +97,24 @@ class _RunSaver(tf.compat.v1.train.Saver):
             )
 
     def restore(self, sess: Any, save_path: str) -> None:
-        """Restore a checkpoint; initialise the variables of hooks if the checkpoint lacks them."""
+        """Restore a checkpoint; initialise the variables of hooks if the checkpoint lacks them.
+
+        Raises:
+          CheckpointVariableMissing: the checkpoint lacks variables of the model.
+        """
         hook_variables = {variable.op.name: variable for variable in self._variables_of_hooks}
         if not hook_variables or set(missing_variables(self, save_path)) != set(hook_variables):
-            super().restore(sess, save_path)
+            try:
+                super().restore(sess, save_path)
+            except tf.errors.NotFoundError:
+                missing = missing_variables(self, save_path)
+                if not missing:
+                    raise
+                raise CheckpointVariableMissing(
+                    f"checkpoint {save_path} lacks variables of the model: "
+                    f"{', '.join(missing[:_MAX_LISTED])}{', ...' * (len(missing) > _MAX_LISTED)}. "
+                    f"Use the model and the optimizer that wrote it, or another model_dir."
+                ) from None
             return
         self._saver_of_model.restore(sess, save_path)
         sess.run([variable.initializer for variable in hook_variables.values()])

@@ -422,6 +422,28 @@ def test_a_checkpoint_of_another_shape_is_refused_by_every_method(tmp_path: Path
         assert isinstance(refused.value, tf.errors.InvalidArgumentError)
 
 
+def test_a_checkpoint_that_lacks_a_variable_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        v1.get_variable("b", [])
+        return programs.slope_model_fn(features, labels, mode, params)
+
+    path = programs.write_trained(tmp_path, 1).latest_checkpoint()
+    other = programs.estimator(tmp_path, model_fn=model_fn)
+    for use in (
+        lambda: other.train(programs.ones(), max_steps=2),
+        lambda: other.evaluate(programs.ones(), steps=1),
+        lambda: next(other.predict(programs.ones())),
+    ):
+        with pytest.raises(CheckpointMismatch) as refused:
+            use()
+        assert str(refused.value) == (
+            f"checkpoint {path} lacks variables of the model: b. Use the model and the optimizer "
+            f"that wrote it, or another model_dir."
+        )
+        # Programs catch the error that tf.estimator raises.
+        assert isinstance(refused.value, tf.errors.NotFoundError)
+
+
 @pytest.mark.numeric
 def test_scripts_find_in_the_log_what_tf_estimator_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
