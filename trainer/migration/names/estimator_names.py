@@ -1,10 +1,10 @@
 """Classifies names of tf.estimator and of the package tensorflow_estimator."""
 
 from trainer.compat.contrib_module_aliases import MODULE_ALIASES
-from trainer.compat.imports import estimator_aliases
+from trainer.compat.imports import estimator_aliases, estimator_finder
 from trainer.compat.source import estimator_names
 from trainer.compat.source.estimator_names import UNSUPPORTED, Namespaces
-from trainer.migration.names import contrib_names
+from trainer.migration.names import contrib_names, static_index
 from trainer.migration.names.classification import NameClassification, NameStatus
 
 _TPU_MODULES = "tpu.python.tpu."
@@ -43,6 +43,11 @@ def classify_module_path(path: str) -> NameClassification:
             return contrib_names.classify_in_module(
                 module, inner_path, f"tensorflow_estimator.{path}"
             )
+    if estimator_finder.is_canned_module(path):
+        name = f"{estimator_aliases.ROOTS[0]}.{path}"
+        if static_index.is_inside_tensorflow(name) is False:
+            return NameClassification(NameStatus.UNKNOWN)
+        return NameClassification(NameStatus.SUPPLIED, name)
     return _classify_in(estimator_aliases.MODULES, path)
 
 

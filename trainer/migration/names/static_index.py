@@ -56,21 +56,21 @@ def parse_module(module: str) -> ast.Module | None:
 
 @functools.cache
 def is_inside_tensorflow(name: str) -> bool | None:
-    """Return whether TensorFlow's source files define a module or a name in a module.
+    """Return whether the source files of TensorFlow, or of its estimators, define a name.
 
     Attributes of classes and functions are not looked up, but assumed to exist.
 
     Args:
-      name: the full name, such as "tensorflow.python.framework.ops".
+      name: the full name of a module or of a name in it, such as "tensorflow.python.framework.ops".
 
     Returns:
       Whether a file defines the name; None if this cannot be found out, because the module is a
-      compiled file or TensorFlow is not installed.
+      compiled file or the package is not installed.
     """
-    directory = _tensorflow_directory()
+    package, *parts = name.split(".")
+    directory = _package_directory(package)
     if directory is None:
         return None
-    parts = name.split(".")[1:]
     place = directory
     for index, part in enumerate(parts):
         if (place / part).is_dir():
@@ -106,8 +106,8 @@ def _read_text(file: Path) -> str:
 
 
 @functools.cache
-def _tensorflow_directory() -> Path | None:
-    spec = importlib.util.find_spec("tensorflow")
+def _package_directory(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations)))
