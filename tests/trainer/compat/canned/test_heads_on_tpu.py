@@ -23,12 +23,9 @@ CLASSES = np.array([[0], [1], [2], [0], [1], [2], [0], [1]])
 
 HEADS: dict[str, tuple[Callable[[], Any], Any]] = {
     "multi_class": (lambda: canned.MultiClassHead(3), CLASSES),
-    "multi_class_of_contrib": (lambda: contrib.multi_class_head(3), CLASSES),
-    "binary": (canned.BinaryClassHead, CLASSES % 2),
     "binary_of_contrib": (contrib.binary_classification_head, CLASSES % 2),
     "multi_label": (lambda: canned.MultiLabelHead(2), np.eye(4, 2, dtype=np.int64)[CLASSES[:, 0]]),
     "regression": (canned.RegressionHead, CLASSES.astype(np.float32)),
-    "poisson": (canned.PoissonRegressionHead, CLASSES.astype(np.float32)),
     "multi": (
         lambda: canned.MultiHead(
             [canned.RegressionHead(name="a"), canned.MultiClassHead(3, name="b")]
@@ -77,7 +74,9 @@ def estimator(kind: str, directory: Path, *, use_tpu: bool) -> trainer.TPUEstima
     )
 
 
-def run(kind: str, directory: Path, *, use_tpu: bool) -> tuple[dict[str, Any], Any, list[Any]]:
+def run(
+    kind: str, directory: Path, keys: Any = None, *, use_tpu: bool
+) -> tuple[dict[str, Any], Any, list[Any]]:
     def input_fn(params: Any) -> Any:
         rows = tf.data.Dataset.from_tensor_slices(({"x": FEATURES}, HEADS[kind][1]))
         return rows.repeat(6).batch(params["batch_size"], drop_remainder=True)
@@ -86,7 +85,7 @@ def run(kind: str, directory: Path, *, use_tpu: bool) -> tuple[dict[str, Any], A
         trained = estimator(kind, directory, use_tpu=use_tpu)
         trained.train(input_fn, steps=6)
         results = trained.evaluate(input_fn, steps=2)
-        predictions = list(trained.predict(input_fn))[:8]
+        predictions = list(trained.predict(input_fn, keys))[:8]
     return results, trained.get_variable_value("weights"), predictions
 
 
@@ -94,17 +93,20 @@ def run(kind: str, directory: Path, *, use_tpu: bool) -> tuple[dict[str, Any], A
 @pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_a_head_trains_evaluates_and_predicts_on_a_tpu_as_on_the_cpu(
-    kind: str, tmp_path: Path
+    kind: str, tpu_kind: str, tmp_path: Path
 ) -> None:
     on_cpu, weights, predicted = run(kind, tmp_path / "cpu", use_tpu=False)
-    on_tpu, tpu_weights, tpu_predicted = run(kind, tmp_path / "tpu", use_tpu=True)
+    # PJRT devices have no host that would compute strings.
+    is_string = {name: value.dtype == object for name, value in predicted[0].items()}
+    keys = [name for name in is_string if not (is_string[name] and tpu_kind == "pjrt")]
+    on_tpu, tpu_weights, tpu_predicted = run(kind, tmp_path / "tpu", keys, use_tpu=True)
     np.testing.assert_allclose(tpu_weights, weights, rtol=1e-5)
     assert on_tpu == pytest.approx(on_cpu, rel=1e-5)
     assert on_cpu["global_step"] == 6
     for row, tpu_row in zip(predicted, tpu_predicted, strict=True):
-        assert row.keys() == tpu_row.keys()
-        for name, value in row.items():
-            if value.dtype == object:
-                assert tpu_row[name].tolist() == value.tolist()
+        assert set(tpu_row) == set(keys)
+        for name, value in tpu_row.items():
+            if is_string[name]:
+                assert value.tolist() == row[name].tolist()
             else:
-                np.testing.assert_allclose(tpu_row[name], value, rtol=1e-4, atol=1e-6)
+                np.testing.assert_allclose(value, row[name], rtol=1e-4, atol=1e-6)

@@ -28,7 +28,9 @@ def test_names_that_v2_has(name: str) -> None:
     assert api_names.is_public_name(name, "v2")
 
 
-@pytest.mark.parametrize("name", ["contrib", "Sesion", "nn.sesion", "estimator.BoostedTreesClassifier"])
+@pytest.mark.parametrize(
+    "name", ["contrib", "Sesion", "nn.sesion", "estimator.BoostedTreesClassifier"]
+)
 def test_names_that_neither_version_has(name: str) -> None:
     assert not api_names.is_public_name(name, "v1")
     assert not api_names.is_public_name(name, "v2")
