@@ -122,6 +122,7 @@ class TrainLoop:
 
     Attributes:
       iterations: an int32 placeholder [], the number of steps of a run; 1 if it is not fed.
+      train_op: the operations that a run executes.
       before_run: a backend's function that prepares a run, for example by passing the number of
         steps to the infeed. A hook calls it before each run, with the number of steps.
       compiled: a copy of the step, in which XLA compiles a part. A run executes the copy for all
@@ -183,7 +184,15 @@ def build_train_loop(
         earlier_steps = _run_compiled(compiled, step, train_op, iterations - 1)
     for operation in (*_roots(step), *_reads(others)):
         get_private_attribute(operation, "_add_control_input")(earlier_steps)
-    return TrainLoop(iterations, train_op, loss, step_after, iterations_per_loop, compiled=compiled)
+    # Grappler makes a gather of sparse ids a read of the whole variable that does not wait for the
+    # earlier steps, unless the session.run executes the gather by name.
+    gathers = [
+        operation
+        for operation in step.values()
+        if operation.type == "ResourceGather" and graph.is_fetchable(operation)
+    ]
+    run = [train_op, *gathers]
+    return TrainLoop(iterations, run, loss, step_after, iterations_per_loop, compiled=compiled)
 
 
 def _refuse(reason: str) -> NoReturn:

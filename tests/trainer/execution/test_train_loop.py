@@ -149,6 +149,22 @@ def test_a_variable_gathered_by_constant_indices_is_that_of_the_last_step() -> N
     assert made_of(build, steps=5)[0] == [160.0]
 
 
+def test_an_embedding_looked_up_by_sparse_ids_is_that_of_the_last_step() -> None:
+    def build() -> tuple[Any, Any]:
+        table = v1.get_variable("table", initializer=[[10.0]])
+        # A slow step, and an id that is known to be 0 only when it runs.
+        noise = tf.random.uniform([300, 300])
+        with tf.control_dependencies([noise @ noise]):
+            number = tf.random.uniform([1], 0, 1, tf.int64)
+        ids = tf.sparse.SparseTensor([[0, 0]], number, [1, 1])
+        row = v1.nn.embedding_lookup_sparse(table, ids, None, combiner="sum")
+        with tf.control_dependencies([row]):
+            return tf.group(table.assign_add([[1.0]])), 2.0 * row
+
+    # The steps look up 10, 11, 12 and so on.
+    assert made_of(build, steps=20)[0] == [[2.0 * 29.0]]
+
+
 def test_a_summary_reads_variables_after_the_loop() -> None:
     def build() -> tuple[Any, Any]:
         count = v1.get_variable("count", initializer=0)
