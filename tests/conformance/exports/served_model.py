@@ -79,7 +79,7 @@ class ServedModel:
     def __init__(self, model: LoadedModel, rest: int, rpc: int, name: str = "m") -> None:
         self.model = model
         self._name = name
-        self._url = f"http://{processes.LOOPBACK}:{rest}/v1/models/{name}:predict"
+        self._url = f"http://{processes.LOOPBACK}:{rest}/v1/models/{name}"
         self._rpc = f"{processes.LOOPBACK}:{rpc}"
 
     def ask_rest(self, signature: str, inputs: Mapping[str, Any], names: list[str]) -> Any:
@@ -89,10 +89,14 @@ class ServedModel:
         """
         columns = {name: _json(array.tolist()) for name, array in inputs.items()}
         body = {"signature_name": signature, "inputs": columns}
-        response = httpx.post(self._url, json=body, timeout=60)
-        assert response.status_code == 200, response.text
-        outputs = response.json()["outputs"]
+        outputs = self.post("predict", body)["outputs"]
         return outputs if len(names) > 1 else {names[0]: outputs}
+
+    def post(self, method: str, body: Mapping[str, Any]) -> Any:
+        """Send a REST request to predict, classify or regress; return the JSON of the answer."""
+        response = httpx.post(f"{self._url}:{method}", json=body, timeout=60)
+        assert response.status_code == 200, response.text
+        return response.json()
 
     def ask_grpc(self, signature: str, inputs: Mapping[str, Any]) -> Any:
         """Send a PredictRequest; return output alias → array."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 DIRECTORY = Path(__file__).parent
 LABELS = ["<=50K", ">50K"]
 # Two rows that the files have predictions of, and six more.
-ROWS = {
+ROWS: dict[str, Any] = {
     "age": [[25.0], [38.0], [28.0], [44.0], [18.0], [34.0], [63.0], [24.0]],
     "hours": [[40.0], [50.0], [40.0], [40.0], [30.0], [30.0], [32.0], [40.0]],
     "work": [
