@@ -17,8 +17,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from trainer.compat import contrib_missing_names, contrib_module_aliases, removed_names
-from trainer.compat.imports import override_shims
+from trainer.compat import contrib_missing_names, contrib_module_aliases, moved_names, removed_names
+from trainer.compat.imports import install_names, override_shims
 from trainer.compat.imports.alias_loader import make_alias_spec
 from trainer.compat.imports.install_names import LazyModule
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
@@ -81,6 +81,14 @@ class ImportHook(MetaPathFinder):
             return self._find_spec_and_then(
                 fullname, path, target, override_shims.install_override_shims
             )
+        if fullname in moved_names.NAMES:
+            return self._find_spec_and_then(
+                fullname, path, target, install_names.restore_moved_names
+            )
+        if fullname in moved_names.MODULES:
+            return make_alias_spec(
+                fullname, moved_names.MODULES[fullname] or _make_moved_package(fullname)
+            )
         if fullname == _CONTRIB or fullname.startswith(f"{_CONTRIB}."):
             return make_alias_spec(fullname, _find_contrib_module(fullname[len(_CONTRIB) + 1 :]))
         if fullname.startswith(_TPU):
@@ -137,6 +145,13 @@ class _AliasPackage(LazyModule):
 
     def _missing_name_message(self, name: str) -> str:
         return str(contrib_missing_names.missing_name_error(self.display_name, name, self.__all__))
+
+
+def _make_moved_package(name: str) -> LazyModule:
+    """Return a package whose modules `moved_names.MODULES` lists."""
+    prefix = f"{name}."
+    modules = [module for module in moved_names.MODULES if module.startswith(prefix)]
+    return LazyModule(name, name, {m.removeprefix(prefix): f"{m}:" for m in modules}, {})
 
 
 def _find_contrib_module(path: str) -> str | ModuleType:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from tpuserve.devices import EMULATION_VARIABLE
+from trainer.compat import moved_names
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import estimator_names
 from trainer.embedding import optimization_parameters
@@ -51,10 +52,7 @@ class LazyModule(ModuleType):
         target = self._targets.get(name)
         if target is None:
             raise AttributeError(self._missing_name_message(name))
-        module_name, _, attribute = target.partition(":")
-        value: Any = importlib.import_module(module_name)
-        if attribute:
-            value = getattr(value, attribute)
+        value = _import_target(target)
         setattr(self, name, value)
         return value
 
@@ -155,23 +153,32 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
 
 
 def supply_moved_names() -> None:
-    """Restore names that TensorFlow 2 has moved out of tensorflow.python.framework.ops.
+    """Restore names that TensorFlow has moved out of modules that are imported already."""
+    for name in moved_names.NAMES:
+        if name in sys.modules:
+            restore_moved_names(sys.modules[name])
 
-    Programs for TensorFlow 1 import names such as Tensor from this module. TensorFlow must be
-    imported before this call.
-    """
-    from trainer.tensorflow_internals import ops
 
-    tensorflow: Any = sys.modules["tensorflow"]
-    moved = {
-        "IndexedSlices": tensorflow.IndexedSlices,
-        "SparseTensor": tensorflow.SparseTensor,
-        "Tensor": tensorflow.Tensor,
-        "register_tensor_conversion_function": tensorflow.register_tensor_conversion_function,
-    }
-    for name, value in moved.items():
-        if not hasattr(ops, name):
-            setattr(ops, name, value)
+def restore_moved_names(module: ModuleType) -> None:
+    """Let a private module of TensorFlow find the names that TensorFlow has moved out of it."""
+    targets, find_other = moved_names.NAMES[module.__name__], getattr(module, "__getattr__", None)
+
+    def __getattr__(name: str) -> Any:
+        if name in targets:
+            value = _import_target(targets[name])
+            setattr(module, name, value)
+            return value
+        if find_other is not None:
+            return find_other(name)
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+    module.__getattr__ = __getattr__  # type: ignore[method-assign]
+
+
+def _import_target(target: str) -> Any:
+    module_name, _, attribute = target.partition(":")
+    module = importlib.import_module(module_name)
+    return getattr(module, attribute) if attribute else module
 
 
 def enable_tf1() -> TensorFlow1Proxy:

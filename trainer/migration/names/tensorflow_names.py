@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+from trainer.compat import moved_names
 from trainer.compat.source import api_names
 from trainer.compat.source.api_names import Version
 from trainer.compat.source.name_references import NameReference
@@ -15,13 +16,9 @@ _SUPPLIED_INSIDE = {
         "tensorflow.compat.v1.train.NewCheckpointReader"
     ),
     **{
-        f"python.framework.ops.{name}": f"tensorflow.{name}"
-        for name in (
-            "IndexedSlices",
-            "SparseTensor",
-            "Tensor",
-            "register_tensor_conversion_function",
-        )
+        f"{module}.{name}".partition(".")[2]: target.replace(":", ".")
+        for module, targets in moved_names.NAMES.items()
+        for name, target in targets.items()
     },
 }
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
@@ -98,6 +95,9 @@ def _classify_private(use: NameReference, path: str) -> NameClassification | Non
     """Classify a name in a private module of TensorFlow, such as tensorflow.python."""
     if path in _SUPPLIED_INSIDE:
         return NameClassification(NameStatus.SUPPLIED, _SUPPLIED_INSIDE[path])
+    moved = [module for module in moved_names.MODULES if f"{use.name}.".startswith(f"{module}.")]
+    if moved:
+        return NameClassification(NameStatus.SUPPLIED, moved_names.MODULES[max(moved, key=len)])
     if path.startswith("python.estimator"):
         return estimator_names.classify_module_path(path[len("python.estimator") + 1 :])
     if path.startswith("python.tpu."):

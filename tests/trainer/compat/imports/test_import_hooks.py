@@ -19,9 +19,10 @@ def test_other_modules_are_left_to_python(name: str, import_hook: ImportHook) ->
 @pytest.mark.parametrize(
     "name",
     ["tensorflow.contrib", "tensorflow.contrib.tpu", "tensorflow.contrib.tpu.python"]
-    + ["tensorflow.contrib.tpu.python.tpu", "tensorflow.contrib.tpu.python.tpu.tpu_config"],
+    + ["tensorflow.contrib.tpu.python.tpu", "tensorflow.contrib.tpu.python.tpu.tpu_config"]
+    + ["tensorflow.python.training.tracking", "tensorflow.python.training.tracking.base"],
 )
-def test_modules_of_contrib_are_found(name: str, import_hook: ImportHook) -> None:
+def test_modules_that_tensorflow_has_removed_are_found(name: str, import_hook: ImportHook) -> None:
     spec = import_hook.find_spec(name)
     assert spec is not None
     assert spec.name == name

@@ -115,6 +115,19 @@ def test_a_module_inside_of_tensorflow_works_where_it_is_still_there() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        ("ops.control_flow_ops.while_loop", "tensorflow.python.ops.while_loop.while_loop"),
+        ("training.tracking.base.Trackable", "tensorflow.python.trackable.base"),
+        ("eager.profiler.start", "trainer.compat.eager_profiler"),
+    ],
+)
+def test_a_name_that_moved_inside_of_tensorflow_is_supplied(name: str, home: str) -> None:
+    verdict = classify_name(f"tensorflow.python.{name}", is_import=True)
+    assert (verdict.kind, verdict.says) == (NameStatus.SUPPLIED, home)
+
+
 def test_a_module_inside_of_tensorflow_cannot_be_reached_as_an_attribute() -> None:
     assert "import" in classify_name("tensorflow.python.framework.ops").says
 
