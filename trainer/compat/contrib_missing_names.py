@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainer.compat.contrib_module_aliases import MODULE_ALIASES
+from trainer.compat.contrib_module_aliases import MODULE_ALIASES, find_needed_package
 from trainer.compat.contrib_replacements import REPLACEMENTS
 
 
@@ -58,6 +58,20 @@ def missing_name_error(module: str, name: str, names: Sequence[str]) -> Attribut
     return AttributeError(f"{full_name} is not known. {module} has {', '.join(sorted(names))}.")
 
 
+def missing_module_error(name: str) -> ModuleNotFoundError:
+    """Return the error for a module of tf.contrib that is not supplied.
+
+    Args:
+      name: the module's full name, such as "tensorflow.contrib.gan".
+    """
+    display_name = f"tf.{name.partition('.')[2]}"
+    replacement = find_replacement(display_name)
+    advice = replacement or "Run `tpuserve migrate` to see what replaces the program's names."
+    return ModuleNotFoundError(
+        f"{display_name} is not supplied: TensorFlow 2 has no tf.contrib. {advice}", name=name
+    )
+
+
 def find_replacement(name: str) -> str | None:
     """Return a sentence that says what replaces a name of tf.contrib, or the name's module.
 
@@ -68,6 +82,10 @@ def find_replacement(name: str) -> str | None:
       None if no replacement is known.
     """
     while name.startswith("tf.contrib."):
+        alias = MODULE_ALIASES.get(name.removeprefix("tf.contrib."), "trainer")
+        package = find_needed_package(alias)
+        if package is not None:
+            return f"A package has it: pip install {package.replace('_', '-')}."
         if name in REPLACEMENTS:
             return REPLACEMENTS[name]
         name = name.rpartition(".")[0]

@@ -32,6 +32,21 @@ _TPU_MODULES = {
     "training_loop": f"{_TPU}.training_loop",
 }
 
+_NETS = (
+    "alexnet",
+    "inception",
+    "inception_v1",
+    "inception_v2",
+    "inception_v3",
+    "overfeat",
+    "resnet_utils",
+    "resnet_v1",
+    "resnet_v2",
+    "vgg",
+)
+
+_METRIC_LEARNING = "tf_slim.losses.metric_learning"
+
 _DATA_MODULES = (
     "batching",
     "counter",
@@ -115,12 +130,22 @@ _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
         )
     ),
     "predictor": ("predictor", "predictor_factories", "saved_model_predictor"),
-    "rnn": ("python.ops.core_rnn_cell", "python.ops.rnn", "python.ops.rnn_cell"),
+    "cudnn_rnn": ("python.layers.cudnn_rnn", "python.ops.cudnn_rnn_ops"),
+    "rnn": tuple(
+        f"python.ops.{module}"
+        for module in (
+            "core_rnn_cell",
+            "fused_rnn_cell",
+            "gru_ops",
+            "lstm_ops",
+            "rnn",
+            "rnn_cell",
+        )
+    ),
     "seq2seq": ("python.ops.loss",),
     "slim": ("python.slim",),
     "slim.learning": ("",),
     "slim.nets": ("",),
-    "slim.nets.inception": ("",),
     "slim.dataset": ("",),
     "slim.dataset_data_provider": ("",),
     "slim.parallel_reader": ("",),
@@ -140,7 +165,18 @@ MODULE_ALIASES: Mapping[str, str] = {
     **{f"tpu.python.tpu.{inner}": module for inner, module in _TPU_MODULES.items()},
     "tpu.python.ops.tpu_ops": f"{_TPU}.ops.tpu_ops",
     "layers.python.layers.utils": f"{_CONTRIB}.slim.named_outputs",
+    "losses.metric_learning": _METRIC_LEARNING,
+    "losses.python.metric_learning": _METRIC_LEARNING,
+    "losses.python.metric_learning.metric_loss_ops": _METRIC_LEARNING,
+    "quantize.python.graph_matcher": "trainer.compat.graph_matcher",
     "slim.python.slim.learning": f"{_CONTRIB}.slim.learning",
+    "slim.python.slim.nets": f"{_CONTRIB}.slim.nets",
+    **{
+        f"{package}.{net}": f"{_CONTRIB}.slim.nets.{net}"
+        for package in ("slim.nets", "slim.python.slim.nets")
+        for net in _NETS
+    },
+    "tensorboard.plugins.projector": "tensorboard.plugins.projector",
     "slim.data_provider": f"{_CONTRIB}.slim.dataset_data_provider",
     **{
         f"slim.python.slim.data.{inner}": f"{_CONTRIB}.slim.{module}"
@@ -173,3 +209,15 @@ PACKAGE_EXPORTS: Mapping[str, str] = {
     "layers.python.layers": f"{_CONTRIB}.layers",
     "losses.python.losses": f"{_CONTRIB}.losses",
 }
+
+
+def find_needed_package(module: str) -> str | None:
+    """Return the package that has a replacing module, if tpuserve and TensorFlow do not have it.
+
+    Args:
+      module: full name of the replacing module.
+    """
+    if f"{module}.".startswith(f"{_CONTRIB}.slim.nets."):
+        return "tf_slim"
+    root = module.partition(".")[0]
+    return None if root in ("tensorflow", "tensorflow_estimator", "trainer") else root

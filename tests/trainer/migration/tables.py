@@ -84,7 +84,11 @@ def _refused_table() -> str:
 
 def _contrib() -> list[str]:
     """Return the paths of the modules below tf.contrib that tpuserve supplies at the same path."""
-    inner = (path for path, module in MODULE_ALIASES.items() if module == f"{_CONTRIB}.{path}")
+    inner = (
+        path
+        for path, module in MODULE_ALIASES.items()
+        if module == f"{_CONTRIB}.{path}" and static_index.public_names(module)
+    )
     return sorted({*(static_index.public_names(_CONTRIB) or ()), *inner})
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "cluster_resolver",
     "compiler",
     "crf",
+    "cudnn_rnn",
     "data",
     "distribute",
     "eager",
@@ -39,11 +40,13 @@ __all__ = [
     "util",
 ]
 
+_find_other = contrib_missing_names.getattr_for("tf.contrib", __all__)
+
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return importlib.import_module(f"{__name__}.{name}")
-    raise contrib_missing_names.missing_name_error("tf.contrib", name, __all__)
+    return _find_other(name)
 
 
 def __dir__() -> list[str]:

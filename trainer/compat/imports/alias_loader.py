@@ -6,6 +6,8 @@ from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from trainer.compat import contrib_missing_names, contrib_module_aliases
+
 
 class _AliasLoader(Loader):
     """A loader that makes an existing module available under another name."""
@@ -19,7 +21,13 @@ class _AliasLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         aliased_module = self._aliased_module
         if isinstance(aliased_module, str):
-            aliased_module = importlib.import_module(aliased_module)
+            needed = contrib_module_aliases.find_needed_package(aliased_module)
+            try:
+                aliased_module = importlib.import_module(aliased_module)
+            except ModuleNotFoundError as error:
+                if needed is None or (error.name or "").partition(".")[0] != needed:
+                    raise
+                raise contrib_missing_names.missing_module_error(module.__name__) from error
         if not hasattr(aliased_module, "__path__"):
             # Turn the existing module into a package by giving it a __path__, because programs
             # import submodules of it, which Python allows for packages only.

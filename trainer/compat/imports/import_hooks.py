@@ -163,20 +163,19 @@ def _find_contrib_module(path: str) -> str | ModuleType:
         return aliases[path]
     if "." not in path and importlib.util.find_spec(f"{_OUR_CONTRIB}.{path}") is not None:
         return f"{_OUR_CONTRIB}.{path}"
-    name, display_name = f"{_CONTRIB}.{path}", f"tf.contrib.{path}"
+    name = f"{_CONTRIB}.{path}"
     submodules = {
         alias[len(path) + 1 :].split(".")[0] for alias in aliases if alias.startswith(f"{path}.")
     }
     if submodules:
         targets = {submodule: f"{name}.{submodule}:" for submodule in submodules}
         return _AliasPackage(
-            name, display_name, targets, contrib_module_aliases.PACKAGE_EXPORTS.get(path)
+            name,
+            f"tf.contrib.{path}",
+            targets,
+            contrib_module_aliases.PACKAGE_EXPORTS.get(path),
         )
-    replacement = contrib_missing_names.find_replacement(display_name)
-    advice = replacement or "Run `tpuserve migrate` to see what replaces the program's names."
-    raise ModuleNotFoundError(
-        f"{display_name} is not supplied: TensorFlow 2 has no tf.contrib. {advice}", name=name
-    )
+    raise contrib_missing_names.missing_module_error(name)
 
 
 class ProgramImportFunction:

@@ -1,10 +1,11 @@
 """Classifies names of tf.contrib: as supplied by tpuserve, gone or unknown."""
 
 import difflib
+import importlib.util
 from collections.abc import Iterable
 
 import trainer
-from trainer.compat import contrib_missing_names
+from trainer.compat import contrib_missing_names, contrib_module_aliases
 from trainer.compat.contrib_module_aliases import MODULE_ALIASES, PACKAGE_EXPORTS
 from trainer.compat.contrib_replacements import REPLACEMENTS
 from trainer.migration.names import static_index
@@ -25,7 +26,9 @@ def classify(path: str) -> NameClassification:
             return status
     aliases = [alias for alias in MODULE_ALIASES if f"{path}.".startswith(f"{alias}.")]
     alias = max(aliases, key=len, default=None)
-    is_package = "." in path and any(known.startswith(f"{path}.") for known in MODULE_ALIASES)
+    is_package = path not in (static_index.public_names(_OURS) or ()) and any(
+        known.startswith(f"{path}.") for known in MODULE_ALIASES
+    )
     if alias is not None and (alias == path or not is_package):
         return classify_in_module(
             MODULE_ALIASES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}"
@@ -62,6 +65,13 @@ def classify_in_module(module: str, path: str, shown: str) -> NameClassification
             else NameClassification(NameStatus.SUPPLIED, module)
         )
     full_name = f"{shown}.{path}"
+    needed = contrib_module_aliases.find_needed_package(module)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        return NameClassification(
+            NameStatus.GONE, contrib_missing_names.find_replacement(shown) or ""
+        )
+    if needed is not None:
+        return NameClassification(NameStatus.SUPPLIED, module)
     for part in filter(None, path.split(".")):
         names = static_index.public_names(module) or ()
         if part not in names:

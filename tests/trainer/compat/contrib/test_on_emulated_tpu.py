@@ -54,6 +54,22 @@ def _layers(features: Any, labels: Any) -> Any:
     return loss, train_op
 
 
+def _recurrent(features: Any, labels: Any) -> Any:
+    steps = tf.tile(features["x"][tf.newaxis], [3, 1, 1])
+    lengths = tf.minimum(features["id"] + 1, 3)
+    y, _ = contrib.cudnn_rnn.CudnnGRU(1, 2, seed=1)(steps, sequence_lengths=lengths)
+    with v1.variable_scope("cells", initializer=v1.glorot_uniform_initializer(seed=1)):
+        y, _ = contrib.rnn.TimeReversedFusedRNN(contrib.rnn.LSTMBlockFusedCell(4))(
+            y, dtype=tf.float32, sequence_length=lengths
+        )
+        y, _ = contrib.rnn.FusedRNNCellAdaptor(contrib.rnn.LayerNormBasicLSTMCell(2))(
+            y, dtype=tf.float32
+        )
+    loss = tf.reduce_mean(tf.square(tf.reduce_sum(y, [0, 2])[:, tf.newaxis] - labels))
+    optimizer = contrib.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.01))
+    return loss, optimizer.minimize(loss, v1.train.get_global_step())
+
+
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "LARS": lambda: contrib.opt.LARSOptimizer(0.1, eeta=1.0),
     "AdamW": lambda: contrib.opt.AdamWOptimizer(0.01, 0.1),
@@ -123,7 +139,8 @@ def _train(model: Callable[..., Any], directory: Path, *, use_tpu: bool) -> tupl
 
 
 @pytest.mark.on_pjrt_too
-@pytest.mark.parametrize("model", [_layers, _optimizers])
+@pytest.mark.filterwarnings("ignore:`(tf.nn.rnn_cell|layer.add_variable):UserWarning")
+@pytest.mark.parametrize("model", [_layers, _optimizers, _recurrent])
 def test_training_on_two_cores_equals_training_on_the_cpu(
     model: Callable[..., Any], tmp_path: Path
 ) -> None:
