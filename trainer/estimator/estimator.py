@@ -261,7 +261,8 @@ class Estimator:
             TensorBoard.
 
         Returns:
-          Metric name → value, including "loss" and "global_step".
+          Metric name → value, including "loss" and "global_step"; scalars are NumPy's, of the
+          metrics' types.
 
         Raises:
           CheckpointNotFound: checkpoint_path does not exist.

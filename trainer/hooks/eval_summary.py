@@ -49,7 +49,7 @@ def write_eval_summary(directory: str, results: Mapping[str, Any], checkpoint: s
     serialized Summary (bytes).
 
     Args:
-      results: metric name → value, including "global_step"; scalars are Python numbers.
+      results: metric name → value, including "global_step".
       checkpoint: the path of the evaluated checkpoint; None if initial values were evaluated.
     """
     summary = tf.compat.v1.Summary()
@@ -67,7 +67,7 @@ def _to_summary_values(name: str, value: Any) -> Iterable[Any]:
     """Convert a metric to Summary.Values; log a warning if its type cannot be converted."""
     if isinstance(value, bytes):
         return _parse_summary(name, value)
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float | np.number | np.bool_):
         return [tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))]
     if isinstance(value, np.ndarray):
         tensor = tf.make_tensor_proto(value)

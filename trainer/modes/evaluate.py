@@ -18,6 +18,14 @@ from trainer.model.model_program import ModelProgram
 logger = logging.getLogger("tensorflow.trainer")
 
 
+class EvaluationResult(dict[str, Any]):
+    """Metric name → value, a NumPy scalar as in tf.estimator, which is shown as a plain number."""
+
+    def __repr__(self) -> str:
+        with _plain_numbers():
+            return super().__repr__()
+
+
 def evaluate(
     program: ModelProgram,
     input_fn: Callable[..., Any],
@@ -119,20 +127,25 @@ def eval_directory(model_dir: str, name: str | None = None) -> str:
     return str(tf.io.gfile.join(model_dir, f"eval_{name}" if name else "eval"))
 
 
-def _report(values: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
-    """Log an evaluation's results, and return them; NumPy scalars become Python scalars."""
-    progress.estimator_logger.info(
-        "Saving dict for global step %d: %s",
-        values[checkpoints.GLOBAL_STEP],
-        ", ".join(f"{key} = {_format_bytes(value)}" for key, value in sorted(values.items())),
-    )
-    results = {key: _to_python(value) for key, value in values.items()}
-    logger.info(
-        "evaluated %s: %s",
-        checkpoint or "initial values",
-        ", ".join(f"{key} = {_format_value(value)}" for key, value in sorted(results.items())),
-    )
-    return results
+def _report(values: Mapping[str, Any], checkpoint: str | None) -> EvaluationResult:
+    """Log an evaluation's results, and return them."""
+    with _plain_numbers():
+        progress.estimator_logger.info(
+            "Saving dict for global step %d: %s",
+            values[checkpoints.GLOBAL_STEP],
+            ", ".join(f"{key} = {_format_bytes(value)}" for key, value in sorted(values.items())),
+        )
+        logger.info(
+            "evaluated %s: %s",
+            checkpoint or "initial values",
+            ", ".join(f"{key} = {_format_value(value)}" for key, value in sorted(values.items())),
+        )
+    return EvaluationResult(values)
+
+
+def _plain_numbers() -> Any:
+    """Return a context in which NumPy shows scalars as Python does, not as np.float32(0.5)."""
+    return np.printoptions(legacy="1.21")
 
 
 def _set_scaffold(hook: Any, scaffold: Any) -> None:
@@ -142,15 +155,9 @@ def _set_scaffold(hook: Any, scaffold: Any) -> None:
         set_scaffold(scaffold)
 
 
-def _to_python(value: Any) -> Any:
-    if isinstance(value, (tuple, list, dict)):
-        return tf.nest.map_structure(_to_python, value)
-    return value.item() if isinstance(value, np.generic) and np.ndim(value) == 0 else value
-
-
 def _format_bytes(value: Any) -> Any:
     return f"{len(value)} bytes" if isinstance(value, bytes) else value
 
 
 def _format_value(value: Any) -> Any:
-    return f"{value:.5g}" if isinstance(value, float) else _format_bytes(value)
+    return f"{value:.5g}" if isinstance(value, float | np.floating) else _format_bytes(value)

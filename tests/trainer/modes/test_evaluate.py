@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -38,6 +39,22 @@ def test_metrics_loss_and_global_step_are_those_of_the_checkpoint(
 ) -> None:
     results = trained_estimator.evaluate(programs.ones(), steps=3)
     assert results == {"mean_y": 0.75, "loss": 0.25**2 / 2, "global_step": 2}
+
+
+def test_results_are_numpy_scalars_that_are_shown_as_numbers(
+    trained_estimator: trainer.TPUEstimator, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tensorflow")
+    results = trained_estimator.evaluate(programs.ones(), steps=3)
+    assert {name: type(value) for name, value in results.items()} == {
+        "global_step": np.int64,
+        "loss": np.float32,
+        "mean_y": np.float32,
+    }
+    assert results["loss"].item() == 0.03125
+    assert str(results) == "{'mean_y': 0.75, 'loss': 0.03125, 'global_step': 2}"
+    assert "global_step = 2, loss = 0.03125, mean_y = 0.75" in caplog.text
+    assert "np." not in caplog.text
 
 
 def test_evaluation_ends_with_its_input(trained_estimator: trainer.TPUEstimator) -> None:

@@ -32,6 +32,17 @@ def test_step_counts_are_exact_for_every_loop_length(iterations: int | str, tmp_
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**7)
 
 
+@pytest.mark.slow
+@pytest.mark.on_pjrt_too
+def test_an_evaluation_returns_scalars_of_the_types_of_its_metrics(tmp_path: Path) -> None:
+    with slope.tpu():
+        model = slope.estimator(tmp_path).train(slope.ones(), steps=1)
+        results = model.evaluate(slope.ones(1))
+    types = {name: type(value) for name, value in results.items()}
+    assert types.pop("global_step") is np.int64
+    assert set(types.values()) == {np.float32}
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.numeric
 def test_training_that_ends_with_its_input_keeps_every_step(compiled: bool, tmp_path: Path) -> None:
