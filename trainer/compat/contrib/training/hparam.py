@@ -127,8 +127,11 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Add a hyperparameter; all its later values must have the type of `value`."""
-        if hasattr(self, name):
+        """Add a hyperparameter; all its later values must have the type of `value`.
+
+        A hyperparameter whose value is None may be added again.
+        """
+        if getattr(self, name, None) is not None:
             raise InvalidSetting(
                 f"Hyperparameter name {name} is taken or reserved. Use another name."
             )

@@ -80,6 +80,8 @@ def test_hyperparameters_are_added_and_removed() -> None:
     hparams = HParams()
     hparams.add_hparam("depth", 3)
     assert (hparams.depth, hparams.get("depth"), hparams.get("width", 7)) == (3, 3, 7)
+    hparams.add_hparam("decay", 0.5)
+    assert hparams.parse("decay=1").decay == 1.0
     with pytest.raises(InvalidSetting, match="depth is taken or reserved"):
         hparams.add_hparam("depth", 4)
     with pytest.raises(InvalidSetting, match="values is taken or reserved"):
