@@ -18,6 +18,10 @@ from trainer.compat.source.user_program import UserProgram
 
 _V1 = "tensorflow.compat.v1"
 _TPU = ".estimator.tpu."
+_V1_OR_PRIVATE = (_V1, "tensorflow.core", "tensorflow.python", "tensorflow_estimator")
+_CHOICES_OF_BEHAVIOUR = {
+    f"{verb}_v2_{what}" for verb in ("disable", "enable") for what in ("behavior", "tensorshape")
+}
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,45 @@ class Tf1Evidence:
 def find_tf1_evidence(program: UserProgram) -> Tf1Evidence | None:
     """Return the first place where a program uses a symbol that TensorFlow 1 had and 2 lacks.
 
+    If there is none, it is the first place with the value of a dimension, such as x.shape[0].value,
+    in a program that names only tensorflow.compat.v1 and leaves its behaviour to TensorFlow.
+
     Returns None if there is no such place.
     """
-    return _find_evidence(program, is_tf1_only)
+    dimension: Tf1Evidence | None = None
+    all_references: list[NameReference] = []
+    for tree, name in _read_program(program):
+        references = find_name_references(tree)
+        for reference in filter(is_tf1_only, references):
+            return Tf1Evidence(name, reference.line, reference.written_name)
+        all_references += references
+        dimension = dimension or _find_dimension_value(tree, name)
+    return dimension if all_references and all(map(_is_plain_v1, all_references)) else None
+
+
+def _is_plain_v1(reference: NameReference) -> bool:
+    """Return whether a name is of tf.compat.v1 or private, and does not choose the behaviour."""
+    is_choice = reference.name.rpartition(".")[2] in _CHOICES_OF_BEHAVIOUR
+    return reference.name.startswith(_V1_OR_PRIVATE) and not is_choice
+
+
+def _find_dimension_value(tree: ast.Module, file: str) -> Tf1Evidence | None:
+    """Find the value of a dimension of a shape, which is an int in TensorFlow 2."""
+    guarded: set[tuple[int, str]] | None = None
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(
+                attr="value",
+                value=ast.Subscript(
+                    value=ast.Attribute(attr="shape")
+                    | ast.Call(func=ast.Attribute(attr="get_shape"))
+                ),
+            ):
+                guarded = name_references.find_guarded_names(tree) if guarded is None else guarded
+                line, name = node.end_lineno or node.lineno, ast.unparse(node)
+                if (line, name) not in guarded:
+                    return Tf1Evidence(file, line, name)
+    return None
 
 
 def uses_tpu_estimator(program: UserProgram) -> bool:
@@ -48,7 +88,11 @@ def uses_tpu_estimator(program: UserProgram) -> bool:
 
     Symbols of tf.compat.v1.estimator.tpu and of tensorflow_estimator's package `tpu` count too.
     """
-    return _find_evidence(program, lambda reference: _TPU in reference.name) is not None
+    return any(
+        _TPU in reference.name
+        for tree, _ in _read_program(program)
+        for reference in find_name_references(tree)
+    )
 
 
 def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evidence | None:
@@ -77,36 +121,34 @@ def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evide
         if path.is_file() and path not in seen
     ]
     seen.update(starts)
-    search = _find_unguarded_tf1_names
-    return _find_in_files(unread, (place,), is_in_package, place, search, seen)
+    for tree, name in _read_files(unread, (place,), is_in_package, place, seen):
+        for reference in _find_unguarded_tf1_names(tree):
+            return Tf1Evidence(name, reference.line, reference.written_name)
+    return None
 
 
-def _find_evidence(
-    program: UserProgram, is_evidence: Callable[[NameReference], bool]
-) -> Tf1Evidence | None:
+def _read_program(program: UserProgram) -> Iterator[tuple[ast.Module, str]]:
+    """Yield the script and the program's own modules that it imports, with their names."""
+
     def is_own(path: Path) -> bool:
         return not is_library_file(path.resolve())
 
-    def find(tree: ast.Module) -> Iterator[NameReference]:
-        yield from filter(is_evidence, find_name_references(tree))
-
     unread = [(program.source, program.file, program.name)]
-    return _find_in_files(unread, program.directories, is_own, Path.cwd(), find, set())
+    return _read_files(unread, program.directories, is_own, Path.cwd(), set())
 
 
 _Source: TypeAlias = tuple[bytes, Path | None, str]
 """A source file: its contents; its path, None if unknown; and its name in messages."""
 
 
-def _find_in_files(
+def _read_files(
     unread: list[_Source],
     directories: Sequence[Path],
     is_own: Callable[[Path], bool],
     place: Path,
-    find: Callable[[ast.Module], Iterator[NameReference]],
     seen: set[Path],
-) -> Tf1Evidence | None:
-    """Return the place of the first reference that `find` yields, in files or their imports."""
+) -> Iterator[tuple[ast.Module, str]]:
+    """Yield files and what they import, each as its syntax tree and its name in messages."""
     while unread:
         source, path, display_name = unread.pop(0)
         try:
@@ -115,13 +157,11 @@ def _find_in_files(
             # Skip a file that is not valid Python: if the program imports the file, Python reports
             # the error.
             continue
-        for reference in find(tree):
-            return Tf1Evidence(display_name, reference.line, reference.written_name)
+        yield tree, display_name
         for file in _find_imported_files(tree, path, directories) if path else ():
             if file not in seen and is_own(file):
                 seen.add(file)
                 unread.append((file.read_bytes(), file, os.path.relpath(file, place)))
-    return None
 
 
 def _find_unguarded_tf1_names(tree: ast.Module) -> Iterator[NameReference]:

@@ -48,6 +48,41 @@ def test_names_that_tensorflow_2_has_are_no_evidence(tmp_path: Path, source: str
     assert describe_evidence(tmp_path, main=source) is None
 
 
+V1 = "import tensorflow.compat.v1 as tf\nx = tf.placeholder(tf.float32, [None, 3])\n"
+
+
+@pytest.mark.parametrize("value", ["x.shape[-1].value", "x.get_shape()[1].value"])
+def test_the_value_of_a_dimension_is_evidence_in_a_program_of_v1(
+    tmp_path: Path, value: str
+) -> None:
+    assert describe_evidence(tmp_path, main=f"{V1}print({value})") == f"main.py:3 {value}"
+    helper = f"def f(x):\n    return {value}"
+    assert describe_evidence(tmp_path, main=f"{V1}import a", a=helper) == f"a.py:2 {value}"
+    first = f"{V1}print({value})\nimport a"
+    assert describe_evidence(tmp_path, main=first, a="from tensorflow import contrib") == (
+        "a.py:1 tensorflow.contrib"
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{V1}tf.disable_v2_behavior()\nx.shape[1].value",
+        f"{V1}tf.disable_v2_tensorshape()\nx.shape[1].value",
+        f"{V1}import tensorflow\nx.shape[1].value",
+        f"{V1}import tensorflow.compat.v2 as tf2\nx.shape[1].value",
+        f"{V1}x.shape.dims[1].value\nvalues[1].value",
+        f"{V1}try:\n    x.shape[1].value\nexcept AttributeError:\n    pass",
+        f"{V1}n = x.shape[1].value if hasattr(x.shape[1], 'value') else x.shape[1]",
+        "x.shape[1].value",
+    ],
+)
+def test_other_values_and_values_in_other_programs_are_no_evidence(
+    tmp_path: Path, source: str
+) -> None:
+    assert describe_evidence(tmp_path, main=source) is None
+
+
 def test_contrib_is_evidence_below_every_module(tmp_path: Path) -> None:
     source = "import tensorflow.compat.v1 as tf\ntf.contrib.training.HParams()"
     assert describe_evidence(tmp_path, main=source) == "main.py:2 tf.contrib.training.HParams"
