@@ -41,6 +41,8 @@ def _walk_guarded(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _catches_attribute_error(handler: ast.ExceptHandler, node: ast.Try) -> bool:
+    if not _goes_on(handler):
+        return False
     nodes = ast.walk(handler.type) if handler.type is not None else ()
     caught = {name.id for name in nodes if isinstance(name, ast.Name)}
     is_broad = handler.type is None or not caught.isdisjoint(_BROAD_EXCEPTIONS)
@@ -63,20 +65,26 @@ def _prefixes(node: ast.Attribute) -> Iterator[str]:
 
 
 def find_optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the syntax nodes in the body and the handlers of each try that catches ImportError.
+    """Yield the syntax nodes in the places where a program handles the failure of an import.
 
-    The program handles the failure of an import in these places.
+    These places are a try that catches ImportError, with its handlers; a `with` statement that
+    suppresses ImportError or makes imports lazy; and an `if TYPE_CHECKING`, which never runs.
     """
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and any(
-            _catches_import_error(handler) for handler in node.handlers
-        ):
-            for part in (*node.body, *node.handlers):
-                yield from ast.walk(part)
+        parts: Sequence[ast.AST] = ()
+        match node:
+            case ast.Try(handlers=handlers) if any(map(_catches_import_error, handlers)):
+                parts = (*node.body, *handlers, *node.orelse)
+            case ast.With(items=items) if any(map(_allows_missing_modules, items)):
+                parts = node.body
+            case ast.If(test=test) if _last_name(test) == "TYPE_CHECKING":
+                parts = node.body
+        for part in parts:
+            yield from ast.walk(part)
 
 
 def find_optional_import_lines(tree: ast.Module) -> set[int]:
-    """Return the lines of imports in the body or a handler of a try that catches ImportError."""
+    """Return the lines of the imports among the nodes of `find_optional_nodes`."""
     return {
         node.lineno
         for node in find_optional_nodes(tree)
@@ -85,11 +93,31 @@ def find_optional_import_lines(tree: ast.Module) -> set[int]:
 
 
 def _catches_import_error(handler: ast.ExceptHandler) -> bool:
-    if handler.type is None:
-        return True
-    return any(
-        isinstance(name, ast.Name) and name.id in _IMPORT_ERRORS for name in ast.walk(handler.type)
-    )
+    return _goes_on(handler) and (handler.type is None or _names_import_error(handler.type))
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    """Return whether the program goes on after a handler, which does not end in a raise."""
+    return not isinstance(handler.body[-1], ast.Raise)
+
+
+def _names_import_error(node: ast.AST) -> bool:
+    return any(_last_name(name) in _IMPORT_ERRORS for name in ast.walk(node))
+
+
+def _allows_missing_modules(item: ast.withitem) -> bool:
+    """Return whether a context is contextlib.suppress(ImportError) or etils.epy.lazy_imports()."""
+    call = item.context_expr
+    if not isinstance(call, ast.Call):
+        return False
+    name = _last_name(call.func)
+    return "lazy" in name or (name == "suppress" and any(map(_names_import_error, call.args)))
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 _ROOTS = ("tensorflow", "tensorflow_estimator")

@@ -12,7 +12,8 @@ from trainer.compat.source import name_references
 from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names.classification import NameClassification, NameStatus
 
-_TENSORFLOW = ("tensorflow", "tensorflow_estimator")
+# Modules that a program has without an installation, or that another check looks for.
+_PRESENT = ("__main__", "tensorflow", "tensorflow_estimator")
 
 # Maps the name of a module of Python 2 to its name in Python 3.
 _PYTHON_2_MODULES = {
@@ -44,7 +45,7 @@ def find_missing(
 ) -> Iterator[tuple[int, str, NameClassification]]:
     """Find imports of modules that are not installed, and names that only Python 2 has.
 
-    Imports in the body or in a handler of a try statement that catches ImportError are left out.
+    Imports whose failure the program handles are left out.
     """
     optional = set(name_references.find_optional_nodes(tree))
     for node in ast.walk(tree):
@@ -89,7 +90,7 @@ def _imported_modules(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def _classify_module(name: str, directories: tuple[Path, ...]) -> NameClassification | None:
-    if name in sys.stdlib_module_names or name in _TENSORFLOW or _is_installed(name):
+    if name in sys.stdlib_module_names or name in _PRESENT or _is_installed(name):
         return None
     for directory in directories:
         if (directory / f"{name}.py").is_file() or (directory / name).is_dir():

@@ -1,7 +1,7 @@
 """Classifies TensorFlow names that a program uses: as working, supplied, gone or unknown."""
 
-import dataclasses
 import functools
+import re
 
 from trainer.compat import moved_names
 from trainer.compat.source import api_names
@@ -21,6 +21,8 @@ _SUPPLIED_INSIDE = {
         for name, target in targets.items()
     },
 }
+# Matches names such as __dict__, which the lists of public names leave out, and what follows them.
+_SPECIAL_NAME = re.compile(r"\.__\w.*")
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
 
 # The name of a module that TensorFlow's __init__.py imports for its own use and then deletes.
@@ -48,7 +50,8 @@ def classify(use: NameReference, *, tf1: bool) -> NameClassification:
     Args:
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
     """
-    return _classify_cached(dataclasses.replace(use, line=0), tf1)
+    name, written_name = (_SPECIAL_NAME.sub("", each) for each in (use.name, use.written_name))
+    return _classify_cached(NameReference(0, name, written_name, use.is_import), tf1)
 
 
 @functools.cache
@@ -135,9 +138,6 @@ def _classify_public(path: str, version: Version) -> NameClassification:
     for name, says in _GONE.items():
         if path == name or path.startswith(f"{name}."):
             return NameClassification(NameStatus.GONE, says)
-    if first.startswith("__"):
-        # The list of public names leaves out names such as tf.__version__. Assume that they work.
-        return WORKS
     if version == "v1":
         path = path.removeprefix("app.") if path.startswith("app.flags") else path
     if first != _DELETED and api_names.is_public_name(path, version):

@@ -2,8 +2,10 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.trainer.migration import samples
-from tests.trainer.migration.samples import findings_of
+from tests.trainer.migration.samples import findings_of, report_of
 from trainer.migration import migration_report
 from trainer.migration.names.classification import NameStatus
 
@@ -23,6 +25,41 @@ def test_what_a_program_tries_to_import_is_not_missed(tmp_path: Path) -> None:
             import nor_this
     """
     assert set(findings_of(tmp_path, source)) == {"tensorflow"}
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "try:\n    {}\nexcept (ValueError, ImportError):\n    gone = None",
+        "try:\n    pass\nexcept builtins.ImportError:\n    pass\nelse:\n    {}",
+        "with contextlib.suppress(ImportError):\n    {}",
+        "with epy.lazy_imports():\n    {}",
+        "if TYPE_CHECKING:\n    {}",
+        "if typing.TYPE_CHECKING:\n    {}",
+    ],
+)
+def test_a_module_is_not_missed_where_the_program_can_do_without(
+    guard: str, tmp_path: Path
+) -> None:
+    assert report_of(tmp_path, guard.format("import nobody_has_this")).runs
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "try:\n    {}\nexcept ImportError:\n    raise ValueError('Install it.')",
+        "try:\n    {}\nexcept KeyError:\n    pass",
+        "with contextlib.suppress(KeyError):\n    {}",
+        "with tf.device('cpu:0'):\n    {}",
+        "if TYPE_CHECKING:\n    pass\nelse:\n    {}",
+    ],
+)
+def test_a_module_is_missed_where_its_absence_ends_the_program(guard: str, tmp_path: Path) -> None:
+    assert not report_of(tmp_path, guard.format("import nobody_has_this")).runs
+
+
+def test_the_main_module_is_always_there(tmp_path: Path) -> None:
+    assert report_of(tmp_path, "import __main__").runs
 
 
 def test_a_module_above_the_script_comes_with_the_path_to_set(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ def classify_name(name: str, *, tf1: bool = True, is_import: bool = False) -> Na
         "tensorflow.nn.rnn_cell.LSTMCell",
         "tensorflow.__version__",
         "tensorflow.__version__.split",
+        "tensorflow.logging.__dict__",
+        "tensorflow.compat.v1.logging.__name__.upper",
     ],
 )
 def test_a_public_name_of_tensorflow_works(name: str) -> None:
@@ -61,6 +63,20 @@ def test_what_an_imported_module_inside_of_tensorflow_has_is_looked_for_there() 
     assert kind("RewriterConfig") is NameStatus.WORKS
     assert kind("RewriterConfig.OFF") is NameStatus.WORKS
     assert classify_name("tensorflow.core.protobuf").kind is NameStatus.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("tensorflow.contrib.tpu.__file__", NameStatus.SUPPLIED),
+        ("tensorflow.contrib.gan.__file__", NameStatus.GONE),
+        ("tensorflow.estimator.Estimator.__init__", NameStatus.SUPPLIED),
+        ("tensorflow.python.framework.ops.__name__", NameStatus.WORKS),
+        ("tensorflow.loggin.__name__", NameStatus.UNKNOWN),
+    ],
+)
+def test_a_special_name_is_as_its_module(name: str, kind: NameStatus) -> None:
+    assert classify_name(name, is_import=True).kind is kind
 
 
 def test_the_same_name_has_other_homes_in_the_two_versions() -> None:
