@@ -75,12 +75,12 @@ def find_references(
 def _references(
     tree: ast.Module, tf1: bool, directories: tuple[Path, ...]
 ) -> Iterator[tuple[int, str, str, NameClassification]]:
+    uses = find_name_references(tree)
     optional_lines = name_references.find_optional_import_lines(tree)
-    shadowed, guarded = (
-        arguments.find_shadowed_names(tree),
-        name_references.find_guarded_names(tree),
-    )
-    for use in find_name_references(tree):
+    # These two take most of the time, and many files of packages do not use TensorFlow.
+    shadowed = arguments.find_shadowed_names(tree) if uses else set()
+    guarded = name_references.find_guarded_names(tree) if uses else set()
+    for use in uses:
         # Skip attributes of a local variable that has the name of a TensorFlow module, and
         # attributes of tf.flags.FLAGS, which are the program's own command-line flags.
         if (use.line, use.written_name) in shadowed or use.name.startswith(_FLAGS):

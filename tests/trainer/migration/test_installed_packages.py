@@ -54,6 +54,83 @@ def test_what_an_installed_package_breaks_is_said(packages: Path, tmp_path: Path
     )
 
 
+LAZY = """
+    import tensorflow as tf
+    from typing import TYPE_CHECKING
+    from etils import epy
+
+    with epy.lazy_imports():
+        import nobody_has_lazy
+        from lazy_package import testing
+    with epy.lazy_imports(error_callback="Install it."):
+        import nobody_has_this_either
+    if TYPE_CHECKING:
+        import nobody_has_types
+    try:
+        from lazy_package import fast
+    except ImportError:
+        fast = None
+    if tf.__version__ < "2":
+        from lazy_package import old
+
+    def load():
+        from lazy_package import unused
+        import nobody_has_functions
+"""
+MISSING = "import tensorflow as tf\nimport nobody_has_this\n"
+
+
+def test_only_what_an_import_of_a_package_runs_is_read(packages: Path, tmp_path: Path) -> None:
+    samples.write_file(packages, "lazy_package/__init__.py", LAZY)
+    samples.write_file(packages, "etils/epy.py", "")
+    for module in ("testing", "fast", "old", "unused", "conftest", "lazy_test"):
+        samples.write_file(packages, f"lazy_package/{module}.py", MISSING)
+    assert samples.report_of(tmp_path, "import lazy_package").runs
+    assert not samples.report_of(tmp_path, "import lazy_package.testing").runs
+
+
+@pytest.mark.parametrize("module", ["package", "package.a", "package.b", "package.c.d"])
+def test_a_module_runs_what_it_imports_and_its_packages(
+    module: str, packages: Path, tmp_path: Path
+) -> None:
+    samples.write_file(packages, "package/__init__.py", "from . import a")
+    samples.write_file(packages, "package/a.py", "import package.b")
+    samples.write_file(packages, "package/b.py", MISSING)
+    samples.write_file(packages, "package/c/d.py", "")
+    [package] = samples.report_of(tmp_path, f"import {module}").packages
+    assert [finding.file for finding in package.findings] == ["package/b.py"]
+
+
+def test_a_package_is_read_once_for_each_version(packages: Path, tmp_path: Path) -> None:
+    def missing() -> list[str]:
+        [package] = samples.report_of(tmp_path, "from old_package import models").packages
+        return [finding.written for finding in package.findings if finding.stops]
+
+    information = packages / "old_package-1.0.dist-info"
+    information.mkdir()
+    assert missing() == ["tensorflow.contrib.gan"]
+    samples.write_file(packages, "old_package/models.py", "import tensorflow as tf\ntf.gone_later")
+    assert missing() == ["tensorflow.contrib.gan"]
+    information.rename(packages / "old_package-2.0.dist-info")
+    assert missing() == ["tf.gone_later"]
+
+
+def test_a_package_is_read_where_nothing_can_be_kept(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPUSERVE_CACHE_DIR", str(samples.write_file(tmp_path, "file", "")))
+    assert not samples.report_of(tmp_path, "from old_package import models").runs
+
+
+def test_a_damaged_file_of_the_cache_is_replaced(
+    packages: Path, tmp_path: Path, own_cache: Path
+) -> None:
+    assert not samples.report_of(tmp_path, "from old_package import models").runs
+    [file] = (own_cache / "migrate").iterdir()
+    file.write_bytes(b"damaged")
+    assert not samples.report_of(tmp_path, "from old_package import models").runs
+
+
 def test_a_package_that_an_optional_import_names_stops_nothing(
     packages: Path, tmp_path: Path
 ) -> None:

@@ -2,12 +2,19 @@
 
 import ast
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _BROAD_EXCEPTIONS = {"BaseException", "Exception"}
 _IMPORT_ERRORS = {"Exception", "ImportError", "ModuleNotFoundError"}
+
+
+@functools.lru_cache(maxsize=4)
+def walk(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return the nodes that ast.walk yields, which takes time only at the first call for a tree."""
+    return tuple(ast.walk(tree))
 
 
 def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
@@ -27,7 +34,7 @@ def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
 
 
 def _walk_guarded(tree: ast.Module) -> Iterator[ast.AST]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Try) and any(
             _catches_attribute_error(handler, node) for handler in node.handlers
         ):
@@ -70,7 +77,7 @@ def find_optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
     These places are a try that catches ImportError, with its handlers; a `with` statement that
     suppresses ImportError or makes imports lazy; and an `if TYPE_CHECKING`, which never runs.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         parts: Sequence[ast.AST] = ()
         match node:
             case ast.Try(handlers=handlers) if any(map(_catches_import_error, handlers)):
@@ -169,7 +176,7 @@ def _shorten_api_path(reference: NameReference) -> NameReference:
 
 
 def _find_imports(tree: ast.Module, packages: Sequence[str]) -> Iterator[tuple[NameReference, str]]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] in packages:
@@ -199,7 +206,7 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
     """Find variables to which the source assigns a TensorFlow symbol, as in `flags = tf.flags`."""
     assignments = [
         (node.targets[0].id, chain)
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Assign)
         and len(node.targets) == 1
         and isinstance(node.targets[0], ast.Name)
@@ -223,7 +230,7 @@ def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[
     inner_nodes: set[ast.AST] = set()
     # Yield a reference for the whole of a.b.c, and none for its part a.b. ast.walk visits a.b.c
     # first, so a.b is in `inner_nodes` by the time the loop reaches a.b.
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Attribute):
             inner_nodes.add(node.value)
             chain = _split_attribute_chain(node)

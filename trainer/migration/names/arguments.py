@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from trainer.compat import contrib_missing_names
+from trainer.compat.source import name_references
 from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
 from trainer.migration.names.classification import NameClassification, NameStatus
@@ -21,7 +22,7 @@ def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
       (line number, name as written) for each use of an attribute, such as (12, "layers.append").
     """
     shadowed = set()
-    for function in ast.walk(tree):
+    for function in name_references.walk(tree):
         if isinstance(function, _Function):
             local_names = set(_local_names(function))
             for node in ast.walk(function):
@@ -85,7 +86,7 @@ def unknown_arguments(
             # For an imported name, use the last part to find calls: after `from package import
             # name`, the program calls `name`, not `package.name`.
             homes[use.name.rpartition(".")[2] if use.is_import else use.written_name] = status.says
-    for node in ast.walk(tree):
+    for node in name_references.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         function = ast.unparse(node.func)

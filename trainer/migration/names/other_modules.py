@@ -48,7 +48,7 @@ def find_missing(
     Imports whose failure the program handles are left out.
     """
     optional = set(name_references.find_optional_nodes(tree))
-    for node in ast.walk(tree):
+    for node in name_references.walk(tree):
         if node in optional or not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         for name in _imported_modules(node):
@@ -129,12 +129,12 @@ def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
 
 
 def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, NameClassification]]:
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    names = [node for node in name_references.walk(tree) if isinstance(node, ast.Name)]
     bound = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
-    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    bound |= {node.arg for node in name_references.walk(tree) if isinstance(node, ast.arg)}
     bound |= {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in name_references.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
@@ -150,7 +150,7 @@ def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, NameClassifica
 
 
 def _python_2_only_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    for node in ast.walk(tree):
+    for node in name_references.walk(tree):
         if isinstance(node, ast.If | ast.IfExp) and _tests_python_version(node.test):
             yield from ast.walk(node)
         elif isinstance(node, ast.Try):

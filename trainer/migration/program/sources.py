@@ -3,10 +3,11 @@
 import ast
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.compat.source import name_references
 from trainer.compat.source.paths import is_library_file
 
 # If one of these texts is part of the error message of Python 3's parser, the file is written in
@@ -73,26 +74,60 @@ def read_source(path: Path, file: str) -> SourceFile:
         return SourceFile(file, path, _empty_module(), problem)
 
 
-def read_program(
-    script: Path, directories: Sequence[Path], *, within: Path | None = None
-) -> list[SourceFile]:
+def read_program(script: Path, directories: Sequence[Path]) -> list[SourceFile]:
     """Read a script and the program's modules that the script imports, directly or indirectly.
 
     Args:
       directories: the directories whose modules belong to the program; empty to read only the
         script.
-      within: a directory; modules outside of it are not read. None for no such restriction.
     """
     roots = [directory.resolve() for directory in directories]
-    files = {script.resolve(): read_source(script, str(script))}
-    pending = list(files) if roots else []
+    is_library = is_library_file(script.resolve())
+    return _read_imported(
+        [read_source(script, str(script))],
+        roots,
+        lambda file: bool(roots) and (is_library or not is_library_file(file)),
+        lambda file: _format_path(file, script),
+    )
+
+
+def read_package(
+    files: Sequence[Path], place: Path, skip: Callable[[ast.Module], Collection[int]]
+) -> list[SourceFile]:
+    """Read modules of an installed package, and the modules of the package that these import.
+
+    Args:
+      place: the directory that contains the package. The names of the files are relative to it.
+      skip: returns the lines of a module whose imports are not followed.
+    """
+    roots = {file.relative_to(place).parts[0] for file in files}
+    start = [read_source(file, str(file.relative_to(place))) for file in files]
+    return _read_imported(
+        start,
+        [place],
+        lambda file: file.is_relative_to(place) and file.relative_to(place).parts[0] in roots,
+        lambda file: str(file.relative_to(place)),
+        skip,
+    )
+
+
+def _read_imported(
+    start: Sequence[SourceFile],
+    roots: Sequence[Path],
+    is_wanted: Callable[[Path], bool],
+    format_path: Callable[[Path], str],
+    skip: Callable[[ast.Module], Collection[int]] = lambda _: (),
+) -> list[SourceFile]:
+    """Return some source files, followed by those that they import directly or indirectly."""
+    files = {source.path.resolve(): source for source in start}
+    pending = list(files)
     while pending:
         importer = pending.pop(0)
-        for path in _imported_files(files[importer].tree, importer, roots):
+        tree = files[importer].tree
+        for path in find_imported_files(tree, importer, roots, skip(tree)):
             file = path.resolve()
-            is_library = is_library_file(file) and not is_library_file(script.resolve())
-            if file not in files and not is_library and (within is None or within in file.parents):
-                files[file] = read_source(file, _format_path(file, script))
+            if file not in files and is_wanted(file):
+                files[file] = read_source(file, format_path(file))
                 pending.append(file)
     return list(files.values())
 
@@ -124,21 +159,27 @@ def _explain_syntax_error(error: SyntaxError) -> str:
     return f"it is not valid Python 3: {error.msg}. Correct it first."
 
 
-def _imported_files(tree: ast.Module, importer: Path, roots: Sequence[Path]) -> Iterator[Path]:
-    for node in ast.walk(tree):
+def find_imported_files(
+    tree: ast.Module, importer: Path, roots: Sequence[Path], skipped_lines: Collection[int] = ()
+) -> Iterator[Path]:
+    """Yield the files of the modules and packages that a module imports from some directories."""
+    for node in name_references.walk(tree):
+        if getattr(node, "lineno", 0) in skipped_lines:
+            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 for root in roots:
-                    yield from _module_files(root, alias.name.split("."))
+                    yield from module_files(root, alias.name.split("."))
         elif isinstance(node, ast.ImportFrom) and node.level <= len(importer.parents):
             starts = [importer.parents[node.level - 1]] if node.level else roots
             module = node.module.split(".") if node.module else []
             for start in starts:
                 for alias in node.names:
-                    yield from _module_files(start, [*module, alias.name])
+                    yield from module_files(start, [*module, alias.name])
 
 
-def _module_files(place: Path, parts: list[str]) -> Iterator[Path]:
+def module_files(place: Path, parts: Sequence[str]) -> Iterator[Path]:
+    """Yield the files that an import of a module runs: those of its packages, and its own."""
     for part in parts:
         place = place / part
         for file in (place / "__init__.py", place.with_suffix(".py")):
