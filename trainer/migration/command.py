@@ -8,14 +8,26 @@ import click
 _EXAMPLES = """\b
 Examples:
   tpuserve migrate mnist.py
+  tpuserve migrate mnist.py -- --use_tpu=False
   tpuserve migrate --json models/ > report.json
 """
 
 
-@click.command(epilog=_EXAMPLES)
+class _WithArgumentsOfProgram(click.Command):
+    """A command whose line ends with `--` and the arguments of the program that it is about."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments of this command, and keep those after `--` as they are."""
+        end = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(context, args[:end])
+        context.params["arguments"] = tuple(args[end + 1 :])
+        return rest
+
+
+@click.command(cls=_WithArgumentsOfProgram, epilog=_EXAMPLES)
 @click.argument(
     "scripts",
-    metavar="SCRIPT...",
+    metavar="SCRIPT... [-- ARGUMENT...]",
     nargs=-1,
     required=True,
     type=click.Path(path_type=Path, exists=True),
@@ -26,14 +38,17 @@ Examples:
     help="Do not read the modules that the script imports.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> int:
+def migrate(
+    scripts: tuple[Path, ...], only_this_file: bool, as_json: bool, arguments: tuple[str, ...]
+) -> int:
     """Report which TensorFlow names of an old program work.
 
     Reads the script and the modules beside the script that it imports. Runs nothing and changes
     nothing. Lists the TensorFlow names that work unchanged, the names that tpuserve supplies, the
     names that no longer exist, with their replacements, and the command that runs the program.
 
-    SCRIPT is a Python file, or a directory of programs.
+    SCRIPT is a Python file, or a directory of programs. ARGUMENT is an argument of the program: a
+    name in a branch that the program does not reach with these arguments does not count.
 
     The exit status is 0 if every name exists, and 1 if a name is gone, unknown or not installed, or
     if a file cannot be read.
@@ -42,7 +57,9 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
     from trainer.migration.program.scripts import find_scripts
 
     reports = [
-        migration_report.analyze_program(script, follow_imports=not only_this_file)
+        migration_report.analyze_program(
+            script, follow_imports=not only_this_file, arguments=arguments
+        )
         for path in scripts
         for script in find_scripts(path)
     ]

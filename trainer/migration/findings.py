@@ -1,7 +1,7 @@
 """Finds the TensorFlow names that a file of a program uses, and checks whether they still exist."""
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from trainer.compat.source import name_references
 from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import arguments, other_modules, tensorflow_names
 from trainer.migration.names.classification import NameClassification, NameStatus
+from trainer.migration.program.reachability import UnreachedCode
 from trainer.migration.program.sources import SourceFile
 
 _FLAGS = tuple(
@@ -50,18 +51,18 @@ def find_references(
     *,
     tf1: bool,
     directories: Iterable[Path],
-    unreached_lines: Collection[int] = (),
+    unreached: UnreachedCode,
 ) -> list[NameFinding]:
     """Find the TensorFlow names, missing modules and removed Python names that a file uses.
 
     Args:
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
-      unreached_lines: the numbers of the lines that the program does not run. A missing name that
-        is used both in these lines and in other lines gets two findings, one for each group.
+      unreached: what the program does not run. A missing name that is used both in there and in
+        other lines gets two findings, one for each group.
     """
     lines: dict[tuple[str, str, NameClassification, bool], set[int]] = {}
     for line, written, name, status in _references(source.tree, tf1, tuple(directories)):
-        is_reached = status.kind.runs or line not in unreached_lines
+        is_reached = status.kind.runs or not unreached.contains(line, written)
         lines.setdefault((written, name, status, is_reached), set()).add(line)
     findings = [
         NameFinding(

@@ -20,6 +20,7 @@ from trainer.migration import findings
 from trainer.migration.findings import NameFinding
 from trainer.migration.names.classification import NameStatus
 from trainer.migration.program import sources
+from trainer.migration.program.reachability import UnreachedCode
 from trainer.migration.program.sources import SourceFile
 
 
@@ -41,7 +42,7 @@ class InstalledPackage:
 
 def find_packages(
     source_files: Sequence[SourceFile],
-    unreached: Sequence[Collection[int]],
+    unreached: Sequence[UnreachedCode],
     directories: Sequence[Path],
 ) -> tuple[InstalledPackage, ...]:
     """Find the installed packages that get TensorFlow 1's names or that use missing names.
@@ -50,8 +51,8 @@ def find_packages(
     package is kept on disk for later calls.
     """
     modules: dict[str, set[str]] = {}
-    for source, lines in zip(source_files, unreached, strict=True):
-        for module in _imported_modules(source.tree, lines):
+    for source, code in zip(source_files, unreached, strict=True):
+        for module in _imported_modules(source.tree, code.lines):
             modules.setdefault(module.partition(".")[0], set()).add(module)
     environment = _describe_environment()
     examined = [
@@ -162,7 +163,7 @@ def _examine(package: str, origin: Path, modules: Sequence[str]) -> InstalledPac
             source,
             tf1=tf1 is not None,
             directories=(place,),
-            unreached_lines=_lines_that_may_not_run(source.tree),
+            unreached=UnreachedCode(_lines_that_may_not_run(source.tree)),
         )
         if not finding.kind.runs
     ]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,13 @@ from trainer.migration import findings, installed_packages
 from trainer.migration.findings import NameFinding
 from trainer.migration.installed_packages import InstalledPackage
 from trainer.migration.names.classification import NameStatus
-from trainer.migration.program import launch_command, package_script, reachability, sources
+from trainer.migration.program import (
+    launch_command,
+    package_script,
+    program_flags,
+    reachability,
+    sources,
+)
 from trainer.migration.program.sources import Problem
 
 
@@ -60,8 +67,14 @@ class ProgramReport:
         return [finding for finding in self.findings if not finding.is_reached]
 
 
-def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramReport:
-    """Analyse a program without running it."""
+def analyze_program(
+    script: Path, *, follow_imports: bool = True, arguments: Sequence[str] = ()
+) -> ProgramReport:
+    """Analyse a program without running it.
+
+    Args:
+      arguments: the command line of the program, such as ("--use_tpu=False",).
+    """
     package = package_script.find_package(sources.read_source(script, str(script)))
     root = () if package is None else (package.root,)
     directories: tuple[Path, ...] = (script.resolve().parent, *root)
@@ -81,29 +94,32 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
     source_files = sources.read_program(script, directories if follow_imports else ())
     is_found_by_name = evidence is not None
     evidence = evidence or launch_command.find_v1_method(source_files)
-    unreached = reachability.find_unreached_lines(
-        source_files, launch_command.find_unset_flags(source_files)
-    )
+    unset = launch_command.find_unset_flags(source_files)
+    flags = program_flags.find_flag_values(source_files, unset, arguments)
+    unreached = reachability.find_unreached_code(source_files, flags, directories)
     says_tf1 = evidence is not None and not is_found_by_name
-    is_read = not source_files[0].problem
+
+    def build(builder: Callable[..., str | None]) -> str | None:
+        if source_files[0].problem:
+            return None
+        return builder(source_files, says_tf1=says_tf1, given=arguments)
+
     return ProgramReport(
         script=str(script),
         files=tuple(source.file for source in source_files),
         findings=tuple(
             finding
-            for source, lines in zip(source_files, unreached, strict=True)
+            for source, code in zip(source_files, unreached, strict=True)
             for finding in findings.find_references(
                 source,
                 tf1=evidence is not None,
                 directories=directories,
-                unreached_lines=lines,
+                unreached=code,
             )
         ),
         problems=tuple(source.problem for source in source_files if source.problem is not None),
         tf1=None if evidence is None else str(evidence),
-        command=launch_command.build_command(source_files, says_tf1=says_tf1) if is_read else None,
-        cpu_command=(
-            launch_command.build_cpu_command(source_files, says_tf1=says_tf1) if is_read else None
-        ),
+        command=build(launch_command.build_command),
+        cpu_command=build(launch_command.build_cpu_command),
         packages=installed_packages.find_packages(source_files, unreached, directories),
     )

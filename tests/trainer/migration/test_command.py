@@ -68,5 +68,15 @@ def test_only_this_file_leaves_out_what_it_imports(tmp_path: Path) -> None:
     assert run_migrate("--only-this-file", script).return_value == 0
 
 
+def test_what_follows_two_dashes_are_arguments_of_the_program(tmp_path: Path) -> None:
+    source = "flags.DEFINE_bool('gone', True, '')\nif FLAGS.gone: tf.gone_name()\n"
+    script = samples.write_file(tmp_path, "a.py", "import tensorflow as tf\n" + source)
+    assert run_migrate(script).return_value == 1
+    result = run_migrate("--json", script, "--", "--gone=False")
+    assert result.return_value == 0
+    [program] = json.loads(result.output)["programs"]
+    assert program["command"] == f"tpuserve run {script} --gone=False"
+
+
 def test_a_script_that_is_not_there_is_not_understood() -> None:
     assert "does not exist" in str(run_migrate("gone.py").exception)

@@ -4,116 +4,18 @@ import ast
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.compat.source.name_references import find_name_references
 from trainer.migration.program import package_script
+from trainer.migration.program.program_flags import ProgramFlag, find_flags, find_given_flags
 from trainer.migration.program.sources import SourceFile
-
-_TRUE_WORDS = ("1", "on", "t", "true", "y", "yes")
-
-
-@dataclass(frozen=True)
-class ProgramFlag:
-    """A command-line flag that a program defines.
-
-    Attributes:
-      is_switch: whether the flag takes no value, as with argparse's action "store_true".
-      choices: the accepted values; empty if every value is accepted.
-      has_default: whether the default value is known, because the source has it as a literal.
-    """
-
-    name: str
-    is_required: bool = False
-    is_switch: bool = False
-    is_on: bool = False
-    choices: tuple[str, ...] = ()
-    has_default: bool = field(default=False, compare=False)
-    default: object = field(default=None, compare=False)
-
-    def format_argument(self, value: str) -> str:
-        """Return the command-line argument that sets the flag, such as "--steps=100"."""
-        return f"--{self.name}" if self.is_switch else f"--{self.name}={value}"
-
-    def format_true(self) -> str:
-        """Return the command-line argument that sets the flag to true, such as "--use_tpu=True"."""
-        true_words = (choice for choice in self.choices if choice.lower() in _TRUE_WORDS)
-        return self.format_argument(next(true_words, "True"))
-
-
-def find_flags(tree: ast.Module) -> list[ProgramFlag]:
-    """Find the flags that a file defines with names that are string literals."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    required = {name for call in calls for name in _flags_marked_required(call)}
-    return [flag for call in calls for flag in _defined_flags(call, required)]
-
-
-def _defined_flags(call: ast.Call, required: set[str]) -> Iterator[ProgramFlag]:
-    function, name = _function_name(call), _text(call.args[0] if call.args else None)
-    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-    if name is None:
-        return
-    if function.startswith("DEFINE_"):
-        default = keywords.get("default", call.args[1] if len(call.args) > 1 else None)
-        yield ProgramFlag(
-            name,
-            name in required or _is_true(keywords.get("required")),
-            False,
-            _is_true(default),
-            has_default=isinstance(default, ast.Constant),
-            default=default.value if isinstance(default, ast.Constant) else None,
-        )
-    elif function == "add_argument":
-        names = [text for argument in call.args if (text := _text(argument))]
-        long_name = next((name for name in names if name.startswith("--")), None)
-        if long_name is not None:
-            is_switch = _text(keywords.get("action")) == "store_true"
-            is_on = _is_true(keywords.get("default"))
-            is_required = _is_true(keywords.get("required"))
-            default = keywords.get("default", ast.Constant(False if is_switch else None))
-            yield ProgramFlag(
-                long_name[2:],
-                is_required,
-                is_switch,
-                is_on,
-                _choices(keywords.get("choices")),
-                has_default=isinstance(default, ast.Constant),
-                default=default.value if isinstance(default, ast.Constant) else None,
-            )
-
-
-def _choices(node: ast.AST | None) -> tuple[str, ...]:
-    elements = node.elts if isinstance(node, ast.List | ast.Tuple) else []
-    return tuple(text for element in elements if (text := _text(element)))
-
-
-def _flags_marked_required(call: ast.Call) -> Iterator[str]:
-    if _function_name(call) in ("mark_flag_as_required", "mark_flags_as_required") and call.args:
-        for node in ast.walk(call.args[0]):
-            text = _text(node)
-            if text is not None:
-                yield text
-
-
-def _function_name(call: ast.Call) -> str:
-    function = call.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _text(node: ast.AST | None) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-def _is_true(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is True
-
 
 _CORES = 8
 _TPU_FLAG = "use_tpu"
+_FALSE_WORDS = ("0", "f", "false", "n", "no", "off")
 # A program mostly fails without the path of its data or checkpoints, although few programs say so.
 _PATH = re.compile(r"(.*[_-])?(dir|file|path)")
 
@@ -139,7 +41,11 @@ class V1MethodCall:
 
 
 def build_command(
-    sources: Sequence[SourceFile], *, says_tf1: bool, emulates_tpu: bool = True
+    sources: Sequence[SourceFile],
+    *,
+    says_tf1: bool,
+    emulates_tpu: bool = True,
+    given: Sequence[str] = (),
 ) -> str:
     """Build the shell command that runs a program.
 
@@ -147,13 +53,17 @@ def build_command(
 
     Args:
       says_tf1: whether to add the option --tf1, which enables TensorFlow 1's behaviour.
+      given: arguments of the program that the user has chosen.
     """
     trees = [source.tree for source in sources]
     flags = [flag for tree in trees for flag in find_flags(tree)]
+    given_flags = find_given_flags(flags, given)
+    is_off = any(_is_tpu_flag(flag) and _is_false(value) for flag, value in given_flags)
+    flags = [flag for flag in flags if flag not in dict(given_flags)]
     words = ["tpuserve", "run"]
     if says_tf1:
         words.append("--tf1")
-    on_tpu = emulates_tpu and _uses_tpu(trees)
+    on_tpu = emulates_tpu and not is_off and _uses_tpu(trees)
     if on_tpu:
         words += ["--emulate-tpu", str(_CORES)]
     package = package_script.find_package(sources[0])
@@ -175,19 +85,24 @@ def build_command(
             arguments[flag.name] = flag.format_true()
         elif not emulates_tpu and flag.is_on:
             arguments[flag.name] = f"--{flag.name}=False"
-    return " ".join([*words, *arguments.values()])
+    return " ".join([*words, *map(shlex.quote, given), *arguments.values()])
 
 
-def build_cpu_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str | None:
-    """Build the command that runs a program without its TPU; None if no flag turns it off.
+def build_cpu_command(
+    sources: Sequence[SourceFile], *, says_tf1: bool, given: Sequence[str] = ()
+) -> str | None:
+    """Build the command that runs a program without its TPU.
 
-    The arguments are those of `build_command`.
+    The arguments are those of `build_command`. Returns None if no flag turns the TPU off, or if the
+    user has chosen the flag's value.
     """
     trees = [source.tree for source in sources]
     flags = [flag for tree in trees for flag in find_flags(tree)]
+    if any(_is_tpu_flag(flag) for flag, _ in find_given_flags(flags, given)):
+        return None
     if not any(_is_tpu_flag(flag) for flag in flags) or not _uses_tpu(trees):
         return None
-    return build_command(sources, says_tf1=says_tf1, emulates_tpu=False)
+    return build_command(sources, says_tf1=says_tf1, emulates_tpu=False, given=given)
 
 
 def find_unset_flags(sources: Sequence[SourceFile]) -> list[ProgramFlag]:
@@ -207,6 +122,10 @@ def _needs_value(flag: ProgramFlag) -> bool:
 
 def _is_tpu_flag(flag: ProgramFlag) -> bool:
     return flag.name.replace("-", "_") == _TPU_FLAG
+
+
+def _is_false(value: str | None) -> bool:
+    return value is not None and value.lower() in _FALSE_WORDS
 
 
 def find_v1_method(sources: Sequence[SourceFile]) -> V1MethodCall | None:

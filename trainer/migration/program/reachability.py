@@ -6,71 +6,149 @@ that do not run under this command are not counted as errors.
 
 import ast
 import itertools
-import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import metadata
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from tpuserve.graph.traversal import find_reachable
-from trainer.migration.program.launch_command import ProgramFlag
-from trainer.migration.program.sources import SourceFile
+from trainer.migration.program.conditions import Evaluator, Scope, last_name
+from trainer.migration.program.sources import SourceFile, find_imported_files
 
-_FLAG_OBJECTS = {"FLAGS", "args", "opts", "options"}
-_VERSION_CLASSES = {"LooseVersion", "StrictVersion", "Version", "parse", "parse_version"}
 _MAIN_CALLS = {"main", "run"}
+_EXITS = {"_exit", "exit", "quit"}
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-class _Unknown(Exception):
-    """Raised if the value of an expression cannot be computed without running the program."""
+@dataclass
+class UnreachedCode:
+    """The parts of a source file that do not run.
+
+    Attributes:
+      names: (line number, name as written), for names in a part of a line that does not run, such
+        as tf.contrib in `tf.contrib if False else None`.
+    """
+
+    lines: set[int] = field(default_factory=set)
+    names: set[tuple[int, str]] = field(default_factory=set)
+
+    def contains(self, line: int, written_name: str) -> bool:
+        """Return whether a name does not run in a line."""
+        return line in self.lines or (line, written_name.partition("(")[0]) in self.names
 
 
-def find_unreached_lines(
-    sources: Sequence[SourceFile], flags: Iterable[ProgramFlag]
-) -> list[set[int]]:
-    """Find lines under false conditions and lines of unused functions, which do not run.
+def find_unreached_code(
+    sources: Sequence[SourceFile], flags: Mapping[str, object], directories: Sequence[Path]
+) -> list[UnreachedCode]:
+    """Find code under false conditions, unused functions and unused modules, which do not run.
 
     A condition is known to be false if it depends only on constants, the versions of TensorFlow and
-    Python, and the default values of flags.
+    Python, and the values of flags.
 
     Args:
-      flags: the command-line flags that keep their default values.
+      sources: the script, and the program's modules that it imports directly or indirectly.
+      flags: the known values of flags, by the names of their variables.
+      directories: the directories of the program's modules.
     """
-    defaults = {flag.name.replace("-", "_"): flag for flag in flags}
-    dead: list[set[int]] = []
-    for index, source in enumerate(sources):
-        names = {"__name__": "__main__" if index == 0 else "module"}
-        dead.append(set(_lines_behind_false_conditions(source.tree, names, defaults)))
-    if sources and _has_main_part(sources[0].tree):
-        for lines, unused in zip(dead, _lines_of_unused_functions(sources, dead), strict=True):
-            lines |= unused
+    dead = _find_code_behind_false_conditions(sources, flags)
+    roots = [directory.resolve() for directory in directories]
+    has_main_part = bool(sources) and _has_main_part(sources[0].tree)
+    # An unused function may be the only one that imports a module, which may use other functions.
+    count = -1
+    while count != (count := sum(len(code.lines) for code in dead)):
+        _add_unused_modules(sources, dead, roots)
+        if has_main_part:
+            for code, unused in zip(dead, _lines_of_unused_functions(sources, dead), strict=True):
+                code.lines |= unused
     return dead
 
 
 def _has_main_part(tree: ast.Module) -> bool:
     return any(
         (isinstance(node, ast.Compare) and ast.unparse(node.left) == "__name__")
-        or (isinstance(node, ast.Call) and _last_name(node.func) in _MAIN_CALLS)
+        or (isinstance(node, ast.Call) and last_name(node.func) in _MAIN_CALLS)
         for statement in tree.body
         if not isinstance(statement, _Definition)
         for node in ast.walk(statement)
     )
 
 
-def _lines_behind_false_conditions(
-    tree: ast.Module, names: Mapping[str, str], flags: Mapping[str, ProgramFlag]
-) -> Iterator[int]:
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.If):
-            continue
-        try:
-            value = bool(_evaluate(node.test, names, flags))
-        except (_Unknown, TypeError, ValueError, IndexError, AttributeError):
-            continue
-        yield from _lines(node.orelse if value else node.body)
+def _find_code_behind_false_conditions(
+    sources: Sequence[SourceFile], flags: Mapping[str, object]
+) -> list[UnreachedCode]:
+    evaluator = Evaluator(flags)
+    rebound = {
+        node.attr
+        for source in sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    scopes: list[dict[ast.AST, Scope]] = []
+    for index, source in enumerate(sources):
+        name = "__main__" if index == 0 else "module"
+        scope = Scope(source.tree, constants={"__name__": name}, rebound=rebound)
+        scopes.append(dict(_walk_scopes(source.tree, scope)))
+        for node, around in scopes[-1].items():
+            evaluator.read_entries(node, around)
+    return [_find_in_tree(nodes, evaluator) for nodes in scopes]
+
+
+def _walk_scopes(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
+    """Yield the nodes of a syntax tree with the scopes that they are in."""
+    pending = [(node, scope)]
+    while pending:
+        node, scope = pending.pop()
+        yield node, scope
+        if isinstance(node, _Function):
+            scope = Scope(node, scope)
+        pending += ((child, scope) for child in ast.iter_child_nodes(node))
+
+
+def _find_in_tree(nodes: Mapping[ast.AST, Scope], evaluator: Evaluator) -> UnreachedCode:
+    code = UnreachedCode()
+    for node, scope in nodes.items():
+        match node:
+            case ast.If(test=test) | ast.While(test=test):
+                truth = evaluator.find_truth(test, scope)
+                if truth is not None and not (truth and isinstance(node, ast.While)):
+                    code.lines |= set(_lines(node.orelse if truth else node.body))
+            case ast.IfExp(test=test):
+                truth = evaluator.find_truth(test, scope)
+                if truth is not None:
+                    code.names |= set(_names_written(node.orelse if truth else node.body))
+            case ast.BoolOp(op=operator, values=values):
+                is_and = isinstance(operator, ast.And)
+                for index, value in enumerate(values):
+                    if evaluator.find_truth(value, scope) is (not is_and):
+                        for inner in values[index + 1 :]:
+                            code.names |= set(_names_written(inner))
+        for block in ("body", "orelse", "finalbody"):
+            statements = getattr(node, block, [])
+            for index, statement in enumerate(statements if isinstance(statements, list) else []):
+                if _ends(statement, nodes, evaluator):
+                    code.lines |= set(_lines(statements[index + 1 :]))
+    return code
+
+
+def _ends(statement: ast.AST, nodes: Mapping[ast.AST, Scope], evaluator: Evaluator) -> bool:
+    """Return whether the statements that follow a statement in its block never run."""
+    match statement:
+        case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+            return True
+        case ast.Expr(value=ast.Call(func=function)):
+            return last_name(function) in _EXITS
+        case ast.If(test=test):
+            truth = evaluator.find_truth(test, nodes[statement])
+            taken = statement.body if truth else statement.orelse
+            return truth is not None and bool(taken) and _ends(taken[-1], nodes, evaluator)
+    return False
+
+
+def _names_written(node: ast.AST) -> Iterator[tuple[int, str]]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute | ast.Name):
+            yield inner.end_lineno or inner.lineno, ast.unparse(inner)
 
 
 def _lines(statements: Iterable[ast.stmt]) -> Iterator[int]:
@@ -78,116 +156,34 @@ def _lines(statements: Iterable[ast.stmt]) -> Iterator[int]:
         yield from range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
 
 
-def _evaluate(node: ast.expr, names: Mapping[str, str], flags: Mapping[str, ProgramFlag]) -> Any:
-    """Compute the value of an expression of the program."""
+def _add_unused_modules(
+    sources: Sequence[SourceFile], dead: Sequence[UnreachedCode], roots: Sequence[Path]
+) -> None:
+    """Add the lines of the modules that only code that does not run imports."""
+    files = {str(source.path.resolve()): index for index, source in enumerate(sources)}
 
-    def compute(inner: ast.expr) -> Any:
-        return _evaluate(inner, names, flags)
+    def imported(file: str) -> Iterator[str] | None:
+        if file not in files:
+            return None
+        index = files[file]
+        found = find_imported_files(sources[index].tree, Path(file), roots, dead[index].lines)
+        return (str(path.resolve()) for path in found)
 
-    match node:
-        case ast.Constant(value=value):
-            return value
-        case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            return tuple(map(compute, elements))
-        case ast.Name(id=name) if name in names:
-            return names[name]
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not compute(operand)
-        case ast.BoolOp(op=operator, values=values):
-            return _evaluate_bool(isinstance(operator, ast.And), values, names, flags)
-        case ast.Compare(left=left, ops=[operator], comparators=[right]):
-            return _compare(operator, compute(left), compute(right))
-        case ast.Attribute():
-            return _evaluate_attribute(node, flags)
-        case ast.Subscript(value=value, slice=ast.Slice(lower=None, upper=upper, step=None)):
-            return compute(value)[: compute(upper) if upper is not None else None]
-        case ast.Subscript(value=value, slice=index):
-            return compute(value)[compute(index)]
-        case ast.Call(func=ast.Name(id=("int" | "float") as name), args=[argument]):
-            return {"int": int, "float": float}[name](compute(argument))
-        case ast.Call(func=ast.Attribute(value=value, attr=("startswith" | "split") as name)):
-            return getattr(compute(value), name)(*map(compute, node.args))
-        case ast.Call(args=[argument]) if _last_name(node.func) in _VERSION_CLASSES:
-            return tuple(int(number) for number in re.findall(r"\d+", compute(argument))[:3])
-    raise _Unknown
-
-
-def _evaluate_bool(
-    is_and: bool,
-    values: Sequence[ast.expr],
-    names: Mapping[str, str],
-    flags: Mapping[str, ProgramFlag],
-) -> bool:
-    """Compute `a and b` or `a or b`; one operand may decide the result if the other is unknown."""
-    is_unknown = False
-    for value in values:
-        try:
-            if bool(_evaluate(value, names, flags)) is not is_and:
-                return not is_and
-        except _Unknown:
-            is_unknown = True
-    if is_unknown:
-        raise _Unknown
-    return is_and
-
-
-def _compare(operator: ast.cmpop, left: Any, right: Any) -> bool:
-    match operator:
-        case ast.Eq():
-            return bool(left == right)
-        case ast.NotEq():
-            return bool(left != right)
-        case ast.Lt():
-            return bool(left < right)
-        case ast.LtE():
-            return bool(left <= right)
-        case ast.Gt():
-            return bool(left > right)
-        case ast.GtE():
-            return bool(left >= right)
-        case ast.Is():
-            return left is right
-        case ast.IsNot():
-            return left is not right
-    raise _Unknown
-
-
-def _evaluate_attribute(node: ast.Attribute, flags: Mapping[str, ProgramFlag]) -> Any:
-    path = ast.unparse(node)
-    if path in ("tf.__version__", "tensorflow.__version__", "tf.VERSION"):
-        try:
-            return metadata.version("tensorflow")
-        except metadata.PackageNotFoundError:
-            raise _Unknown from None
-    known = {
-        "six.PY2": False,
-        "six.PY3": True,
-        "sys.version_info": tuple(sys.version_info[:3]),
-        "sys.version_info.major": sys.version_info.major,
-    }
-    if path in known:
-        return known[path]
-    flag = flags.get(node.attr)
-    if flag is not None and _last_name(node.value) in _FLAG_OBJECTS and flag.has_default:
-        return flag.default
-    raise _Unknown
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    reached = find_reachable(list(files)[:1], imported)
+    for file, index in files.items():
+        if file not in reached:
+            dead[index].lines |= set(_lines(sources[index].tree.body))
 
 
 def _lines_of_unused_functions(
-    sources: Sequence[SourceFile], dead: Sequence[set[int]]
+    sources: Sequence[SourceFile], dead: Sequence[UnreachedCode]
 ) -> list[set[int]]:
     """Find the lines of functions that the program does not use."""
     bodies: dict[str, list[tuple[int, _Function, set[str]]]] = {}
     used: set[str] = set()
     for index, source in enumerate(sources):
         for definition, owner in _find_functions(source.tree):
-            if definition.lineno not in dead[index]:
+            if definition.lineno not in dead[index].lines:
                 names = set(_names_in(definition.body, dead[index]))
                 bodies.setdefault(owner, []).append((index, definition, names))
         used |= set(_names_outside_of_functions(source.tree, dead[index]))
@@ -227,7 +223,7 @@ def _statements_of_module(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements_of_module(parts)
 
 
-def _names_outside_of_functions(tree: ast.Module, dead: set[int]) -> Iterator[str]:
+def _names_outside_of_functions(tree: ast.Module, dead: UnreachedCode) -> Iterator[str]:
     left_out = {id(node) for function, _ in _find_functions(tree) for node in function.body}
 
     def visit(node: ast.AST) -> Iterator[str]:
@@ -240,18 +236,18 @@ def _names_outside_of_functions(tree: ast.Module, dead: set[int]) -> Iterator[st
     yield from visit(tree)
 
 
-def _names_in(statements: Iterable[ast.stmt], dead: set[int]) -> Iterator[str]:
+def _names_in(statements: Iterable[ast.stmt], dead: UnreachedCode) -> Iterator[str]:
     for statement in statements:
         for node in ast.walk(statement):
             yield from _names_of_node(node, dead)
 
 
-def _names_of_node(node: ast.AST, dead: set[int]) -> Iterator[str]:
-    if getattr(node, "lineno", 0) in dead:
+def _names_of_node(node: ast.AST, dead: UnreachedCode) -> Iterator[str]:
+    line = getattr(node, "end_lineno", 0)
+    if getattr(node, "lineno", 0) in dead.lines:
         return
-    if isinstance(node, ast.Name):
-        yield node.id
-    elif isinstance(node, ast.Attribute):
-        yield node.attr
+    if isinstance(node, ast.Name | ast.Attribute):
+        if not dead.names or (line, ast.unparse(node)) not in dead.names:
+            yield node.id if isinstance(node, ast.Name) else node.attr
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.migration import samples
 from tests.trainer.migration.samples import report_of
-from trainer.migration import text_report
+from trainer.migration import migration_report, text_report
 
 ESTIMATOR = "import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f{})\n"
 
@@ -77,3 +78,30 @@ def test_a_program_with_a_flag_for_the_tpu_gets_a_command_for_the_cpu(
     assert (found and found.replace(f" {tmp_path / 'program.py'}", "")) == expected
     lines = [str(line) for line in text_report._format_summary(program)]
     assert ("or on the CPU alone with" in lines) == (expected is not None)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "expected_on_cpu"),
+    [
+        ((), "tpuserve run --emulate-tpu 8 --use_tpu=True", "tpuserve run"),
+        (("--use_tpu=False",), "tpuserve run --use_tpu=False", None),
+        (("--nouse_tpu",), "tpuserve run --nouse_tpu", None),
+        (("--use_tpu", "--x=a b"), "tpuserve run --emulate-tpu 8 --use_tpu '--x=a b'", None),
+        (
+            ("--other=1",),
+            "tpuserve run --emulate-tpu 8 --other=1 --use_tpu=True",
+            "tpuserve run --other=1",
+        ),
+    ],
+)
+def test_the_command_has_the_arguments_that_are_given(
+    given: tuple[str, ...], expected: str, expected_on_cpu: str | None, tmp_path: Path
+) -> None:
+    source = "flags.DEFINE_bool('use_tpu', False, 'x')\n" + ESTIMATOR.format("")
+    script = samples.write_file(tmp_path, "program.py", source)
+    report = migration_report.analyze_program(script, arguments=given)
+    commands = (report.command, report.cpu_command)
+    assert [found and found.replace(f" {script}", "") for found in commands] == [
+        expected,
+        expected_on_cpu,
+    ]

@@ -14,6 +14,12 @@ HEADER = """
     tf.flags.DEFINE_bool("use_gpus", False, "")
     tf.flags.DEFINE_bool("use_tpu", False, "")
     tf.flags.DEFINE_string("mode", "train", "")
+    tf.flags.DEFINE_integer(name="workers", default=1, help="")
+    F = flags.FLAGS
+    USE_NEW = False
+    PARAMS = {"use_gpus": FLAGS.use_gpus, "steps": 1}
+    PARAMS["workers"] = FLAGS.workers
+    PARAMS["steps"] = 2
 """
 MAIN = """
     if __name__ == "__main__":
@@ -35,6 +41,14 @@ MAIN = """
         "tf.__version__.startswith('1.')",
         "int(tf.__version__.split('.')[0]) < 2",
         "LooseVersion(tf.__version__) < LooseVersion('1.13.1')",
+        "TYPE_CHECKING",
+        "USE_NEW and unknown",
+        "FLAGS.workers > 1 or FLAGS.workers < 0",
+        "FLAGS.mode in ('export', 'predict')",
+        "bool(FLAGS.use_gpus)",
+        "F.use_gpus",
+        "PARAMS['use_gpus']",
+        "PARAMS.get('workers') == 3",
         "False",
     ],
 )
@@ -47,10 +61,74 @@ def test_a_branch_that_is_not_taken_stops_no_program(condition: str, tmp_path: P
     assert not report_of(tmp_path, HEADER + live_main + MAIN).runs
 
 
-@pytest.mark.parametrize("condition", ["FLAGS.use_tpu", "unknown", "FLAGS.steps > 5", "unknown()"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "FLAGS.use_tpu",
+        "unknown",
+        "FLAGS.steps > 5",
+        "unknown()",
+        "PARAMS['steps'] == 1",
+        "PARAMS['other']",
+        "other['use_gpus']",
+        "FLAGS.workers > len(unknown)",
+        "FLAGS.mode < 3",
+    ],
+)
 def test_a_branch_of_an_unknown_condition_may_be_taken(condition: str, tmp_path: Path) -> None:
     source = f"    def main(_):\n        if {condition}:\n            tf.gone_name\n"
     assert not report_of(tmp_path, HEADER + source + MAIN).runs
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        "tf.gone_name() if FLAGS.use_gpus else None",
+        "None if not FLAGS.use_gpus else tf.gone_name()",
+        "FLAGS.use_gpus and tf.gone_name()",
+        "FLAGS.mode or tf.gone_name()",
+        "return\n        tf.gone_name()",
+        "raise ValueError\n        tf.gone_name()",
+        "sys.exit()\n        tf.gone_name()",
+        "if FLAGS.mode: return\n        tf.gone_name()",
+        "while FLAGS.use_gpus: tf.gone_name()",
+        "use_gpus = FLAGS.use_gpus\n        if use_gpus: tf.gone_name()",
+    ],
+)
+def test_code_that_is_not_run_stops_no_program(live: str, tmp_path: Path) -> None:
+    report = report_of(tmp_path, f"{HEADER}    def main(_):\n        {live}\n{MAIN}")
+    assert [finding.written for finding in report.unreached_findings] == ["tf.gone_name"]
+    assert report.runs
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        "if unknown: return\n        tf.gone_name()",
+        "if FLAGS.use_gpus: return\n        tf.gone_name()",
+        "unknown and tf.gone_name()",
+        "while FLAGS.mode: tf.gone_name()",
+        "use = False\n        if unknown: use = True\n        if use: tf.gone_name()",
+        "for use in (False, True):\n            if use: tf.gone_name()",
+        "use = not use\n        if use: tf.gone_name()",
+        "use = read('use_gpus')\n        if use: tf.gone_name()",
+        "global USE_NEW; USE_NEW = True\n        if USE_NEW: tf.gone_name()",
+        "FLAGS.use_gpus = True\n        if FLAGS.use_gpus: tf.gone_name()",
+    ],
+)
+def test_code_that_may_run_stops_the_program(live: str, tmp_path: Path) -> None:
+    assert not report_of(tmp_path, f"{HEADER}    def main(_):\n        {live}\n{MAIN}").runs
+
+
+def test_a_module_that_only_code_that_is_not_run_imports_is_not_reached(tmp_path: Path) -> None:
+    gone = "import tensorflow as tf\ntf.gone_name\n"
+    samples.write_file(tmp_path, "a.py", "import b\n" + gone)
+    samples.write_file(tmp_path, "b.py", "import a\n" + gone)
+    source = "def main(): pass\ndef unused(): import a\nif 2 < 1: import b\nmain()\n"
+    report = report_of(tmp_path, source)
+    assert [Path(finding.file).name for finding in report.unreached_findings] == ["a.py", "b.py"]
+    assert report.runs
+    assert not report_of(tmp_path, source + "import a").runs
 
 
 UNUSED = """

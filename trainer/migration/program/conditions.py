@@ -1,0 +1,282 @@
+"""Computes the values of expressions of an old program, as far as that needs no run."""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from trainer.migration.program.program_flags import FLAG_OBJECTS
+
+_VERSION_CLASSES = {"LooseVersion", "StrictVersion", "Version", "parse", "parse_version"}
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_NEW_SCOPES = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+_BUILTINS: Mapping[str, Callable[[Any], Any]] = {
+    "bool": bool,
+    "float": float,
+    "int": int,
+    "len": len,
+    "str": str,
+}
+_METHODS = ("endswith", "lower", "split", "startswith", "strip", "upper")
+
+
+class UnknownValue(Exception):
+    """Raised if the value of an expression cannot be computed without running the program."""
+
+
+class Scope:
+    """The variables of a module or of a function.
+
+    Args:
+      node: the module or the function.
+      outer: the scope around a function; None for a module.
+      constants: variables of a module and their values, which the source does not assign.
+      rebound: names of variables that other modules assign, so that their values are not known.
+    """
+
+    def __init__(
+        self,
+        node: ast.Module | _Function,
+        outer: "Scope | None" = None,
+        constants: Mapping[str, str] | None = None,
+        rebound: Iterable[str] = (),
+    ) -> None:
+        self._outer = outer
+        self._values: dict[str, ast.expr | None] = {
+            name: ast.Constant(value) for name, value in (constants or {}).items()
+        }
+        for name, value in _find_bindings(node):
+            self._values[name] = None if name in self._values else value
+        self._values |= dict.fromkeys(rebound)
+
+    def find(self, name: str) -> "tuple[ast.expr, Scope] | None":
+        """Return the expression that is assigned to a variable and its scope.
+
+        Returns None if there is none, if several are assigned, or if something else binds the name.
+        """
+        if name in self._values:
+            value = self._values[name]
+            return None if value is None else (value, self)
+        return None if self._outer is None else self._outer.find(name)
+
+
+def _find_bindings(node: ast.Module | _Function) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the names that a module or function binds; with the expression, if one is assigned."""
+    if isinstance(node, ast.Module):
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Global):
+                yield from ((name, None) for name in inner.names)
+    else:
+        arguments = node.args
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        every += filter(None, (arguments.vararg, arguments.kwarg))
+        yield from ((argument.arg, None) for argument in every)
+    pending: list[ast.AST] = list(node.body)
+    while pending:
+        inner = pending.pop()
+        match inner:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield inner.name, None
+            case ast.Import() | ast.ImportFrom():
+                yield from ((alias.asname or alias.name, None) for alias in inner.names)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                yield name, value
+                pending.append(value)
+                continue
+            case ast.Global() | ast.Nonlocal():
+                yield from ((name, None) for name in inner.names)
+            case ast.ExceptHandler(name=str(name)):
+                yield name, None
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                yield name, None
+        if not isinstance(inner, _NEW_SCOPES):
+            pending += ast.iter_child_nodes(inner)
+
+
+class Evaluator:
+    """Computes the values of expressions from constants, versions and the values of flags.
+
+    Args:
+      flags: the values of flags, by the names of their variables.
+    """
+
+    def __init__(self, flags: Mapping[str, object]) -> None:
+        self._flags = flags
+        self._entries: dict[tuple[str, object], list[tuple[ast.expr, Scope]]] = {}
+        self._active: set[ast.expr] = set()
+
+    def read_entries(self, node: ast.AST, scope: Scope) -> None:
+        """Record what a statement or a call stores in a dict, such as params["use_tpu"]."""
+        match node:
+            case ast.Assign(targets=[ast.Subscript(value=base, slice=ast.Constant(value=key))]):
+                self._add_entry(last_name(base), key, node.value, scope)
+            case ast.Assign(targets=[base], value=value) | ast.keyword(arg=base, value=value):
+                name = base if isinstance(base, str) else base and last_name(base)
+                for entry_key, entry in _dict_entries(value):
+                    self._add_entry(name or "", entry_key, entry, scope)
+
+    def _add_entry(self, base: str, key: object, value: ast.expr, scope: Scope) -> None:
+        self._entries.setdefault((base, key), []).append((value, scope))
+
+    def find_truth(self, test: ast.expr, scope: Scope) -> bool | None:
+        """Return whether a condition is true; None if that is not known."""
+        try:
+            return bool(self._evaluate(test, scope))
+        except (UnknownValue, TypeError, ValueError, LookupError, AttributeError):
+            return None
+
+    def _evaluate(self, node: ast.expr, scope: Scope) -> Any:
+        """Compute the value of an expression of the program."""
+
+        def compute(inner: ast.expr) -> Any:
+            return self._evaluate(inner, scope)
+
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+                return tuple(map(compute, elements))
+            case ast.Name(id="TYPE_CHECKING"):
+                return False
+            case ast.Name(id=name):
+                return self._evaluate_all([scope.find(name)])
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not compute(operand)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -compute(operand)
+            case ast.BoolOp(op=operator, values=values):
+                return self._evaluate_bool(isinstance(operator, ast.And), values, scope)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return compute(body if compute(test) else orelse)
+            case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                return _compare(operator, compute(left), compute(right))
+            case ast.Attribute():
+                return self._evaluate_attribute(node, scope)
+            case (
+                ast.Subscript(value=value, slice=ast.Constant(value=str(key)))
+                | ast.Call(
+                    func=ast.Attribute(value=value, attr="get"),
+                    args=[ast.Constant(value=str(key)), *_],
+                )
+            ):
+                return self._evaluate_all(self._entries.get((last_name(value), key), []))
+            case ast.Subscript(value=value, slice=ast.Slice(lower=None, upper=upper, step=None)):
+                return compute(value)[: compute(upper) if upper is not None else None]
+            case ast.Subscript(value=value, slice=index):
+                return compute(value)[compute(index)]
+            case ast.Call(func=ast.Name(id=name), args=[argument]) if name in _BUILTINS:
+                return _BUILTINS[name](compute(argument))
+            case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in _METHODS:
+                return getattr(compute(value), name)(*map(compute, node.args))
+            case ast.Call(args=[argument]) if last_name(node.func) in _VERSION_CLASSES:
+                return tuple(int(number) for number in re.findall(r"\d+", compute(argument))[:3])
+        raise UnknownValue
+
+    def _evaluate_all(self, found: Sequence[tuple[ast.expr, Scope] | None]) -> Any:
+        """Compute the value that all of some expressions have."""
+        values = []
+        for pair in found:
+            # An expression that depends on itself, as in a loop, has no known value.
+            if pair is None or pair[0] in self._active:
+                raise UnknownValue
+            self._active.add(pair[0])
+            try:
+                values.append(self._evaluate(*pair))
+            finally:
+                self._active.remove(pair[0])
+        if not values or any(value != values[0] for value in values):
+            raise UnknownValue
+        return values[0]
+
+    def _evaluate_bool(self, is_and: bool, values: Sequence[ast.expr], scope: Scope) -> Any:
+        """Compute `a and b` or `a or b`; one operand may decide if the others are unknown."""
+        is_unknown = False
+        for value in values:
+            try:
+                result = self._evaluate(value, scope)
+            except UnknownValue:
+                is_unknown = True
+                continue
+            if bool(result) is not is_and:
+                return result if not is_unknown else not is_and
+        if is_unknown:
+            raise UnknownValue
+        return result
+
+    def _evaluate_attribute(self, node: ast.Attribute, scope: Scope) -> Any:
+        path = ast.unparse(node)
+        if path in ("tf.__version__", "tensorflow.__version__", "tf.VERSION"):
+            try:
+                return metadata.version("tensorflow")
+            except metadata.PackageNotFoundError:
+                raise UnknownValue from None
+        known = {
+            "six.PY2": False,
+            "six.PY3": True,
+            "sys.version_info": tuple(sys.version_info[:3]),
+            "sys.version_info.major": sys.version_info.major,
+            "typing.TYPE_CHECKING": False,
+        }
+        if path in known:
+            return known[path]
+        if node.attr in self._flags and _is_flag_object(node.value, scope):
+            return self._flags[node.attr]
+        raise UnknownValue
+
+
+def _dict_entries(node: ast.expr) -> Iterator[tuple[object, ast.expr]]:
+    """Yield the keys and the values in {"key": value} or dict(key=value)."""
+    match node:
+        case ast.Dict(keys=keys, values=values):
+            for key, value in zip(keys, values, strict=True):
+                if isinstance(key, ast.Constant):
+                    yield key.value, value
+        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+            yield from ((keyword.arg, keyword.value) for keyword in keywords)
+
+
+def _is_flag_object(node: ast.expr, scope: Scope) -> bool:
+    """Return whether an expression is the object whose attributes are the values of flags."""
+    found = scope.find(node.id) if isinstance(node, ast.Name) else None
+    if found is not None:
+        value = found[0]
+        is_parsed = isinstance(value, ast.Call) and last_name(value.func) == "parse_args"
+        return is_parsed or last_name(value) in FLAG_OBJECTS
+    return last_name(node) in FLAG_OBJECTS
+
+
+def _compare(operator: ast.cmpop, left: Any, right: Any) -> bool:
+    match operator:
+        case ast.Eq():
+            return bool(left == right)
+        case ast.NotEq():
+            return bool(left != right)
+        case ast.Lt():
+            return bool(left < right)
+        case ast.LtE():
+            return bool(left <= right)
+        case ast.Gt():
+            return bool(left > right)
+        case ast.GtE():
+            return bool(left >= right)
+        case ast.Is():
+            return left is right
+        case ast.IsNot():
+            return left is not right
+        case ast.In():
+            return left in right
+        case ast.NotIn():
+            return left not in right
+    raise UnknownValue
+
+
+def last_name(node: ast.expr) -> str:
+    """Return the last part of a dotted name, such as "FLAGS" for flags.FLAGS; "" for no name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
