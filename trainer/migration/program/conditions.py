@@ -108,17 +108,22 @@ class Evaluator:
     def __init__(self, flags: Mapping[str, object]) -> None:
         self._flags = flags
         self._entries: dict[tuple[str, object], list[tuple[ast.expr, Scope]]] = {}
-        self._active: set[ast.expr] = set()
+        self._functions: dict[str, list[tuple[_Function, Scope]]] = {}
+        self._active: set[ast.AST] = set()
 
-    def read_entries(self, node: ast.AST, scope: Scope) -> None:
-        """Record what a statement or a call stores in a dict, such as params["use_tpu"]."""
+    def read_node(self, node: ast.AST, scope: Scope) -> None:
+        """Record a function, or what is stored in a dict, such as params["use_tpu"]."""
         match node:
+            case ast.FunctionDef(name=name, decorator_list=[]):
+                self._functions.setdefault(name, []).append((node, scope))
             case ast.Assign(targets=[ast.Subscript(value=base, slice=ast.Constant(value=key))]):
                 self._add_entry(last_name(base), key, node.value, scope)
-            case ast.Assign(targets=[base], value=value) | ast.keyword(arg=base, value=value):
-                name = base if isinstance(base, str) else base and last_name(base)
+            case (
+                ast.Assign(targets=[ast.Name(id=base_name)], value=value)
+                | ast.keyword(arg=str(base_name), value=value)
+            ):
                 for entry_key, entry in _dict_entries(value):
-                    self._add_entry(name or "", entry_key, entry, scope)
+                    self._add_entry(base_name, entry_key, entry, scope)
 
     def _add_entry(self, base: str, key: object, value: ast.expr, scope: Scope) -> None:
         self._entries.setdefault((base, key), []).append((value, scope))
@@ -175,7 +180,32 @@ class Evaluator:
                 return getattr(compute(value), name)(*map(compute, node.args))
             case ast.Call(args=[argument]) if last_name(node.func) in _VERSION_CLASSES:
                 return tuple(int(number) for number in re.findall(r"\d+", compute(argument))[:3])
+            case ast.Call(func=function):
+                return self._call(self._functions.get(last_name(function), []))
         raise UnknownValue
+
+    def _call(self, found: Sequence[tuple[_Function, Scope]]) -> Any:
+        """Compute what the one function of a name returns, if its arguments do not decide that."""
+        if len(found) != 1 or found[0][0] in self._active:
+            raise UnknownValue
+        function, outer = found[0]
+        scope, statements = Scope(function, outer), [*function.body]
+        self._active.add(function)
+        try:
+            while statements:
+                match statements.pop(0):
+                    case ast.Return(value=value):
+                        return None if value is None else self._evaluate(value, scope)
+                    case ast.If(test=test, body=body, orelse=orelse):
+                        statements[:0] = body if self._evaluate(test, scope) else orelse
+                    case ast.Expr(value=ast.Constant()) | ast.Assign(targets=[ast.Name()]):
+                        # A variable that is assigned once has its value in the scope.
+                        continue
+                    case _:
+                        raise UnknownValue
+            return None
+        finally:
+            self._active.remove(function)
 
     def _evaluate_all(self, found: Sequence[tuple[ast.expr, Scope] | None]) -> Any:
         """Compute the value that all of some expressions have."""

@@ -90,7 +90,7 @@ def _find_code_behind_false_conditions(
         scope = Scope(source.tree, constants={"__name__": name}, rebound=rebound)
         scopes.append(dict(_walk_scopes(source.tree, scope)))
         for node, around in scopes[-1].items():
-            evaluator.read_entries(node, around)
+            evaluator.read_node(node, around)
     return [_find_in_tree(nodes, evaluator) for nodes in scopes]
 
 

@@ -6,7 +6,7 @@ from tests.trainer.migration import samples
 from tests.trainer.migration.samples import report_of
 from trainer.migration import migration_report
 
-HEADER = """
+HEADER = '''
     import sys
     import six
     import tensorflow as tf
@@ -20,7 +20,21 @@ HEADER = """
     PARAMS = {"use_gpus": FLAGS.use_gpus, "steps": 1}
     PARAMS["workers"] = FLAGS.workers
     PARAMS["steps"] = 2
-"""
+
+    def count_workers(flags_obj):
+        """Return the number of workers."""
+        if flags_obj.workers != -1:
+            return flags_obj.workers
+        return len(os.environ["WORKERS"])
+
+    def count_devices(flags_obj):
+        if unknown:
+            return 1
+        return flags_obj.workers
+
+    def count_forever():
+        return count_forever()
+'''
 MAIN = """
     if __name__ == "__main__":
         tf.app.run(main)
@@ -49,6 +63,7 @@ MAIN = """
         "F.use_gpus",
         "PARAMS['use_gpus']",
         "PARAMS.get('workers') == 3",
+        "count_workers(FLAGS) > 1",
         "False",
     ],
 )
@@ -73,6 +88,8 @@ def test_a_branch_that_is_not_taken_stops_no_program(condition: str, tmp_path: P
         "other['use_gpus']",
         "FLAGS.workers > len(unknown)",
         "FLAGS.mode < 3",
+        "count_devices(FLAGS) > 1",
+        "count_forever() > 1",
     ],
 )
 def test_a_branch_of_an_unknown_condition_may_be_taken(condition: str, tmp_path: Path) -> None:
