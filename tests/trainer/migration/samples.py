@@ -83,7 +83,7 @@ BROKEN = """
 
     tf.contrib.seq2seq.BeamSearchDecoder
     tf.contrib.tpu.TPUEstimater
-    tf.estimator.DNNClassifier
+    tf.estimator.BoostedTreesClassifier
     tf.estimator.LinearRegressr
     tf.gradientz
     tf.train.AdamOptimiser
@@ -99,7 +99,7 @@ BROKEN_V2 = """
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1
 
-    tf.estimator.DNNClassifier
+    tf.estimator.BoostedTreesClassifier
     tf.keras.layers.Dens
     tf.nn.reluu
     tf1.data.Datasett

@@ -96,7 +96,7 @@ def test_a_module_of_version_1_hides_that_of_version_2() -> None:
 @pytest.mark.parametrize(
     ("name", "replacement"),
     [
-        ("tensorflow.estimator.DNNClassifier", "trainer.model_to_tpu_estimator"),
+        ("tensorflow.contrib.gan", "tensorflow-gan"),
         ("tensorflow.examples.tutorials.mnist", "tf.keras.datasets.mnist"),
     ],
 )
