@@ -97,12 +97,13 @@ def analyze_program(
     unset = launch_command.find_unset_flags(source_files)
     flags = program_flags.find_flag_values(source_files, unset, arguments)
     unreached = reachability.find_unreached_code(source_files, flags, directories)
+    replicas = reachability.count_replicas(source_files, flags, unreached)
     says_tf1 = evidence is not None and not is_found_by_name
 
     def build(builder: Callable[..., str | None]) -> str | None:
         if source_files[0].problem:
             return None
-        return builder(source_files, says_tf1=says_tf1, given=arguments)
+        return builder(source_files, says_tf1=says_tf1, given=arguments, replicas=replicas)
 
     return ProgramReport(
         script=str(script),

@@ -130,10 +130,15 @@ class Evaluator:
 
     def find_truth(self, test: ast.expr, scope: Scope) -> bool | None:
         """Return whether a condition is true; None if that is not known."""
+        value = self.find_value(test, scope)
+        return None if value is ... else bool(value)
+
+    def find_value(self, node: ast.expr, scope: Scope) -> object:
+        """Return the value of an expression; ... if it is not known."""
         try:
-            return bool(self._evaluate(test, scope))
+            return self._evaluate(node, scope)
         except (UnknownValue, TypeError, ValueError, LookupError, AttributeError):
-            return None
+            return ...
 
     def _evaluate(self, node: ast.expr, scope: Scope) -> Any:
         """Compute the value of an expression of the program."""

@@ -46,6 +46,7 @@ def build_command(
     says_tf1: bool,
     emulates_tpu: bool = True,
     given: Sequence[str] = (),
+    replicas: int = 1,
 ) -> str:
     """Build the shell command that runs a program.
 
@@ -54,6 +55,8 @@ def build_command(
     Args:
       says_tf1: whether to add the option --tf1, which enables TensorFlow 1's behaviour.
       given: arguments of the program that the user has chosen.
+      replicas: the number of replicas of the program's distribution strategy; if there are several,
+        each needs a core.
     """
     trees = [source.tree for source in sources]
     flags = [flag for tree in trees for flag in find_flags(tree)]
@@ -66,6 +69,8 @@ def build_command(
     on_tpu = emulates_tpu and not is_off and _uses_tpu(trees)
     if on_tpu:
         words += ["--emulate-tpu", str(_CORES)]
+    elif replicas > 1:
+        words += ["--emulate-tpu", str(replicas)]
     package = package_script.find_package(sources[0])
     if package is None:
         words.append(shlex.quote(sources[0].file))
@@ -89,7 +94,11 @@ def build_command(
 
 
 def build_cpu_command(
-    sources: Sequence[SourceFile], *, says_tf1: bool, given: Sequence[str] = ()
+    sources: Sequence[SourceFile],
+    *,
+    says_tf1: bool,
+    given: Sequence[str] = (),
+    replicas: int = 1,
 ) -> str | None:
     """Build the command that runs a program without its TPU.
 
@@ -102,7 +111,9 @@ def build_cpu_command(
         return None
     if not any(_is_tpu_flag(flag) for flag in flags) or not _uses_tpu(trees):
         return None
-    return build_command(sources, says_tf1=says_tf1, emulates_tpu=False, given=given)
+    return build_command(
+        sources, says_tf1=says_tf1, emulates_tpu=False, given=given, replicas=replicas
+    )
 
 
 def find_unset_flags(sources: Sequence[SourceFile]) -> list[ProgramFlag]:

@@ -74,9 +74,46 @@ def _has_main_part(tree: ast.Module) -> bool:
     )
 
 
+def count_replicas(
+    sources: Sequence[SourceFile], flags: Mapping[str, object], unreached: Sequence[UnreachedCode]
+) -> int:
+    """Return the largest known number of replicas of the distribution strategies of a program.
+
+    Args:
+      sources, flags: as for `find_unreached_code`.
+      unreached: the code that does not run.
+    """
+    evaluator, scopes = _read_program(sources, flags)
+    counts = [
+        _count_devices(node, scope, evaluator)
+        for nodes, code in zip(scopes, unreached, strict=True)
+        for node, scope in nodes.items()
+        if isinstance(node, ast.Call)
+        and last_name(node.func) == "MirroredStrategy"
+        and not code.contains(node.lineno, ast.unparse(node.func))
+    ]
+    return max(counts, default=1)
+
+
+def _count_devices(call: ast.Call, scope: Scope, evaluator: Evaluator) -> int:
+    """Return the number of devices in the arguments of a strategy; 1 if it is not known."""
+    arguments = [*call.args[:1], *(keyword.value for keyword in call.keywords)]
+    values = [evaluator.find_value(argument, scope) for argument in arguments]
+    counts = [len(value) if isinstance(value, tuple) else value for value in values]
+    return max((count for count in counts if isinstance(count, int)), default=1)
+
+
 def _find_code_behind_false_conditions(
     sources: Sequence[SourceFile], flags: Mapping[str, object]
 ) -> list[UnreachedCode]:
+    evaluator, scopes = _read_program(sources, flags)
+    return [_find_in_tree(nodes, evaluator) for nodes in scopes]
+
+
+def _read_program(
+    sources: Sequence[SourceFile], flags: Mapping[str, object]
+) -> tuple[Evaluator, list[Mapping[ast.AST, Scope]]]:
+    """Return an evaluator for a program, and for each file its nodes with their scopes."""
     evaluator = Evaluator(flags)
     rebound = {
         node.attr
@@ -84,14 +121,14 @@ def _find_code_behind_false_conditions(
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     }
-    scopes: list[dict[ast.AST, Scope]] = []
+    scopes: list[Mapping[ast.AST, Scope]] = []
     for index, source in enumerate(sources):
         name = "__main__" if index == 0 else "module"
         scope = Scope(source.tree, constants={"__name__": name}, rebound=rebound)
         scopes.append(dict(_walk_scopes(source.tree, scope)))
         for node, around in scopes[-1].items():
             evaluator.read_node(node, around)
-    return [_find_in_tree(nodes, evaluator) for nodes in scopes]
+    return evaluator, scopes
 
 
 def _walk_scopes(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:

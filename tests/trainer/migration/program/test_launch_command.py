@@ -105,3 +105,26 @@ def test_the_command_has_the_arguments_that_are_given(
         expected,
         expected_on_cpu,
     ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("MirroredStrategy()", "tpuserve run"),
+        ("MirroredStrategy(['/cpu:0'])", "tpuserve run"),
+        ("MirroredStrategy(['/cpu:0', '/cpu:1'])", "tpuserve run --emulate-tpu 2"),
+        (
+            "MirroredStrategy(devices=('/gpu:0', '/gpu:1', '/gpu:2'))",
+            "tpuserve run --emulate-tpu 3",
+        ),
+        ("MirroredStrategy(num_gpus=FLAGS.gpus, auto_shard=True)", "tpuserve run --emulate-tpu 4"),
+        ("MirroredStrategy(num_gpus=count())", "tpuserve run"),
+        ("OneDeviceStrategy('/cpu:0') if FLAGS.gpus else MirroredStrategy(9)", "tpuserve run"),
+    ],
+)
+def test_a_strategy_has_a_core_for_each_replica(
+    strategy: str, expected: str, tmp_path: Path
+) -> None:
+    source = "from tensorflow.distribute import MirroredStrategy, OneDeviceStrategy\n"
+    flag = "flags.DEFINE_integer('gpus', 4, 'x')\n"
+    assert command(tmp_path, f"{source}{flag}strategy = {strategy}") == expected
