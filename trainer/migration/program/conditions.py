@@ -22,6 +22,8 @@ _BUILTINS: Mapping[str, Callable[[Any], Any]] = {
     "len": len,
     "str": str,
 }
+# Names that programs give to a dict or an object with settings.
+_SETTINGS = {"cfg", "config", "hparams", "hps", "params"}
 _METHODS = ("endswith", "lower", "split", "startswith", "strip", "upper")
 
 
@@ -107,7 +109,7 @@ class Evaluator:
 
     def __init__(self, flags: Mapping[str, object]) -> None:
         self._flags = flags
-        self._entries: dict[tuple[str, object], list[tuple[ast.expr, Scope]]] = {}
+        self._entries: dict[str, list[tuple[str, tuple[ast.expr, Scope]]]] = {}
         self._functions: dict[str, list[tuple[_Function, Scope]]] = {}
         self._active: set[ast.AST] = set()
 
@@ -116,17 +118,40 @@ class Evaluator:
         match node:
             case ast.FunctionDef(name=name, decorator_list=[]):
                 self._functions.setdefault(name, []).append((node, scope))
-            case ast.Assign(targets=[ast.Subscript(value=base, slice=ast.Constant(value=key))]):
-                self._add_entry(last_name(base), key, node.value, scope)
-            case (
-                ast.Assign(targets=[ast.Name(id=base_name)], value=value)
-                | ast.keyword(arg=str(base_name), value=value)
+            case ast.Assign(
+                targets=[
+                    ast.Subscript(value=base, slice=ast.Constant(value=str(key)))
+                    | ast.Attribute(value=base, attr=key)
+                ]
             ):
-                for entry_key, entry in _dict_entries(value):
-                    self._add_entry(base_name, entry_key, entry, scope)
+                self._add_entry(last_name(base), key, node.value, scope)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self._add_entries(name, value, scope)
+            case ast.keyword(arg=str(key), value=value):
+                self._add_entry("", key, value, scope)
+                self._add_entries(key, value, scope)
+            case ast.Dict():
+                self._add_entries("", node, scope)
 
-    def _add_entry(self, base: str, key: object, value: ast.expr, scope: Scope) -> None:
-        self._entries.setdefault((base, key), []).append((value, scope))
+    def _add_entries(self, base: str, node: ast.expr, scope: Scope) -> None:
+        for key, value in _dict_entries(node):
+            self._add_entry(base, key, value, scope)
+
+    def _add_entry(self, base: str, key: str, value: ast.expr, scope: Scope) -> None:
+        self._entries.setdefault(key, []).append((base, (value, scope)))
+
+    def _evaluate_entry(self, base: ast.expr, key: str) -> Any:
+        """Compute params["key"] or params.key from all that the program stores under this key."""
+        name, entries = last_name(base), self._entries.get(key, [])
+        own = [pair for dict_name, pair in entries if dict_name == name]
+        if name not in _SETTINGS:
+            return self._evaluate_all(own)
+        # The settings of a program are handed on from one variable to another, and many programs
+        # replace them by the flags of the same names.
+        value = self._evaluate_all(own or [pair for _, pair in entries])
+        if self._flags.get(key) not in (None, value):
+            raise UnknownValue
+        return value
 
     def find_truth(self, test: ast.expr, scope: Scope) -> bool | None:
         """Return whether a condition is true; None if that is not known."""
@@ -174,7 +199,7 @@ class Evaluator:
                     args=[ast.Constant(value=str(key)), *_],
                 )
             ):
-                return self._evaluate_all(self._entries.get((last_name(value), key), []))
+                return self._evaluate_entry(value, key)
             case ast.Subscript(value=value, slice=ast.Slice(lower=None, upper=upper, step=None)):
                 return compute(value)[: compute(upper) if upper is not None else None]
             case ast.Subscript(value=value, slice=index):
@@ -261,18 +286,20 @@ class Evaluator:
             return known[path]
         if node.attr in self._flags and _is_flag_object(node.value, scope):
             return self._flags[node.attr]
+        if last_name(node.value) in _SETTINGS:
+            return self._evaluate_entry(node.value, node.attr)
         raise UnknownValue
 
 
-def _dict_entries(node: ast.expr) -> Iterator[tuple[object, ast.expr]]:
+def _dict_entries(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     """Yield the keys and the values in {"key": value} or dict(key=value)."""
     match node:
         case ast.Dict(keys=keys, values=values):
             for key, value in zip(keys, values, strict=True):
-                if isinstance(key, ast.Constant):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
                     yield key.value, value
         case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
-            yield from ((keyword.arg, keyword.value) for keyword in keywords)
+            yield from ((str(keyword.arg), keyword.value) for keyword in keywords)
 
 
 def _is_flag_object(node: ast.expr, scope: Scope) -> bool:

@@ -20,6 +20,8 @@ HEADER = '''
     PARAMS = {"use_gpus": FLAGS.use_gpus, "steps": 1}
     PARAMS["workers"] = FLAGS.workers
     PARAMS["steps"] = 2
+    DEFAULTS = dict(use_lars=False, use_adam=False, mode=None)
+    override(use_adam=unknown)
 
     def count_workers(flags_obj):
         """Return the number of workers."""
@@ -63,6 +65,9 @@ MAIN = """
         "F.use_gpus",
         "PARAMS['use_gpus']",
         "PARAMS.get('workers') == 3",
+        "params['use_lars']",
+        "hparams.use_lars",
+        "self.config.get('use_lars')",
         "count_workers(FLAGS) > 1",
         "False",
     ],
@@ -90,6 +95,10 @@ def test_a_branch_that_is_not_taken_stops_no_program(condition: str, tmp_path: P
         "FLAGS.mode < 3",
         "count_devices(FLAGS) > 1",
         "count_forever() > 1",
+        "features['use_lars']",
+        "params['use_adam']",
+        "params.nobody_sets_this",
+        "params.mode == 'eval'",
     ],
 )
 def test_a_branch_of_an_unknown_condition_may_be_taken(condition: str, tmp_path: Path) -> None:
