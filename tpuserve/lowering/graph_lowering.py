@@ -13,7 +13,9 @@ from tpuserve.graph.graph_walk import (
     possible_calls,
 )
 from tpuserve.graph.traversal import find_reachable
+from tpuserve.lowering import tpu_kernels
 from tpuserve.lowering.ir import graph_ir, op_defs
+from tpuserve.lowering.ir.function_renaming import rename_outputs
 from tpuserve.lowering.ir.outlining import MUST_COMPILE, SWITCH_MERGE
 from tpuserve.lowering.passes import replicated_computations
 from tpuserve.lowering.passes.functionalization import functionalize_function
@@ -62,8 +64,8 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     reachable = find_called_functions(lowered.node, functions)
     for name in reachable:
         renamed = _rewrite_nodes(functions[name].node_def, f"function {name!r}", in_function=True)
-        _rename_references(functions[name], renamed)
-    _keep_functional_control_flow(reachable, functions)
+        rename_outputs(functions[name], renamed)
+    _prepare_compiled_functions(reachable, functions)
     # Remove functions that the original graph calls but the new graph does not. An example is the
     # body of a loop: a new function, which does the work of all replicas, has replaced it.
     unused = reachable_before - reachable
@@ -75,10 +77,8 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     return lowered
 
 
-def _keep_functional_control_flow(
-    reachable: set[str], functions: "Mapping[str, FunctionDef]"
-) -> None:
-    """Remove the attribute that keeps XLA from compiling If and While ops."""
+def _prepare_compiled_functions(reachable: set[str], functions: "dict[str, FunctionDef]") -> None:
+    """Change what would keep XLA from compiling a function for a CPU: attributes, and ops."""
     roots = {name for name in reachable if MUST_COMPILE in functions[name].attr}
     compiled = roots.union(
         *(find_called_functions(functions[name].node_def, functions) for name in roots)
@@ -86,6 +86,7 @@ def _keep_functional_control_flow(
     for name in compiled:
         for node in functions[name].node_def:
             node.attr.pop(SWITCH_MERGE, None)
+        tpu_kernels.replace_in_function(functions[name], functions)
 
 
 def _functionalize_computations(graph: "GraphDef", functions: "dict[str, FunctionDef]") -> None:
@@ -190,20 +191,3 @@ def _remove_placement(node: "NodeDef") -> None:
         del node.attr[name]
     if "TPU" in node.device.upper():
         node.device = ""
-
-
-def _rename_references(function: "FunctionDef", renamed: Mapping[str, Mapping[str, str]]) -> None:
-    """Update the references to output arguments that were renamed, in the body of a function."""
-
-    def new_reference(reference: str) -> str:
-        node, *output = reference.split(":")
-        if not output or node not in renamed:
-            return reference
-        argument, *index = output
-        return ":".join([node, renamed[node].get(argument, argument), *index])
-
-    for node in function.node_def:
-        for position, reference in enumerate(node.input):
-            node.input[position] = new_reference(reference)
-    for name, reference in list(function.ret.items()):
-        function.ret[name] = new_reference(reference)

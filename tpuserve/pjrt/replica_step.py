@@ -14,6 +14,7 @@ from tpuserve.devices import jax_client
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph.graph_walk import find_called_functions, skip_identities
 from tpuserve.graph.references import data_inputs, node_name, tensor_name
+from tpuserve.lowering import tpu_kernels
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
@@ -117,6 +118,7 @@ class ReplicaStep:
         collectives.replace_collectives(self._nodes, shapes, self._refuse)
         self.is_random = randomness.make_stateless(self._nodes, self._refuse)
         read_before_changes(self._nodes.node)
+        tpu_kernels.replace_in_graph(self._nodes)
         for nodes in (self._nodes.node, *(f.node_def for f in self._nodes.library.function)):
             _remove_placement(nodes)
         self._module: _StepModule | None = None

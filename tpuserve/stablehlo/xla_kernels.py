@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.lowering.tpu_kernels import has_only_tpu_kernel
 from tpuserve.tensorflow_internals import eager_context, kernels
 
 _XLA_DEVICE = "XLA_CPU_JIT"
@@ -15,9 +16,10 @@ _XLA_DEVICE = "XLA_CPU_JIT"
 def has_xla_kernel(node: Any) -> bool:
     """Return whether XLA has a kernel for the op of a NodeDef and the dtypes in its attributes.
 
-    For a node whose op type is the name of a function, return False.
+    A kernel that only TPUs have counts too. For a node whose op type is the name of a function,
+    return False.
     """
-    return any(
+    return has_only_tpu_kernel(node.op) or any(
         all(_satisfies(node, constraint) for constraint in kernel.constraint)
         for kernel in _xla_kernels().get(node.op, ())
     )

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from tpuserve.errors import UncompilableStep, UnsupportedOnTpu
+from tpuserve.lowering import tpu_kernels
 from tpuserve.stablehlo.abstract_tensor import describe_tensor
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 from tpuserve.stablehlo.translator import StableHloTranslator
@@ -291,19 +292,20 @@ class CompiledStep:
             tensors,
             [*names, *compiled],
             name="",
-            rewrite=self._replace_pooling if is_xla else None,
+            rewrite=self._replace_ops if is_xla else None,
         )
         with tf.control_dependencies(copies[len(names) :]):
             outputs = [tf.identity(tensor) for tensor in copies[: len(names)]]
             return [*outputs, tf.identity(tf.constant(True))]
 
-    def _replace_pooling(self, definition: Any) -> None:
+    def _replace_ops(self, definition: Any) -> None:
         shapes = {
             name: operation.inputs[0].shape
             for name, operation in self._parts.compiled.items()
             if operation.inputs
         }
         replace_max_pool_gradients(definition, shapes)
+        tpu_kernels.replace_in_graph(definition)
 
 
 def _with_unknown_sizes(tensors: Iterable[Any]) -> list[Any]:

@@ -237,3 +237,18 @@ def test_a_gradient_of_max_pooling_in_xla_goes_to_the_first_of_equal_values() ->
             # The first step halves the first weight: 1 - 0.25 * 2. Then the second is the maximum.
             session.run(loop.train_op, feeds)
             np.testing.assert_array_equal(session.run(w).ravel(), [0.5, 0.5, 1.0, 1.0])
+
+
+def test_a_gradient_of_nearest_neighbors_runs_in_xla() -> None:
+    # Each of the four pixels is w, so the loss is 4 w^2, its gradient 8 w, and a step halves w.
+    with fresh_graph():
+        step = v1.train.get_global_step()
+        w = v1.get_variable("w", initializer=tf.ones([1, 1, 1, 1]))
+        loss = tf.reduce_sum(v1.image.resize_nearest_neighbor(w * 1.0, [2, 2]) ** 2)
+        train_op = v1.train.GradientDescentOptimizer(1 / 16).minimize(loss, global_step=step)
+        loop = train_loop.build_train_loop(train_op, loss, step, 10, True)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            assert loop.compiled is not None
+            session.run(loop.train_op, {loop.iterations: 2, loop.compiled.uses_xla: True})
+            assert session.run(w).ravel() == [0.25]

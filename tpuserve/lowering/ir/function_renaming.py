@@ -1,4 +1,4 @@
-"""Renames functions, so that a graph can contain both the original and a changed version."""
+"""Renames functions, so that a graph can hold an original and a changed version, and outputs."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -68,3 +68,24 @@ def rename_calls(node: Any, new_names: Mapping[str, str]) -> None:
         elif kind == "list":
             for function in attribute.list.func:
                 function.name = new_names.get(function.name, function.name)
+
+
+def rename_outputs(function: Any, renamed: Mapping[str, Mapping[str, str]]) -> None:
+    """Update the references to output arguments that were renamed, in the body of a function.
+
+    Args:
+      renamed: name of a node → old name of its output argument → new name.
+    """
+
+    def new_reference(reference: str) -> str:
+        node, *output = reference.split(":")
+        if not output or node not in renamed:
+            return reference
+        argument, *index = output
+        return ":".join([node, renamed[node].get(argument, argument), *index])
+
+    for node in function.node_def:
+        for position, reference in enumerate(node.input):
+            node.input[position] = new_reference(reference)
+    for name, reference in list(function.ret.items()):
+        function.ret[name] = new_reference(reference)

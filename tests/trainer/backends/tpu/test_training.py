@@ -391,3 +391,22 @@ def test_dtypes_that_no_tpu_supports_are_refused_by_name(
     assert "features['ids']" in str(refused.value)
     assert dtype.name in str(refused.value)
     assert cast in str(refused.value)
+
+
+@pytest.mark.slow
+@pytest.mark.on_pjrt_too
+def test_a_model_that_enlarges_pictures_by_nearest_neighbors_trains(tmp_path: Path) -> None:
+    def build(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        pixels = tf.reshape(features["x"] * w, [-1, 1, 1, 1])
+        enlarged = v1.image.resize_nearest_neighbor(pixels, [2, 2])
+        loss = tf.reduce_mean((enlarged - 1.0) ** 2) / 2.0
+        optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.5))
+        step = v1.train.get_global_step()
+        return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+    with slope.tpu(2):
+        config = trainer.RunConfig(trainer.TPUConfig(2), model_dir=str(tmp_path))
+        model = trainer.TPUEstimator(build, config=config, train_batch_size=4)
+        model.train(slope.ones(), max_steps=4)
+    assert variable(tmp_path, "w") == 1 - 0.5**4
