@@ -108,7 +108,7 @@ def convert(directory: Path, *, verifies: bool) -> dict[str, float]:
 
     tf_logging.import_tensorflow()
     import tpuserve.export
-    from tpuserve.stablehlo import xla_kernels
+    from tpuserve.lowering.rules import xla_kernels
     from tpuserve.verification import verify
 
     # Compile once before the measurement, because the first compilation registers XLA's kernels.

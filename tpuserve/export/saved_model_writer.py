@@ -17,6 +17,7 @@ from tpuserve.export.deprecation_filter import without_deprecations
 from tpuserve.export.function_walk import walk_graphs
 from tpuserve.export.metagraph_spec import MetagraphSpec
 from tpuserve.export.warm_up import WarmUp
+from tpuserve.lowering.passes.automatic_host_ops import mark_host_ops
 from tpuserve.tags import TagSet
 from tpuserve.tensorflow_internals import get_saved_model
 
@@ -179,9 +180,13 @@ class SavedModelWriter:
             return
         if not self._written:
             raise ExportError("no metagraph was written. Add one before leaving the writer.")
+        metagraphs = get_saved_model(self._builder).meta_graphs
+        for metagraph in metagraphs:
+            graph = metagraph.graph_def
+            functions = {function.signature.name: function for function in graph.library.function}
+            mark_host_ops(graph.node, functions)
         self._builder.save(as_text=self._as_text)
         if self._warm_up is not None:
-            metagraphs = get_saved_model(self._builder).meta_graphs
             count = warm_up.write_warm_up_file(self._target.path, metagraphs, self._warm_up)
             logger.info("wrote %d warm-up records", count)
         debug_info.write_debug_info(self._target.path, self._lines)

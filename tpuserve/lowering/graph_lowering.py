@@ -18,6 +18,7 @@ from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.function_renaming import rename_outputs
 from tpuserve.lowering.ir.outlining import MUST_COMPILE, SWITCH_MERGE
 from tpuserve.lowering.passes import replicated_computations
+from tpuserve.lowering.passes.automatic_host_ops import mark_host_ops
 from tpuserve.lowering.passes.functionalization import functionalize_function
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.node_rewriting import RewriteScope
@@ -53,6 +54,7 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     functions = {function.signature.name: function for function in lowered.library.function}
     reachable_before = find_called_functions(lowered.node, functions)
     _functionalize_computations(lowered, functions)
+    mark_host_ops(lowered.node, functions)
     _lower_computation_functions(lowered, functions, compiled=compiled)
     if any(CLUSTER_ATTRIBUTE in node.attr for node in lowered.node):
         main_graph = replicated_computations.lower_computations(

@@ -17,9 +17,8 @@ from tpuserve.graph.graph_walk import (
 )
 from tpuserve.graph.references import node_name
 from tpuserve.graph.traversal import find_reachable
-from tpuserve.lowering.rules import op_table
+from tpuserve.lowering.rules import op_table, xla_kernels
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
-from tpuserve.stablehlo import xla_kernels
 from tpuserve.tensorflow_internals import op_def_registry
 from tpuserve.verification.verification_report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import op_defs
-from tpuserve.stablehlo.xla_kernels import has_xla_kernel
+from tpuserve.lowering.rules.xla_kernels import has_xla_kernel
 from trainer.tensorflow_internals import get_private_attribute
 
 # Matches the ops whose random numbers differ between XLA and TensorFlow's kernels, for the same

@@ -59,6 +59,8 @@ def _operations_on_tpu(graph: Any) -> Iterator[Any]:
         for operation in function_graph.get_operations():
             if operation.type == TPU_CALL:
                 for computation in _called_graphs(operation):
+                    if _allows_host_ops(computation):
+                        continue
                     members = (
                         inner
                         for inner in computation.get_operations()
@@ -66,6 +68,14 @@ def _operations_on_tpu(graph: Any) -> Iterator[Any]:
                         and CLUSTER_ATTRIBUTE in inner.node_def.attr
                     )
                     yield from _with_called_operations(members)
+
+
+def _allows_host_ops(computation: Any) -> bool:
+    """Return whether the host runs what a TPU cannot: with tf.config.set_soft_device_placement."""
+    return any(
+        operation.type == REPLICATE_METADATA and operation.get_attr("allow_soft_placement")
+        for operation in computation.get_operations()
+    )
 
 
 def _with_called_operations(operations: Iterable[Any]) -> Iterator[Any]:

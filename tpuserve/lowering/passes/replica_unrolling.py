@@ -11,7 +11,11 @@ from tpuserve.errors import LoweringError
 from tpuserve.graph import batch_rows
 from tpuserve.lowering.ir import graph_ir, op_defs, outlining
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
-from tpuserve.lowering.passes import clustering, cross_replica_control_flow
+from tpuserve.lowering.passes import (
+    clustering,
+    cross_replica_control_flow,
+    replica_invariance,
+)
 from tpuserve.lowering.passes.canonicalize import canonicalize_graph
 from tpuserve.lowering.passes.clustering import Cluster, ClusterClosure, ClusterKind
 from tpuserve.lowering.passes.replica_invariance import invariant_values, must_split
@@ -122,6 +126,7 @@ class _ReplicaUnroller:
         is_joint = node.name in self._split_nodes or (
             op_traits.is_lowered_jointly(node.definition, self._library)
             and not op_traits.is_on_host(node.definition)
+            and not self._can_diverge(node)
         )
         if lower_replicated is not None:
             self._emit_by_rule(node, lower_replicated, controls)
@@ -132,6 +137,23 @@ class _ReplicaUnroller:
         emitted = [new_node.name for new_node in self._out.nodes[num_nodes_before:]]
         self._out.awaited[node.name] = emitted or controls
         return emitted
+
+    def _can_diverge(self, node: Node) -> bool:
+        """Return whether each replica may run a loop or branch with ops of the host by itself.
+
+        It must if replicas disagree on the condition, and can if only the host takes part in it.
+        """
+        return (
+            (op_traits.is_loop(node.definition) or op_traits.is_branch(node.definition))
+            and not replica_invariance.has_invariant_predicate(
+                node, self._invariant, self._num_replicas, self._library
+            )
+            and not op_traits.writes_variable(node.definition, self._library)
+            and not any(
+                op_spec(inner.op).is_lowered_jointly
+                for inner in op_defs.walk_calls([node.definition], self._library)
+            )
+        )
 
     def _emit_by_rule(
         self, node: Node, lower_replicated: ReplicatedLowering, controls: list[str]

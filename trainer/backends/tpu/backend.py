@@ -85,7 +85,7 @@ def build_predict_graph(
         scaffold=scaffold,
         prediction_hooks=step.spec.prediction_hooks,
     )
-    return PredictGraph(read_batches, host_spec, (*connected.hooks, *connected.part_hooks))
+    return PredictGraph(read_batches, host_spec, connected.hooks)
 
 
 def _check_transfer_size(outfeed: Outfeed, topology: BatchTopology) -> None:

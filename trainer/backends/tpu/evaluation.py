@@ -75,7 +75,7 @@ def build_eval_graph(
     return EvalGraph(
         EvalMetrics(metrics_part.metrics.values, connected.done.op),
         host_spec,
-        (*connected.hooks, controller, *connected.part_hooks),
+        (*connected.hooks, controller),
         batches_done=lambda: receiver.num_full_batches,
         steps_per_run=step.iterations,
         limit_steps_per_run=controller.limit_iterations,

@@ -6,7 +6,6 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.hooks.training_hooks import SummaryWritersHook
 from trainer.hosts.group import current_group
 from trainer.infeed import ReplicaBatch
 from trainer.model import eval_metrics
@@ -51,7 +50,6 @@ class StepPart:
     2. `step_ops` and `outfeed`, in the step: after model_fn.
     3. `host_ops`, on the host: only if `outfeed` returns tensors. A second call builds the ops for
        steps in which only some replicas have a batch; both calls share their variables.
-    4. `hooks`, on the host: once.
 
     Attributes:
       name: key of the part's tensors in the outfeed; error messages show the name. Each part of a
@@ -98,10 +96,6 @@ class StepPart:
             `host_ops` returned None, the values of the tensors that `outfeed` returned.
         """
 
-    def hooks(self) -> Sequence[Any]:
-        """Return SessionRunHooks that the session needs for this part."""
-        return ()
-
 
 class HostCallPart(StepPart):
     """Sends a host_call's tensors to the host, which calls the host_call's function with them."""
@@ -110,7 +104,6 @@ class HostCallPart(StepPart):
 
     def __init__(self) -> None:
         self._function: Callable[..., Any] | None = None
-        self._hooks: list[Any] = []
 
     def outfeed(self, spec: Any, batch: ReplicaBatch) -> Any:
         """Return the tensors of the host_call, which the step sends; None without a host_call."""
@@ -135,16 +128,7 @@ class HostCallPart(StepPart):
         assert self._function is not None
         if not current_group().is_first:
             return None
-        fetches = call_on_host((self._function, tensors))
-        self._hooks = [SummaryWritersHook()]
-        return fetches
-
-    def hooks(self) -> Sequence[Any]:
-        """Return a hook that initialises and flushes the summary writers of the host_call.
-
-        There is no hook if this host does not call the function.
-        """
-        return self._hooks
+        return call_on_host((self._function, tensors))
 
 
 class EvalMetricsPart(StepPart):

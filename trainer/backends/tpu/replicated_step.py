@@ -20,8 +20,10 @@ from trainer.backends.tpu.transfer.outfeed_results import (
     PaddedOutfeedReceiver,
     UnpaddedOutfeedReceiver,
 )
+from trainer.hooks.training_hooks import SummaryWritersHook
 from trainer.infeed.final_batch_padding import FinalBatchPadding
 from trainer.model.model_program import TPUModelProgram
+from trainer.tensorflow_internals import summary_ops_v2
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,6 @@ class ConnectedStep:
     receiver: OutfeedReceiver
     infeed_outfeed_hook: Any
     hooks: tuple[Any, ...]
-    part_hooks: tuple[Any, ...]
 
 
 class ReplicatedStep:
@@ -139,8 +140,10 @@ class ReplicatedStep:
             end_outfeed=prepared.end_outfeeds,
             sleep_secs=sleep_secs,
         )
-        part_hooks = [hook for part in self._parts for hook in part.hooks()]
-        return ConnectedStep(done, receiver, hook, (*self.infeed.hooks, hook), tuple(part_hooks))
+        # The writers that model_fn or a host_call's function has created: only the session can
+        # initialize them, before the first step.
+        writers = [SummaryWritersHook()] if summary_ops_v2.summary_writer_initializer_op() else []
+        return ConnectedStep(done, receiver, hook, (*writers, *self.infeed.hooks, hook))
 
     def _build_step(self, done: Any) -> Any:
         """Build one step inside the TPU computation; return the op that runs the step."""

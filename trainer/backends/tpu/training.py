@@ -74,7 +74,7 @@ def build_train_graph(
             connected.infeed_outfeed_hook.send_next_batch_signal,
         ),
         _build_host_spec(step.spec, loss, train_op),
-        (*connected.hooks, *connected.part_hooks),
+        connected.hooks,
     )
 
 

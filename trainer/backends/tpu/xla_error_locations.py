@@ -20,7 +20,8 @@ def explain_xla_error(error: BaseException, locations: SourceLocations) -> Unsup
         return None
     return UnsupportedOnTpu(
         f"The computation of a TPU core has ops that XLA cannot compile: "
-        f"{'; '.join(descriptions)}. Wrap them in tf.compat.v1.tpu.outside_compilation, or move "
-        f"them to the input pipeline. On an emulated TPU, TPUConfig(compile_emulated=False) runs "
-        f"them without compiling."
+        f"{'; '.join(descriptions)}. Wrap them in tf.compat.v1.tpu.outside_compilation, call "
+        f"tf.config.set_soft_device_placement(True) to run all such ops on the host, or move them "
+        f"to the input pipeline. On an emulated TPU, TPUConfig(compile_emulated=False) runs them "
+        f"without compiling."
     )

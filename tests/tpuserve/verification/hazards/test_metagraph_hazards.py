@@ -10,7 +10,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tests.tpuserve.verification import exports
 from tpuserve.export import inference_on_tpu
-from tpuserve.stablehlo import xla_kernels
+from tpuserve.lowering.rules import xla_kernels
 from tpuserve.verification import Hazard, node_hazards, verify
 from tpuserve.verification.node_hazards import PlacedNode
 

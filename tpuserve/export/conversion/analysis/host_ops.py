@@ -10,8 +10,8 @@ from tpuserve.graph import state_writes
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.lowering.rules.xla_kernels import is_compilable
 from tpuserve.saved_model import dtypes
-from tpuserve.stablehlo.xla_kernels import has_xla_kernel
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -33,8 +33,6 @@ _DYNAMIC_SHAPE_OPS = re.compile(
 )
 _OPENING = ("Switch", "RefSwitch", "Enter", "RefEnter", "_SwitchN")
 _CLOSING = ("Merge", "RefMerge", "Exit", "RefExit")
-_COMPILED_PREFIXES = ("Xla", "_")
-_FORWARDING = ("Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient")
 
 # Types of the ops of which both the host and the TPU get a copy. So no result of these ops is
 # transferred between host and TPU.
@@ -137,7 +135,9 @@ def _find_reason(
         return STRINGS
     if any(op_defs.can_grow(inner) for inner in _walk(node, library)):
         return GROWING
-    unknown = next((inner for inner in _walk(node, library) if not _compiles(inner, library)), None)
+    unknown = next(
+        (inner for inner in _walk(node, library) if not is_compilable(inner, library)), None
+    )
     if unknown is not None:
         return NO_KERNEL if unknown.op == node.op else f"XLA cannot compile {unknown.op} in it"
     write = flattening.find_write(node, library)
@@ -146,16 +146,6 @@ def _find_reason(
     if any(_DYNAMIC_SHAPE_OPS.fullmatch(inner.op) for inner in _walk(node, library)):
         return SHAPE_OF_VALUES
     return None
-
-
-def _compiles(node: "NodeDef", library: "Library") -> bool:
-    """Return whether XLA can compile a node's op; functions that the node calls are not checked."""
-    return (
-        node.op in library
-        or node.op in _FORWARDING
-        or node.op.startswith(_COMPILED_PREFIXES)
-        or has_xla_kernel(node)
-    )
 
 
 def _walk(node: Node, library: "Library") -> "Iterator[NodeDef]":

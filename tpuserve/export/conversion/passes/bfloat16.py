@@ -11,7 +11,7 @@ from tpuserve.graph.graph_walk import called_functions
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.function_renaming import rename_calls
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
-from tpuserve.stablehlo.xla_kernels import has_xla_kernel
+from tpuserve.lowering.rules.xla_kernels import has_xla_kernel
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef

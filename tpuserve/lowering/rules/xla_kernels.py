@@ -3,14 +3,29 @@
 import functools
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tpuserve.lowering.tpu_kernels import has_only_tpu_kernel
 from tpuserve.tensorflow_internals import eager_context, kernels
 
+if TYPE_CHECKING:
+    from tpuserve.lowering.ir.op_defs import Library
+
 _XLA_DEVICE = "XLA_CPU_JIT"
+_COMPILED_PREFIXES = ("Xla", "_")
+_FORWARDING = ("Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient")
+
+
+def is_compilable(node: Any, library: "Library") -> bool:
+    """Return whether XLA can compile a node's op; functions that the node calls are not checked."""
+    return (
+        node.op in library
+        or node.op in _FORWARDING
+        or node.op.startswith(_COMPILED_PREFIXES)
+        or has_xla_kernel(node)
+    )
 
 
 def has_xla_kernel(node: Any) -> bool:
