@@ -174,7 +174,12 @@ _MODULE_ATTRIBUTES: dict[str, tuple[str, ...]] = {
 _OBJECT_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "StopAfterNEvalsHook": ("_set_evals_completed_tensor",),
     "tf.DType": ("_is_ref_dtype",),
-    "tf.Graph": ("_add_function", "_create_op_internal"),
+    "tf.Graph": (
+        "_add_function",
+        "_create_op_internal",
+        "_get_control_flow_context",
+        "_set_control_flow_context",
+    ),
     "tf.Operation": (
         "_add_control_input",
         "_add_control_inputs",

@@ -85,6 +85,12 @@ class LoopArguments:
                         variable.shape[0],
                         _count_replicas(loop, graph),
                     )
+            elif producer.op == REPLICATED_INPUT and len(set(producer.input)) > 1:
+                raise UnsupportedOnTpu(
+                    f"the step of a replica uses {producer.name!r}, of which each replica has its "
+                    f"own, and all replicas on PJRT devices have the same variables. Emulate a "
+                    f"TPU: TPUSERVE_TPU_RUNTIME=emulated."
+                )
             elif output != name:
                 arguments.counters.append(name)
             elif producer.op == "Const":

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.execution import step_graph
 from trainer.tensorflow_internals import model_utils
 
 
@@ -170,9 +171,12 @@ def _check_operation(title: str, value: Any) -> None:
 def _check_default_graph(title: str, value: Any) -> None:
     # Allow tensors of the default graph. If that graph is the body of a function, such as a TPU
     # computation, also allow tensors of the graphs around it, which the function can capture.
-    allowed = [tf.compat.v1.get_default_graph()]
-    while getattr(allowed[-1], "outer_graph", None) is not None:
-        allowed.append(allowed[-1].outer_graph)
+    # The default graph is that of the program if model_fn has left the step.
+    allowed = []
+    for graph in (tf.compat.v1.get_default_graph(), step_graph.current_step()):
+        while graph is not None:
+            allowed.append(graph)
+            graph = getattr(graph, "outer_graph", None)
     for tensor in tf.nest.flatten(value, expand_composites=True):
         graph = _get_graph(tensor)
         if graph is not None and not any(graph is allowed_graph for allowed_graph in allowed):

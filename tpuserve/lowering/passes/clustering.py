@@ -9,7 +9,8 @@ whole, because the replicas communicate in it.
   branches that update variables and have results that differ between replicas;
 * INVARIANT: nodes whose values are the same on all replicas; the cluster runs once;
 * PER_REPLICA: nodes whose values differ between replicas; the cluster runs once for each replica;
-* VARIABLE_UPDATE: updates of variables; the cluster runs once, with the values of replica 0.
+* VARIABLE_UPDATE: updates of variables; the cluster runs once, with the values of replica 0;
+* REPLICA_UPDATE: updates of variables of which each replica has its own; it runs once for each.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -55,6 +56,7 @@ class ClusterKind(IntEnum):
     INVARIANT = 1
     PER_REPLICA = 2
     VARIABLE_UPDATE = 3
+    REPLICA_UPDATE = 4
 
 
 @dataclass
@@ -84,13 +86,14 @@ def partition_into_clusters(
     clusters: dict[tuple[int, ClusterKind], Cluster] = {}
     single_ops: list[Cluster] = []
     assigned: dict[str, tuple[int, ClusterKind]] = {}
+    types = graph_ir.value_types(graph, library)
     for node in graph.nodes.values():
         if op_traits.is_constant(node.definition):
             continue
         kind = (
             ClusterKind.SINGLE_OP
             if node.name in split_nodes
-            else _cluster_kind(node, invariant, library)
+            else _cluster_kind(node, invariant, types, library)
         )
         before = [assigned[name] for name in graph_ir.predecessors(node) if name in assigned]
         level = _least_level(kind, before)
@@ -113,7 +116,9 @@ def _least_level(kind: ClusterKind, before: Iterable[tuple[int, ClusterKind]]) -
     return max((level + (other > kind) for level, other in before), default=0)
 
 
-def _cluster_kind(node: Node, invariant: set[Value], library: "Library") -> ClusterKind:
+def _cluster_kind(
+    node: Node, invariant: set[Value], types: Mapping[Value, int], library: "Library"
+) -> ClusterKind:
     definition = node.definition
     if (
         op_traits.is_lowered_jointly(definition, library)
@@ -123,7 +128,10 @@ def _cluster_kind(node: Node, invariant: set[Value], library: "Library") -> Clus
     ):
         return ClusterKind.SINGLE_OP
     if op_traits.writes_variable(definition, library):
-        return ClusterKind.VARIABLE_UPDATE
+        has_own = any(
+            op_defs.is_handle(types[value]) and value not in invariant for value in node.inputs
+        )
+        return ClusterKind.REPLICA_UPDATE if has_own else ClusterKind.VARIABLE_UPDATE
     is_invariant = all(value in invariant for value in node.inputs) and not op_traits.is_random(
         definition, library
     )

@@ -30,7 +30,8 @@ def invariant_values(
         outputs = op_defs.node_outputs(node.definition, library)
         flags = _invariant_outputs(node, len(outputs), graph, invariant, num_replicas, library)
         for index, (is_invariant, (_, dtype)) in enumerate(zip(flags, outputs, strict=True)):
-            if is_invariant or op_defs.is_handle(dtype):
+            # A handle is the same for all replicas, unless each replica passes its own variable.
+            if is_invariant or (op_defs.is_handle(dtype) and invariant.issuperset(node.inputs)):
                 invariant.add(Value(node.name, index))
     return invariant
 

@@ -315,7 +315,8 @@ class _ReplicaUnroller:
             map(outlining.has_seed_attributes, body.nodes.values())
         )
         label = f"{self._prefix}/{cluster.kind.name.lower()}_{cluster.level}"
-        num_calls = self._num_replicas if cluster.kind is ClusterKind.PER_REPLICA else 1
+        runs_once = cluster.kind in (ClusterKind.INVARIANT, ClusterKind.VARIABLE_UPDATE)
+        num_calls = 1 if runs_once else self._num_replicas
         function, calls = "", []
         for replica in range(num_calls):
             if not function or needs_reseeding:

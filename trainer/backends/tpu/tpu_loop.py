@@ -9,6 +9,7 @@ from tpuserve.graph.references import node_name
 from tpuserve.graph.traversal import find_reachable
 from trainer.distribution.topology import BatchTopology
 from trainer.embedding import tables
+from trainer.execution.step_graph import as_part_of_program
 from trainer.tensorflow_internals import defined_function, get_private_attribute, tpu, while_v2
 
 
@@ -62,9 +63,13 @@ def build_tpu_loop(
     """
 
     def computation(count: Any) -> Any:
+        context = get_private_attribute(graph, "_get_control_flow_context")()
+
         def body(done: Any) -> Any:
             tf.compat.v1.add_to_collection(tables.IS_LAST_STEP, done + 1 >= count)
-            with tf.control_dependencies([build_step(done)]):
+            with as_part_of_program(context):
+                step = build_step(done)
+            with tf.control_dependencies([step]):
                 return done + 1
 
         return while_v2.while_loop(
