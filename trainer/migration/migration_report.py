@@ -16,9 +16,9 @@ from trainer.migration.program import (
     launch_command,
     package_script,
     program_flags,
-    reachability,
     sources,
 )
+from trainer.migration.program.reachability import ProgramCode
 from trainer.migration.program.sources import Problem
 
 
@@ -96,8 +96,9 @@ def analyze_program(
     evidence = evidence or launch_command.find_v1_method(source_files)
     unset = launch_command.find_unset_flags(source_files)
     flags = program_flags.find_flag_values(source_files, unset, arguments)
-    unreached = reachability.find_unreached_code(source_files, flags, directories)
-    replicas = reachability.count_replicas(source_files, flags, unreached)
+    code = ProgramCode(source_files, flags)
+    unreached = code.find_unreached(directories)
+    replicas = code.count_replicas(unreached)
     says_tf1 = evidence is not None and not is_found_by_name
 
     def build(builder: Callable[..., str | None]) -> str | None:

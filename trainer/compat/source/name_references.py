@@ -11,7 +11,7 @@ _BROAD_EXCEPTIONS = {"BaseException", "Exception"}
 _IMPORT_ERRORS = {"Exception", "ImportError", "ModuleNotFoundError"}
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=512)
 def walk(tree: ast.AST) -> tuple[ast.AST, ...]:
     """Return the nodes that ast.walk yields, which takes time only at the first call for a tree."""
     return tuple(ast.walk(tree))

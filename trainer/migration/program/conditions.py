@@ -1,6 +1,7 @@
 """Computes the values of expressions of an old program, as far as that needs no run."""
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,13 +49,17 @@ class Scope:
         constants: Mapping[str, str] | None = None,
         rebound: Iterable[str] = (),
     ) -> None:
-        self._outer = outer
-        self._values: dict[str, ast.expr | None] = {
-            name: ast.Constant(value) for name, value in (constants or {}).items()
+        self._node, self._outer = node, outer
+        self._constants, self._rebound = constants or {}, rebound
+
+    @functools.cached_property
+    def _values(self) -> dict[str, ast.expr | None]:
+        values: dict[str, ast.expr | None] = {
+            name: ast.Constant(value) for name, value in self._constants.items()
         }
-        for name, value in _find_bindings(node):
-            self._values[name] = None if name in self._values else value
-        self._values |= dict.fromkeys(rebound)
+        for name, value in _find_bindings(self._node):
+            values[name] = None if name in values else value
+        return values | dict.fromkeys(self._rebound)
 
     def find(self, name: str) -> "tuple[ast.expr, Scope] | None":
         """Return the expression that is assigned to a variable and its scope.

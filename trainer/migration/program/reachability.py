@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpuserve.graph.traversal import find_reachable
+from trainer.compat.source import name_references
 from trainer.migration.program.conditions import Evaluator, Scope, last_name
 from trainer.migration.program.sources import SourceFile, find_imported_files
 
@@ -38,10 +39,8 @@ class UnreachedCode:
         return line in self.lines or (line, written_name.partition("(")[0]) in self.names
 
 
-def find_unreached_code(
-    sources: Sequence[SourceFile], flags: Mapping[str, object], directories: Sequence[Path]
-) -> list[UnreachedCode]:
-    """Find code under false conditions, unused functions and unused modules, which do not run.
+class ProgramCode:
+    """The code of a program, and the values that it has without a run.
 
     A condition is known to be false if it depends only on constants, the versions of TensorFlow and
     Python, and the values of flags.
@@ -49,19 +48,65 @@ def find_unreached_code(
     Args:
       sources: the script, and the program's modules that it imports directly or indirectly.
       flags: the known values of flags, by the names of their variables.
-      directories: the directories of the program's modules.
     """
-    dead = _find_code_behind_false_conditions(sources, flags)
-    roots = [directory.resolve() for directory in directories]
-    has_main_part = bool(sources) and _has_main_part(sources[0].tree)
-    # An unused function may be the only one that imports a module, which may use other functions.
-    count = -1
-    while count != (count := sum(len(code.lines) for code in dead)):
-        _add_unused_modules(sources, dead, roots)
-        if has_main_part:
-            for code, unused in zip(dead, _lines_of_unused_functions(sources, dead), strict=True):
-                code.lines |= unused
-    return dead
+
+    def __init__(self, sources: Sequence[SourceFile], flags: Mapping[str, object]) -> None:
+        self._sources = sources
+        self._evaluator = Evaluator(flags)
+        rebound = {
+            node.attr
+            for source in sources
+            for node in name_references.walk(source.tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        }
+        # For each file, its nodes with the scopes that they are in.
+        self._scopes: list[Mapping[ast.AST, Scope]] = []
+        for index, source in enumerate(sources):
+            name = "__main__" if index == 0 else "module"
+            scope = Scope(source.tree, constants={"__name__": name}, rebound=rebound)
+            self._scopes.append(dict(_walk_scopes(source.tree, scope)))
+            for node, around in self._scopes[-1].items():
+                self._evaluator.read_node(node, around)
+
+    def find_unreached(self, directories: Sequence[Path]) -> list[UnreachedCode]:
+        """Find code behind false conditions, unused functions and unused modules.
+
+        Args:
+          directories: the directories of the program's modules.
+
+        Returns:
+          The code that does not run, for each source file.
+        """
+        sources = self._sources
+        dead = [_find_in_tree(nodes, self._evaluator) for nodes in self._scopes]
+        roots = [directory.resolve() for directory in directories]
+        has_main_part = bool(sources) and _has_main_part(sources[0].tree)
+        # An unused function may be the only one that imports a module, which may use others.
+        count = -1
+        while count != (count := sum(len(code.lines) for code in dead)):
+            _add_unused_modules(sources, dead, roots)
+            if has_main_part:
+                for code, unused in zip(
+                    dead, _lines_of_unused_functions(sources, dead), strict=True
+                ):
+                    code.lines |= unused
+        return dead
+
+    def count_replicas(self, unreached: Sequence[UnreachedCode]) -> int:
+        """Return the largest known number of replicas of the distribution strategies.
+
+        Args:
+          unreached: what `find_unreached` has returned.
+        """
+        counts = [
+            _count_devices(node, scope, self._evaluator)
+            for nodes, code in zip(self._scopes, unreached, strict=True)
+            for node, scope in nodes.items()
+            if isinstance(node, ast.Call)
+            and last_name(node.func) == "MirroredStrategy"
+            and not code.contains(node.lineno, ast.unparse(node.func))
+        ]
+        return max(counts, default=1)
 
 
 def _has_main_part(tree: ast.Module) -> bool:
@@ -74,61 +119,12 @@ def _has_main_part(tree: ast.Module) -> bool:
     )
 
 
-def count_replicas(
-    sources: Sequence[SourceFile], flags: Mapping[str, object], unreached: Sequence[UnreachedCode]
-) -> int:
-    """Return the largest known number of replicas of the distribution strategies of a program.
-
-    Args:
-      sources, flags: as for `find_unreached_code`.
-      unreached: the code that does not run.
-    """
-    evaluator, scopes = _read_program(sources, flags)
-    counts = [
-        _count_devices(node, scope, evaluator)
-        for nodes, code in zip(scopes, unreached, strict=True)
-        for node, scope in nodes.items()
-        if isinstance(node, ast.Call)
-        and last_name(node.func) == "MirroredStrategy"
-        and not code.contains(node.lineno, ast.unparse(node.func))
-    ]
-    return max(counts, default=1)
-
-
 def _count_devices(call: ast.Call, scope: Scope, evaluator: Evaluator) -> int:
     """Return the number of devices in the arguments of a strategy; 1 if it is not known."""
     arguments = [*call.args[:1], *(keyword.value for keyword in call.keywords)]
     values = [evaluator.find_value(argument, scope) for argument in arguments]
     counts = [len(value) if isinstance(value, tuple) else value for value in values]
     return max((count for count in counts if isinstance(count, int)), default=1)
-
-
-def _find_code_behind_false_conditions(
-    sources: Sequence[SourceFile], flags: Mapping[str, object]
-) -> list[UnreachedCode]:
-    evaluator, scopes = _read_program(sources, flags)
-    return [_find_in_tree(nodes, evaluator) for nodes in scopes]
-
-
-def _read_program(
-    sources: Sequence[SourceFile], flags: Mapping[str, object]
-) -> tuple[Evaluator, list[Mapping[ast.AST, Scope]]]:
-    """Return an evaluator for a program, and for each file its nodes with their scopes."""
-    evaluator = Evaluator(flags)
-    rebound = {
-        node.attr
-        for source in sources
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
-    scopes: list[Mapping[ast.AST, Scope]] = []
-    for index, source in enumerate(sources):
-        name = "__main__" if index == 0 else "module"
-        scope = Scope(source.tree, constants={"__name__": name}, rebound=rebound)
-        scopes.append(dict(_walk_scopes(source.tree, scope)))
-        for node, around in scopes[-1].items():
-            evaluator.read_node(node, around)
-    return evaluator, scopes
 
 
 def _walk_scopes(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
