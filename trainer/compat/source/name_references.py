@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+_EXITS = {"_exit", "exit", "quit"}
 _BROAD_EXCEPTIONS = {"BaseException", "Exception"}
 _IMPORT_ERRORS = {"Exception", "ImportError", "ModuleNotFoundError"}
 
@@ -15,6 +16,21 @@ _IMPORT_ERRORS = {"Exception", "ImportError", "ModuleNotFoundError"}
 def walk(tree: ast.AST) -> tuple[ast.AST, ...]:
     """Return the nodes that ast.walk yields, which takes time only at the first call for a tree."""
     return tuple(ast.walk(tree))
+
+
+def last_name(node: ast.AST) -> str:
+    """Return the last part of a dotted name, such as "FLAGS" for flags.FLAGS; "" for no name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def ends_program(statement: ast.AST) -> bool:
+    """Return whether a statement raises an exception or calls a function such as sys.exit."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=function)):
+            return last_name(function) in _EXITS
+    return isinstance(statement, ast.Raise)
 
 
 def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
@@ -84,7 +100,7 @@ def find_optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
                 parts = (*node.body, *handlers, *node.orelse)
             case ast.With(items=items) if any(map(_allows_missing_modules, items)):
                 parts = node.body
-            case ast.If(test=test) if _last_name(test) == "TYPE_CHECKING":
+            case ast.If(test=test) if last_name(test) == "TYPE_CHECKING":
                 parts = node.body
         for part in parts:
             yield from ast.walk(part)
@@ -104,12 +120,12 @@ def _catches_import_error(handler: ast.ExceptHandler) -> bool:
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:
-    """Return whether the program goes on after a handler, which does not end in a raise."""
-    return not isinstance(handler.body[-1], ast.Raise)
+    """Return whether the program goes on after a handler of an exception."""
+    return not ends_program(handler.body[-1])
 
 
 def _names_import_error(node: ast.AST) -> bool:
-    return any(_last_name(name) in _IMPORT_ERRORS for name in ast.walk(node))
+    return any(last_name(name) in _IMPORT_ERRORS for name in ast.walk(node))
 
 
 def _allows_missing_modules(item: ast.withitem) -> bool:
@@ -117,14 +133,8 @@ def _allows_missing_modules(item: ast.withitem) -> bool:
     call = item.context_expr
     if not isinstance(call, ast.Call):
         return False
-    name = _last_name(call.func)
+    name = last_name(call.func)
     return "lazy" in name or (name == "suppress" and any(map(_names_import_error, call.args)))
-
-
-def _last_name(node: ast.AST) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 _ROOTS = ("tensorflow", "tensorflow_estimator")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+from trainer.compat.source.name_references import last_name
 from trainer.migration.program.program_flags import FLAG_OBJECTS
 
 _VERSION_CLASSES = {"LooseVersion", "StrictVersion", "Version", "parse", "parse_version"}
@@ -340,10 +341,3 @@ def _compare(operator: ast.cmpop, left: Any, right: Any) -> bool:
         case ast.NotIn():
             return left not in right
     raise UnknownValue
-
-
-def last_name(node: ast.expr) -> str:
-    """Return the last part of a dotted name, such as "FLAGS" for flags.FLAGS; "" for no name."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""

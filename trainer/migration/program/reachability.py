@@ -12,11 +12,11 @@ from pathlib import Path
 
 from tpuserve.graph.traversal import find_reachable
 from trainer.compat.source import name_references
-from trainer.migration.program.conditions import Evaluator, Scope, last_name
+from trainer.compat.source.name_references import last_name
+from trainer.migration.program.conditions import Evaluator, Scope
 from trainer.migration.program.sources import SourceFile, find_imported_files
 
 _MAIN_CALLS = {"main", "run"}
-_EXITS = {"_exit", "exit", "quit"}
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -167,15 +167,13 @@ def _find_in_tree(nodes: Mapping[ast.AST, Scope], evaluator: Evaluator) -> Unrea
 def _ends(statement: ast.AST, nodes: Mapping[ast.AST, Scope], evaluator: Evaluator) -> bool:
     """Return whether the statements that follow a statement in its block never run."""
     match statement:
-        case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+        case ast.Return() | ast.Continue() | ast.Break():
             return True
-        case ast.Expr(value=ast.Call(func=function)):
-            return last_name(function) in _EXITS
         case ast.If(test=test):
             truth = evaluator.find_truth(test, nodes[statement])
             taken = statement.body if truth else statement.orelse
             return truth is not None and bool(taken) and _ends(taken[-1], nodes, evaluator)
-    return False
+    return name_references.ends_program(statement)
 
 
 def _names_written(node: ast.AST) -> Iterator[tuple[int, str]]:

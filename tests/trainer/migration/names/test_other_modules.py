@@ -48,6 +48,7 @@ def test_a_module_is_not_missed_where_the_program_can_do_without(
     "guard",
     [
         "try:\n    {}\nexcept ImportError:\n    raise ValueError('Install it.')",
+        "try:\n    {}\nexcept ImportError:\n    sys.exit('Install it.')",
         "try:\n    {}\nexcept KeyError:\n    pass",
         "with contextlib.suppress(KeyError):\n    {}",
         "with tf.device('cpu:0'):\n    {}",
