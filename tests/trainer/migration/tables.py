@@ -55,7 +55,9 @@ def _supplied_table() -> str:
         f"tf.estimator.{path}".rstrip("."): names for path, names in estimator_names.V1.items()
     }
     modules |= {
-        f"{_ESTIMATOR}.{path}": names for path, names in estimator_aliases.MODULES.items() if names
+        f"{_ESTIMATOR}.{path}".rstrip("."): names
+        for path, names in estimator_aliases.MODULES.items()
+        if names
     }
     together: dict[str, list[str]] = {}
     for module, names in modules.items():
