@@ -20,6 +20,7 @@ from tpuserve.graph.graph_walk import (
 )
 from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from tpuserve.graph.row_sharding import RowSharding
+from tpuserve.saved_model import dtypes
 from tpuserve.stablehlo.abstract_tensor import VariableSpec, shape_from_proto
 from tpuserve.stablehlo.function_graphs import FunctionBody
 from tpuserve.tensorflow_internals import tensor_util
@@ -36,6 +37,8 @@ class LoopArguments:
         the replicas → which replica stores which rows.
       counters: the arguments, int32 [], that count the finished steps.
       counts: the arguments, int32 [], that hold the number of steps of the whole loop.
+      resources: argument that is the handle of another resource, such as a summary writer → the
+        name of the handle in the program's graph.
       batch_rows: the arguments that are handles of variables whose first dimension is the number of
         embedding ids in a batch, which is unknown.
     """
@@ -46,6 +49,7 @@ class LoopArguments:
     counts: list[str]
     constants: dict[str, Any]
     batch_rows: list[str]
+    resources: dict[str, str]
     iterations: str
 
     @classmethod
@@ -58,9 +62,10 @@ class LoopArguments:
         """
         nodes = {node.name: node for node in graph.node}
         used = {tensor_name(reference) for node in body.nodes for reference in data_inputs(node)}
-        arguments = cls({}, {}, [], [], {}, [], "")
+        arguments = cls({}, {}, [], [], {}, [], {}, "")
         iterations = ""
-        for name, output, initial in zip(body.inputs, body.outputs, loop.input, strict=False):
+        rows = zip(body.inputs, body.outputs, loop.input, loop.attr["T"].list.type, strict=False)
+        for name, output, initial, dtype in rows:
             producer = _find_producer(initial, nodes)
             if producer.op == "VarHandleOp":
                 variable = VariableSpec(
@@ -91,6 +96,8 @@ class LoopArguments:
                     f"own, and all replicas on PJRT devices have the same variables. Emulate a "
                     f"TPU: TPUSERVE_TPU_RUNTIME=emulated."
                 )
+            elif dtype == dtypes.RESOURCE:
+                arguments.resources[name] = tensor_name(skip_identities(initial, nodes))
             elif output != name:
                 arguments.counters.append(name)
             elif producer.op == "Const":
@@ -100,12 +107,16 @@ class LoopArguments:
                 iterations = tensor_name(producer.input[0])
                 arguments.counts.append(name)
             elif name in used:
-                raise UnsupportedOnTpu(
-                    f"the step of a replica reads {producer.op} {producer.name!r}, which is "
-                    f"outside of the step. Compute the tensor in model_fn, or feed it with the "
-                    f"batch."
-                )
+                raise outside_error(producer)
         return dataclasses.replace(arguments, iterations=iterations)
+
+
+def outside_error(producer: Any) -> UnsupportedOnTpu:
+    """Return the error about a step that uses the output of a node outside of it."""
+    return UnsupportedOnTpu(
+        f"the step of a replica reads {producer.op} {producer.name!r}, which is outside of the "
+        f"step. Compute the tensor in model_fn, or feed it with the batch."
+    )
 
 
 def find_loop(graph: Any) -> Any:

@@ -15,13 +15,14 @@ from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph.graph_walk import find_called_functions, skip_identities
 from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from tpuserve.lowering import tpu_kernels
+from tpuserve.lowering.passes.automatic_host_ops import mark_host_ops
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
-from tpuserve.pjrt import collectives, randomness, step_outfeed
+from tpuserve.pjrt import collectives, host_part, randomness, step_outfeed
 from tpuserve.pjrt.exported_module import export_module
 from tpuserve.pjrt.read_order import read_before_changes
-from tpuserve.pjrt.replica_loop import LoopArguments, find_loop
+from tpuserve.pjrt.replica_loop import LoopArguments, find_loop, outside_error
 from tpuserve.pjrt.row_shards import use_local_rows
 from tpuserve.stablehlo import jax_internals, translator, xla_errors
 from tpuserve.stablehlo.abstract_tensor import (
@@ -55,6 +56,8 @@ class ReplicaStep:
         of the tensor, dimension). `feeds` has assumed sizes for them; `with_sizes` sets others.
       batch_variables: indices of the variables whose first dimension is the number of embedding ids
         in a batch. `variables` has their shapes for the sizes of `feeds`.
+      host_part: the ops that the host runs after each step; None if there are none. The tensors
+        that they take are the `results` from `num_sent` on.
       row_shardings: index of an embedding table whose rows are divided among the replicas → which
         replica stores which rows.
 
@@ -71,6 +74,8 @@ class ReplicaStep:
         sizes: Sequence[int] | None = None,
     ) -> None:
         self._graph, self._line_of = graph, line_of
+        functions = {function.signature.name: function for function in graph.library.function}
+        mark_host_ops(graph.node, functions)
         loop = find_loop(graph)
         self._name = loop.attr["body"].func.name
         library = FunctionLibrary(graph)
@@ -105,6 +110,11 @@ class ReplicaStep:
         )
         self.feeds = _with_sizes(feeds, self.unknown_sizes, sizes or [1] * len(self.unknown_sizes))
         _remove_uncalled_functions(self._nodes)
+        self.host_part = host_part.remove_host_part(
+            self._nodes, arguments.variables, arguments.resources, self._refuse
+        )
+        self._check_resources()
+        _remove_uncalled_functions(self._nodes)
         self._check_ops()
         use_local_rows(self._nodes, arguments.row_shardings, self._refuse)
         self._sent = step_outfeed.remove_outfeed(self._nodes, self._refuse)
@@ -113,7 +123,9 @@ class ReplicaStep:
         if self.batch_variables:
             self._set_batch_shapes(specs)
             specs = self._infer_tensors()
-        self.results = tuple(specs[name] for name in self._sent.tensors)
+        self.num_sent = len(self._sent.tensors)
+        self._fetches = (*self._sent.tensors, *(self.host_part.tensors if self.host_part else ()))
+        self.results = tuple(specs[name] for name in self._fetches)
         shapes = {node_name(name): specs[name].shape for name in specs if name[-2:] == ":0"}
         collectives.replace_collectives(self._nodes, shapes, self._refuse)
         self.is_random = randomness.make_stateless(self._nodes, self._refuse)
@@ -242,17 +254,19 @@ class ReplicaStep:
         used = {tensor_name(name) for node in graph.node for name in data_inputs(node)}
         condition = [] if self._sent.condition is None else [self._sent.condition]
         outputs = [name for name in self._body.outputs if name not in self._body.inputs]
-        fetches = [*self._sent.tensors, *condition]
+        on_host = self.host_part.targets if self.host_part else ()
+        awaited = [name for name in self._body.control_outputs if node_name(name) not in on_host]
+        fetches = [*self._fetches, *condition]
         fetched = [name for name in fetches if name not in input_map]
         imported = tf.import_graph_def(
             graph,
             input_map={name: tensor for name, tensor in input_map.items() if name in used},
-            return_elements=[*fetched, *outputs, *self._body.control_outputs],
+            return_elements=[*fetched, *outputs, *awaited],
             name="",
         )
         tensors = {**input_map, **dict(zip(fetched, imported, strict=False))}
         with tf.control_dependencies(imported[len(fetched) :]):
-            sent = [tf.identity(tensors[name]) for name in self._sent.tensors]
+            sent = [tf.identity(tensors[name]) for name in self._fetches]
             is_sent = tf.constant(True)
             for name in condition:
                 is_sent = tf.equal(tensors[name], self._sent.sends_if)
@@ -317,6 +331,16 @@ class ReplicaStep:
             ]
             del node.input[:]
             node.input.extend(remaining)
+
+    def _check_resources(self) -> None:
+        """Check that the devices use no resource of the host, such as a table."""
+        for node in self._nodes.node:
+            for name in map(tensor_name, data_inputs(node)):
+                outer = self._arguments.resources.get(name)
+                if outer is not None:
+                    raise outside_error(
+                        next(other for other in self._graph.node if other.name == node_name(outer))
+                    )
 
     def _check_ops(self) -> None:
         """Check that the step has no op that only TensorFlow's own TPU runtime can run."""

@@ -85,6 +85,8 @@ class _ReplicaUnroller:
                 live_out = clustering.live_out_values(cluster, closures, self._graph)
                 emitted = self._emit_cluster(cluster, closure, live_out, before)
             ordering.record(cluster, closure, emitted)
+            if any(op_traits.must_run(node.definition, self._library) for node in cluster.nodes):
+                self._out.effects += emitted
         self._bind_results()
         return self._out
 
@@ -178,10 +180,14 @@ class _ReplicaUnroller:
             not op_traits.is_random(node.definition, self._library)
         )
         names = []
+        definition = type(node.definition)()
+        definition.CopyFrom(node.definition)
+        # Keep a branch whole: TensorFlow lets nothing wait for the effects in a divided one.
+        definition.attr.pop(outlining.SWITCH_MERGE, None)
         for replica in range(1 if is_single else self._num_replicas):
             name = node.name if is_single else f"{node.name}/replica_{replica}"
             inputs = [self._replica_values(value)[replica] for value in node.inputs]
-            names.append(self._out.add_node(name, node.definition, inputs, controls))
+            names.append(self._out.add_node(name, definition, inputs, controls))
         if is_single:
             names *= self._num_replicas
         for index in range(num_outputs):
@@ -237,7 +243,8 @@ class _ReplicaUnroller:
             {node.name: node for node in unrolled.nodes},
             arguments,
             results=results,
-            control_outputs=list(dict.fromkeys(control_outputs)),
+            # Who waits for a branch or loop waits for its effects, even if no result needs them.
+            control_outputs=list(dict.fromkeys([*control_outputs, *unrolled.effects])),
         )
         return self._context.add_function(unrolled_body, f"{name}_replicated")
 

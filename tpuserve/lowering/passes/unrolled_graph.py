@@ -54,12 +54,14 @@ class UnrolledGraph:
         it, one for each replica.
       awaited: name of a node in the original graph → names of the nodes in this graph that replace
         the node as a control input.
+      effects: names of the nodes that update variables or run on the host.
     """
 
     nodes: list[Node] = field(default_factory=list)
     values: dict[Value, list[Value]] = field(default_factory=dict)
     awaited: dict[str, list[str]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    effects: list[str] = field(default_factory=list)
 
     def node_maker(self, prefix: str, controls: list[str]) -> Callable[..., Value]:
         """Return a function that adds a node to this graph.

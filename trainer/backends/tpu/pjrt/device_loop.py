@@ -88,6 +88,30 @@ class StepStream:
     num_ahead: int = 0
 
 
+class _AfterStep:
+    """The ops that the host runs after each step, for each replica of this host.
+
+    Args:
+      program: the program of the steps, with the ops as `ReplicaStep.host_part`.
+    """
+
+    def __init__(self, program: StepProgram) -> None:
+        step = program.step
+        assert step.host_part is not None
+        self._replicas, self._num_sent = program.local_replicas, step.num_sent
+        specs = step.results[step.num_sent :]
+        self._tensors = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
+        self._run = step.host_part.build(self._tensors)
+
+    def run(self, session: Any, dispatch: Dispatch) -> None:
+        """Run the ops for all steps of a dispatch, in the order of the steps."""
+        arrays = [np.asarray(result) for result in dispatch.results[self._num_sent :]]
+        for number in range(dispatch.count):
+            for replica in self._replicas:
+                values = [array[replica, number] for array in arrays]
+                session.run(self._run, dict(zip(self._tensors, values, strict=True)))
+
+
 _GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
 
 
@@ -121,6 +145,7 @@ class DeviceLoop:
         self.done = tf.compat.v1.placeholder_with_default(0, [], name="steps_done")
         self.feed, self.end_feed, self.end_results = (tf.no_op() for _ in range(3))
         self.variables = ResidentVariables(program)
+        self._after_step = _AfterStep(program) if program.step.host_part is not None else None
         self.lock = threading.Lock()
         self._num_steps = 0
 
@@ -197,9 +222,9 @@ class DeviceLoop:
                 done += taken
                 # Hand on the results of the previous steps while the devices compute the current
                 # steps.
-                self._put_results(stream, previous)
+                self._put_results(session, stream, previous)
                 previous = dispatch
-        self._put_results(stream, previous)
+        self._put_results(session, stream, previous)
         if end is not None:
             raise end
         if previous is not None:
@@ -231,14 +256,20 @@ class DeviceLoop:
         all_sizes = zip(*(host[2] for host in hosts), strict=True)
         return min(host[0] for host in hosts), [max(sizes) for sizes in all_sizes], end
 
-    def _put_results(self, stream: StepStream, dispatch: Dispatch | None) -> None:
-        """Hand the tensors that the replicas have sent in some steps to the outfeed thread."""
-        if dispatch is None or not dispatch.results:
+    def _put_results(self, session: Any, stream: StepStream, dispatch: Dispatch | None) -> None:
+        """Hand the tensors that the replicas have sent in some steps to the outfeed thread.
+
+        Before that, run the ops of these steps that the host runs.
+        """
+        if dispatch is None:
+            return
+        if self._after_step is not None:
+            self._after_step.run(session, dispatch)
+        num_sent = self._program.step.num_sent
+        if not num_sent:
             return
         is_sent = np.asarray(dispatch.is_sent)[: dispatch.count]
-        if not is_sent.any():
-            return
-        arrays = [np.asarray(result) for result in dispatch.results]
+        arrays = [np.asarray(result) for result in dispatch.results[:num_sent]]
         for number in np.flatnonzero(is_sent):
             stream.results.put(
                 [array[r, number] for r in range(len(arrays[0])) for array in arrays]

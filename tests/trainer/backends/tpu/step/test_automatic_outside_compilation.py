@@ -43,6 +43,7 @@ def train(directory: Path, on_host: Any, steps: int = 4, input_fn: Any = None) -
 
 
 @pytest.mark.slow
+@pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_summaries_of_model_fn_are_written_by_the_host_at_their_steps(tmp_path: Path) -> None:
     def summarize(x: Any, loss: Any) -> Any:
@@ -63,6 +64,8 @@ def test_summaries_of_model_fn_are_written_by_the_host_at_their_steps(tmp_path: 
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**4)
 
 
+@pytest.mark.slow
+@pytest.mark.on_pjrt_too
 def test_a_print_runs_on_each_replica_in_each_step(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +73,8 @@ def test_a_print_runs_on_each_replica_in_each_step(
     assert sorted(capfd.readouterr().err.split("loss is ")[1:]) == ["0.125\n"] * 2 + ["0.5\n"] * 2
 
 
+@pytest.mark.slow
+@pytest.mark.on_pjrt_too
 def test_replicas_may_disagree_on_whether_the_host_runs_an_op(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,15 +90,45 @@ def test_replicas_may_disagree_on_whether_the_host_runs_an_op(
     assert capfd.readouterr().err.split("sum is ")[1:] == ["2\n", "2\n"]
 
 
-@pytest.mark.slow
-def test_the_tpu_computes_with_what_a_python_function_returns(tmp_path: Path) -> None:
-    def check(x: Any, loss: Any) -> Any:
-        doubled = tf.numpy_function(lambda value: value * 2, [loss], tf.float32)
-        doubled.set_shape([])
-        return [tf.debugging.assert_near(doubled + 0.0, loss * 2)]
+def use_python(x: Any, loss: Any) -> Any:
+    doubled = tf.numpy_function(lambda value: value * 2, [loss], tf.float32)
+    doubled.set_shape([])
+    return [tf.debugging.assert_near(doubled + 0.0, loss * 2)]
 
-    train(tmp_path, check)
+
+def test_the_tpu_computes_with_what_a_python_function_returns(tmp_path: Path) -> None:
+    train(tmp_path, use_python)
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**4)
+
+
+@pytest.mark.slow
+def test_pjrt_devices_refuse_an_op_of_the_host_whose_result_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.setattr(slope, "tpu_kind", "pjrt")
+    with pytest.raises(UnsupportedOnTpu, match=r"PyFunc .*\.py:\d+.*devices takes its result"):
+        train(tmp_path, use_python)
+
+
+@pytest.mark.slow
+def test_pjrt_devices_refuse_an_op_of_the_host_that_changes_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.setattr(slope, "tpu_kind", "pjrt")
+
+    def count(x: Any, loss: Any) -> Any:
+        count = v1.get_variable("count", [], initializer=v1.zeros_initializer())
+
+        def tell() -> Any:
+            with tf.control_dependencies([tf.print(loss)]):
+                return tf.group(count.assign_add(1.0))
+
+        return [tf.cond(loss > 0, tell, tf.no_op)]
+
+    with pytest.raises(UnsupportedOnTpu, match=r"AssignAdd.*uses a variable of the devices"):
+        train(tmp_path, count)
 
 
 def test_without_soft_placement_the_op_is_refused_with_a_way_out(
