@@ -2,8 +2,8 @@
 
 import ast
 import functools
-import importlib.util
 import re
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[3]
@@ -107,7 +107,8 @@ def _read_text(file: Path) -> str:
 
 @functools.cache
 def _package_directory(package: str) -> Path | None:
-    spec = importlib.util.find_spec(package)
+    # Not that of sys.modules, where tpuserve's own tensorflow_estimator may be.
+    spec = PathFinder.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations)))
