@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from trainer.compat.source.estimator_names import BOOSTED_TREES, SAVED_MODEL_ESTIMATOR
 
-_STRATEGY = "Distribution strategies are not supported. Use TPUEstimator; each core runs a replica."
+_STRATEGY = "Use TPUEstimator, each core of which runs a replica."
 _KERAS = "Use trainer.model_to_tpu_estimator(model, ...)."
 TPU_EMBEDDING = (
     "Describe the tables in an EmbeddingConfigSpec, and give it to TPUEstimator as "

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.config import session_defaults
+from trainer.config import session_defaults, strategies
 from trainer.config import tf_config as clusters
 from trainer.config.tpu_config import InputPipelineConfig, TPUConfig
 
@@ -76,9 +76,9 @@ class RunConfig:
         kept permanently. With None, every checkpoint is kept, as in tf.estimator.
       log_step_count_steps: the number of steps between two log lines with the loss and the speed,
         and between two summaries of the speed; None for neither.
-      train_distribute: must be None; distribution strategies are not supported.
-      eval_distribute: must be None.
-      experimental_distribute: must be None.
+      train_distribute: a tf.distribute.Strategy, which an Estimator trains with; None for none.
+      eval_distribute: a tf.distribute.Strategy for evaluation, or None.
+      experimental_distribute: a `DistributeConfig` with both of them, or None.
       device_fn: a function that takes one argument, `op`, and returns the device of that op; used
         on the CPU and GPU.
       protocol: the protocol of the cluster: None, 'grpc' or 'grpc+verbs'.
@@ -152,6 +152,7 @@ class RunConfig:
         self._resolve_checkpoint_interval()
         self._resolve_masters()
         self._check()
+        self._resolve_strategies()
 
     @property
     def task_type(self) -> str:
@@ -249,6 +250,7 @@ class RunConfig:
         if "session_config" in changes:
             config._resolve_session_config()
         config._check()
+        config._resolve_strategies()
         return config
 
     def _set(self, name: str, value: Any) -> None:
@@ -432,7 +434,6 @@ class RunConfig:
         validation.check_number(
             "RunConfig session_creation_timeout_secs", self.session_creation_timeout_secs, above=0
         )
-        self._check_strategies()
         self._check_session_config()
         self._check_device_fn()
         if self.protocol not in _PROTOCOLS:
@@ -446,14 +447,12 @@ class RunConfig:
                 f"{COMPILE_AUTO!r}."
             )
 
-    def _check_strategies(self) -> None:
-        for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
-            value = getattr(self, name)
-            if value is not None:
-                raise InvalidSetting(
-                    f"RunConfig {name} is {value!r}, and distribution strategies are not "
-                    f"supported. Leave it out; use TPUEstimator with use_tpu=True for many cores."
-                )
+    def _resolve_strategies(self) -> None:
+        """Check the strategies, and take those of experimental_distribute."""
+        names = ("train_distribute", "eval_distribute", "experimental_distribute")
+        given = {name: getattr(self, name) for name in names}
+        for name, strategy in strategies.resolve_strategies(given).items():
+            self._resolve(name, strategy)
 
     def _check_session_config(self) -> None:
         # Compare the name of the type. A call of isinstance would need TensorFlow, whose import

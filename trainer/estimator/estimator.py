@@ -18,7 +18,7 @@ from tpuserve.export.warm_up import normalize_warm_up
 from trainer.backends.base import ExecutionBackend
 from trainer.backends.local import create_local_backend
 from trainer.checkpoints import checkpoints, warm_start
-from trainer.config import hyperparameters
+from trainer.config import hyperparameters, strategies
 from trainer.config.run_config import RunConfig
 from trainer.estimator import sealed
 from trainer.exporting import saved_model
@@ -102,6 +102,7 @@ class Estimator:
             warm_start=warm_start.to_warm_start_settings(warm_start_from),
             **program_arguments,
         )
+        strategies.log_strategies(config)
 
     @property
     def config(self) -> RunConfig:

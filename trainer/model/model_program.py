@@ -176,6 +176,8 @@ class ModelProgram:
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
         """Call an input_fn for one mode; return its Dataset or tensors."""
         available = {"params": self.input_params(mode), "config": self.config, "mode": mode}
+        if self.config.train_distribute or self.config.eval_distribute:
+            available["input_context"] = tf.distribute.InputContext()
         names = unbound_argument_names(input_fn)
         returned = input_fn(**{name: available[name] for name in names if name in available})
         return input_pipeline.find_dataset(returned)

@@ -21,6 +21,6 @@ def test_a_program_uses_old_parts_of_contrib(tmp_path: Path) -> None:
         # The second training goes on where the first one has stopped reading.
         "0 1 2 3 4",
         "False",
-        "tf.contrib.distribute.MirroredStrategy: Distribution strategies are not supported. Use "
-        "TPUEstimator; each core runs a replica.",
+        "2",
+        "tf.contrib.distribute.TPUStrategy: Use TPUEstimator, each core of which runs a replica.",
     ]

@@ -1,13 +1,26 @@
-"""tf.contrib.distribute: placeholders for its classes, which raise an error when instantiated.
+"""tf.contrib.distribute: TensorFlow's strategies, with the arguments that they had there."""
 
-Many programs import distribution strategies, and create one only if a flag asks for several GPUs.
-The placeholders let these programs run without that flag.
-"""
-
+from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting
 from trainer.compat import contrib_missing_names
+from trainer.config.strategies import DistributeConfig
+
+v1 = tf.compat.v1.distribute
+
+CrossDeviceOps = tf.distribute.CrossDeviceOps
+DistributionStrategy = v1.Strategy
+OneDeviceStrategy = v1.OneDeviceStrategy
+ReductionToOneDeviceCrossDeviceOps = tf.distribute.ReductionToOneDevice
+get_distribution_strategy = get_strategy = v1.get_strategy
+get_loss_reduction = v1.get_loss_reduction
+get_replica_context = v1.get_replica_context
+has_distribution_strategy = has_strategy = v1.has_strategy
+in_cross_replica_context = v1.in_cross_replica_context
 
 __all__ = [
     "AllReduceCrossDeviceOps",
@@ -20,55 +33,84 @@ __all__ = [
     "ParameterServerStrategy",
     "ReductionToOneDeviceCrossDeviceOps",
     "TPUStrategy",
+    "get_distribution_strategy",
+    "get_loss_reduction",
+    "get_replica_context",
+    "get_strategy",
+    "has_distribution_strategy",
+    "has_strategy",
+    "in_cross_replica_context",
 ]
 
 
-class _Strategy:
-    """The base class of the placeholders for tf.contrib.distribute's classes."""
+class AllReduceCrossDeviceOps(tf.distribute.HierarchicalCopyAllReduce):
+    """Sums over devices; which algorithm does so has no effect on the results."""
+
+    def __init__(
+        self,
+        all_reduce_alg: str = "nccl",
+        num_packs: int = 1,
+        agg_small_grads_max_bytes: int = 0,
+        agg_small_grads_max_group: int = 10,
+    ) -> None:
+        """Take the arguments of tf.contrib's class; the first and the last two have no effect."""
+        super().__init__(num_packs)
+
+
+class MirroredStrategy(v1.MirroredStrategy):
+    """One replica on each of several devices of this machine."""
+
+    def __init__(
+        self,
+        devices: Sequence[str] | None = None,
+        num_gpus: int | None = None,
+        num_gpus_per_worker: int | None = None,
+        cross_device_ops: Any = None,
+        auto_shard_dataset: bool = False,
+        cross_tower_ops: Any = None,
+    ) -> None:
+        """Name the devices, or give the number of GPUs; by default, take all GPUs, or the CPU.
+
+        Args:
+          devices: names of devices, one for each replica.
+          num_gpus, num_gpus_per_worker: the number of replicas; 0 stands for the CPU.
+          cross_device_ops, cross_tower_ops: a `CrossDeviceOps`.
+          auto_shard_dataset: has no effect: input_fn runs once.
+        """
+        counts = [count for count in (num_gpus, num_gpus_per_worker) if count is not None]
+        if len(counts) + (devices is not None) > 1:
+            raise InvalidSetting(
+                f"MirroredStrategy has devices={devices!r}, num_gpus={num_gpus} and "
+                f"num_gpus_per_worker={num_gpus_per_worker}. Give one of them."
+            )
+        if counts:
+            validation.check_integer("MirroredStrategy num_gpus", counts[0], least=0)
+            devices = [f"/device:GPU:{index}" for index in range(counts[0])] or ["/device:CPU:0"]
+        super().__init__(devices, cross_device_ops or cross_tower_ops)
+
+
+class CollectiveAllReduceStrategy(v1.experimental.MultiWorkerMirroredStrategy):
+    """One replica on each device of each worker of TF_CONFIG."""
+
+    def __init__(self, num_gpus_per_worker: int = 0) -> None:
+        """Create the strategy; TensorFlow itself counts the GPUs of the worker."""
+        super().__init__()
+
+
+class ParameterServerStrategy(v1.experimental.ParameterServerStrategy):
+    """A replica on each worker of TF_CONFIG, and variables on its parameter servers."""
+
+    def __init__(self, num_gpus_per_worker: int = 0) -> None:
+        """Create the strategy; TensorFlow itself counts the GPUs of the worker."""
+        super().__init__()
+
+
+class TPUStrategy:
+    """Replaces the strategy for a TPU; raises an error when instantiated."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        name = f"tf.contrib.distribute.{type(self).__name__}"
+        name = "tf.contrib.distribute.TPUStrategy"
         raise InvalidSetting(f"{name}: {contrib_missing_names.find_replacement(name)}")
-
-
-class AllReduceCrossDeviceOps(_Strategy):
-    """Replaces the class for all-reduce over GPUs; raises an error when instantiated."""
-
-
-class CollectiveAllReduceStrategy(_Strategy):
-    """Replaces the strategy for the GPUs of several workers; raises an error when instantiated."""
-
-
-class CrossDeviceOps(_Strategy):
-    """Replaces the base class for sums over devices; raises an error when instantiated."""
-
-
-class DistributeConfig(_Strategy):
-    """Replaces the class that holds RunConfig's strategies; raises an error when instantiated."""
-
-
-class DistributionStrategy(_Strategy):
-    """Replaces the base class of distribution strategies; raises an error when instantiated."""
-
-
-class MirroredStrategy(_Strategy):
-    """Replaces the strategy for the GPUs of one machine; raises an error when instantiated."""
-
-
-class OneDeviceStrategy(_Strategy):
-    """Replaces the strategy for a single device; raises an error when instantiated."""
-
-
-class ParameterServerStrategy(_Strategy):
-    """Replaces the strategy with parameter servers; raises an error when instantiated."""
-
-
-class ReductionToOneDeviceCrossDeviceOps(_Strategy):
-    """Replaces the class for sums on a single device; raises an error when instantiated."""
-
-
-class TPUStrategy(_Strategy):
-    """Replaces the strategy for a TPU; raises an error when instantiated."""
 
 
 __getattr__ = contrib_missing_names.getattr_for("tf.contrib.distribute", __all__)

@@ -60,9 +60,8 @@ def _root_name(node: ast.Attribute) -> str | None:
     return value.id if isinstance(value, ast.Name) else None
 
 
-# The beginning of the full names of classes that programs can import, but that raise an error
-# whenever they are instantiated.
-_NOT_CALLABLE = "trainer.compat.contrib.distribute."
+# The class that programs can import, but that raises an error whenever it is instantiated.
+_NOT_CALLABLE = "trainer.compat.contrib.distribute.TPUStrategy"
 
 
 def unknown_arguments(
@@ -90,11 +89,10 @@ def unknown_arguments(
         if not isinstance(node, ast.Call):
             continue
         function = ast.unparse(node.func)
-        if homes.get(function, "").startswith(_NOT_CALLABLE):
-            name = f"tf.contrib.distribute.{homes[function].rpartition('.')[2]}"
-            advice = contrib_missing_names.find_replacement(name) or ""
-            status = NameClassification(NameStatus.GONE, advice)
-            yield node.lineno, f"{function}()", f"{homes[function]}()", status
+        if homes.get(function) == _NOT_CALLABLE:
+            advice = contrib_missing_names.find_replacement("tf.contrib.distribute.TPUStrategy")
+            status = NameClassification(NameStatus.GONE, advice or "")
+            yield node.lineno, f"{function}()", f"{_NOT_CALLABLE}()", status
             continue
         keywords = [keyword for keyword in node.keywords if keyword.arg is not None]
         if function not in homes or not keywords:

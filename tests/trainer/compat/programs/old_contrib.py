@@ -122,7 +122,8 @@ train(elements, 2)
 train(elements, 5)
 print(*np.asarray(elements))
 print(isinstance(None, MirroredStrategy))
+print(contrib_distribute.MirroredStrategy(num_gpus=2).num_replicas_in_sync)
 try:
-    contrib_distribute.MirroredStrategy(num_gpus=2)
+    contrib_distribute.TPUStrategy()
 except ValueError as error:
     print(error)
