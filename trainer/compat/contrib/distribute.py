@@ -57,7 +57,7 @@ class AllReduceCrossDeviceOps(tf.distribute.HierarchicalCopyAllReduce):
         super().__init__(num_packs)
 
 
-class MirroredStrategy(v1.MirroredStrategy):
+class MirroredStrategy(tf.compat.v1.distribute.MirroredStrategy):
     """One replica on each of several devices of this machine."""
 
     def __init__(
@@ -89,7 +89,7 @@ class MirroredStrategy(v1.MirroredStrategy):
         super().__init__(devices, cross_device_ops or cross_tower_ops)
 
 
-class CollectiveAllReduceStrategy(v1.experimental.MultiWorkerMirroredStrategy):
+class CollectiveAllReduceStrategy(tf.compat.v1.distribute.experimental.MultiWorkerMirroredStrategy):
     """One replica on each device of each worker of TF_CONFIG."""
 
     def __init__(self, num_gpus_per_worker: int = 0) -> None:
@@ -97,7 +97,7 @@ class CollectiveAllReduceStrategy(v1.experimental.MultiWorkerMirroredStrategy):
         super().__init__()
 
 
-class ParameterServerStrategy(v1.experimental.ParameterServerStrategy):
+class ParameterServerStrategy(tf.compat.v1.distribute.experimental.ParameterServerStrategy):
     """A replica on each worker of TF_CONFIG, and variables on its parameter servers."""
 
     def __init__(self, num_gpus_per_worker: int = 0) -> None:
