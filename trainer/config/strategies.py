@@ -75,9 +75,15 @@ def log_strategies(config: Any) -> None:
     """Log how an Estimator runs the strategies of its RunConfig."""
     for name in _STRATEGIES:
         strategy = getattr(config, name)
-        if strategy is not None and count_replicas(strategy) == 1:
+        replicas, kind = count_replicas(strategy), type(strategy).__name__
+        if strategy is not None and replicas == 1:
             logger.info(
-                "RunConfig %s: %s has one replica, which runs as without a strategy",
+                "RunConfig %s: %s has one replica, which runs as without a strategy", name, kind
+            )
+        elif name == "eval_distribute" and replicas > 1:
+            logger.info(
+                "RunConfig %s: %s has %d replicas, whose batches one evaluates in turn",
                 name,
-                type(strategy).__name__,
+                kind,
+                replicas,
             )

@@ -17,12 +17,14 @@ from tpuserve.export import WarmUp
 from tpuserve.export.warm_up import normalize_warm_up
 from trainer.backends.base import ExecutionBackend
 from trainer.backends.local import create_local_backend
+from trainer.backends.tpu.strategy import create_strategy_backend
 from trainer.checkpoints import checkpoints, warm_start
 from trainer.config import hyperparameters, strategies
 from trainer.config.run_config import RunConfig
 from trainer.estimator import sealed
 from trainer.exporting import saved_model
 from trainer.exporting.strategies import ExportTargets
+from trainer.hosts import program
 from trainer.hosts.group import HostGroup, current_group
 from trainer.model import spec_validation
 from trainer.model.model_program import ModelProgram, TPUModelProgram
@@ -269,6 +271,9 @@ class Estimator:
           CheckpointNotFound: checkpoint_path does not exist.
         """
         steps = validation.round_up_steps("steps", steps)
+        if steps is not None and not self.evaluates_on_tpu:
+            # A step of eval_distribute takes a batch for each replica.
+            steps *= strategies.count_replicas(self._program.config.eval_distribute)
         hooks = spec_validation.validate_hooks("evaluate() hooks", hooks)
         return evaluate.evaluate(
             self._program,
@@ -437,7 +442,19 @@ class Estimator:
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
         """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`."""
+        if mode == ModeKeys.TRAIN and self._trains_replicas:
+            return create_strategy_backend(self._program)
         return create_local_backend(self._program, mode)
+
+    @property
+    def _trains_replicas(self) -> bool:
+        """Whether the strategy of training has several replicas."""
+        return strategies.count_replicas(self._program.config.train_distribute) > 1
+
+    @property
+    def runs_on_several_hosts(self) -> bool:
+        """Whether the processes of several hosts train together."""
+        return self._trains_replicas and program.runs_on_several_hosts(self._program.config)
 
     def _export_targets(self) -> ExportTargets:
         """Return which metagraphs an export writes: for the CPU, for the TPU, or both."""
@@ -473,7 +490,9 @@ class Estimator:
         return directory.encode()
 
     def _join_hosts(self) -> HostGroup:
-        return current_group()
+        """Return the group of hosts that run this program; connect to them if there are several."""
+        is_joined = self.runs_on_several_hosts
+        return program.join_hosts(self._program.config) if is_joined else current_group()
 
 
 def _resolve_model_dir(model_dir: str | None, config: RunConfig) -> str:

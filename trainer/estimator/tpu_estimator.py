@@ -24,7 +24,6 @@ from trainer.estimator.estimator import Estimator
 from trainer.estimator.train_step_builder import TrainStepBuilder
 from trainer.exporting.strategies import ExportSavedModelApiVersion, ExportTargets
 from trainer.hosts import program
-from trainer.hosts.group import HostGroup, current_group
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
 
@@ -233,12 +232,10 @@ class TPUEstimator(Estimator):
 
     @property
     def runs_on_several_hosts(self) -> bool:
-        """Whether the processes of several hosts train and evaluate together."""
-        return self._use_tpu and program.runs_on_several_hosts(self._program.config)
-
-    def _join_hosts(self) -> HostGroup:
-        """Return the group of hosts that run this program; connect to them if there are several."""
-        return program.join_hosts(self._program.config) if self._use_tpu else current_group()
+        """Whether the processes of several hosts train together."""
+        if not self._use_tpu:
+            return super().runs_on_several_hosts
+        return program.runs_on_several_hosts(self._program.config)
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
         """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`."""

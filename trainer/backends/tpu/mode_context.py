@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from trainer import infeed
 from trainer.backends.tpu.runtime import TpuRuntime
@@ -14,6 +14,7 @@ from trainer.distribution.topology import BatchTopology, Pipeline
 from trainer.distribution.tpu_context import TPUContext
 from trainer.infeed import Infeed
 from trainer.model.model_program import TPUModelProgram
+from trainer.model.spec import AnySpec
 
 
 @dataclass(frozen=True)
@@ -86,18 +87,38 @@ def make_replica_program(
     return ReplicaProgram(**fields, topology=topology, device_assignment=device_assignment)
 
 
+class StepProgram(Protocol):
+    """The user's model_fn and input_fn, as the step of one replica calls them."""
+
+    @property
+    def device_assignment(self) -> Any:
+        """The tf.tpu.experimental.DeviceAssignment, or None."""
+
+    def call_model_fn(self, features: Any, labels: Any, mode: str) -> AnySpec:
+        """Call model_fn inside the step of a replica."""
+
+    def pipeline_input(self, input_fn: Callable[..., Any], mode: str) -> Callable[[Pipeline], Any]:
+        """Return a function that takes an input pipeline and calls input_fn for this pipeline."""
+
+
 @dataclass(frozen=True)
 class TpuModeContext:
-    """The TPU system on which a mode, such as training, runs, and the settings of the run."""
+    """The TPU system on which a mode, such as training, runs, and the settings of the run.
+
+    Attributes:
+      make_program: takes the user's program, the topology and the DeviceAssignment or None; returns
+        the program of one replica.
+    """
 
     topology: BatchTopology
     runtime: TpuRuntime
     rendezvous: ErrorRendezvous
     batch_axis: Any = None
+    make_program: Callable[[Any, BatchTopology, Any], StepProgram] = make_replica_program
 
     def build_infeed(
         self, program: TPUModelProgram, input_fn: Callable[..., Any], **options: Any
-    ) -> tuple[ReplicaProgram, Infeed]:
+    ) -> tuple[StepProgram, Infeed]:
         """Build the ops that feed the batches of a mode, such as training, to the cores.
 
         Returns:
@@ -106,7 +127,7 @@ class TpuModeContext:
         """
         config = program.config.tpu_config
         device_assignment = self.runtime.device_assignment(self.topology, program.config)
-        replica_program = make_replica_program(program, self.topology, device_assignment)
+        replica_program = self.make_program(program, self.topology, device_assignment)
         replica_infeed = infeed.build_infeed(
             replica_program.pipeline_input(input_fn, self.topology.mode),
             self.topology,

@@ -1,5 +1,6 @@
 """Chooses the TPU system of a run: emulated, PJRT devices, or a TPU that TensorFlow drives."""
 
+import dataclasses
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from trainer.backends.tpu.pjrt.variable_uses import OUTFEED_DEQUEUE
 from trainer.backends.tpu.runtime import PreparedTargets, TpuRuntime
 from trainer.backends.tpu.tensorflow_runtime import TensorFlowRuntime, query_slice
 from trainer.config.run_config import RunConfig
+from trainer.config.strategies import count_replicas
 from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice, PjrtSlice
 from trainer.hosts import program
 from trainer.hosts.group import HostGroup, current_group
@@ -139,7 +141,7 @@ class PjrtTpuRuntime(TpuRuntime):
         # starts.
         step.export(self.platform)
         checked = _float_variables(step)
-        devices = self._list_devices()[: topology.replicas]
+        devices = self._list_devices(topology)
         cache = ExecutableCache(
             find_executables_directory(os.environ.get(EXECUTABLES_VARIABLE, ""))
         )
@@ -185,11 +187,11 @@ class PjrtTpuRuntime(TpuRuntime):
         """Return an empty string: the log line already describes the devices."""
         return ""
 
-    def _list_devices(self) -> tuple[Any, ...]:
-        """Return the devices of all hosts, in the order of the host numbers."""
-        hosts = current_group()
+    def _list_devices(self, topology: BatchTopology) -> tuple[Any, ...]:
+        """Return the devices of the replicas on all hosts, in the order of the host numbers."""
+        hosts, count = current_group(), topology.replicas // topology.hosts
         if hosts.size == 1:
-            return jax_client.list_devices(self.platform)
+            return jax_client.list_devices(self.platform)[:count]
         by_process: dict[int, list[Any]] = {}
         for device in jax_client.list_devices_of_all_processes(self.platform):
             by_process.setdefault(device.process_index, []).append(device)
@@ -197,7 +199,7 @@ class PjrtTpuRuntime(TpuRuntime):
         # jax numbers the processes by the positions of their chips.
         local = jax_client.list_devices(self.platform)[0].process_index
         order = hosts.gather("the number of jax's process", local)
-        return tuple(device for process in order for device in by_process[process])
+        return tuple(device for process in order for device in by_process[process][:count])
 
 
 def _float_variables(step: ReplicaStep) -> dict[int, str]:
@@ -225,6 +227,52 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
     # PJRT client.
     hosts = program.join_hosts(config)
     tpu_system = devices.find_tpu_system()
+    runtime = _make_own_runtime(config, hosts, tpu_system, line_of)
+    if runtime is not None:
+        return runtime
+    master = (config.evaluation_master if mode == ModeKeys.EVAL else config.master) or ""
+    if master or tpu_system.has_tpu:
+        return TensorFlowRuntime(query_slice(master, config, mode), master)
+    raise TpuNotFound(
+        f"use_tpu=True: {tpu_system}, and RunConfig names no master or cluster that has a TPU. "
+        f"Pass use_tpu=False to run on the CPU or a GPU, or emulate a TPU: "
+        f"{devices.EMULATION_VARIABLE}=8, or tpuserve.emulated_tpu(cores=8)."
+    )
+
+
+def resolve_strategy_runtime(config: RunConfig, line_of: LineOf) -> TpuRuntime:
+    """Return a TPU system of one core, or PJRT device, for each replica of train_distribute.
+
+    Raises:
+      InvalidSetting: this process, or another host, has not as many.
+    """
+    replicas = count_replicas(config.train_distribute)
+    hosts = program.join_hosts(config)
+    tpu_system = devices.find_tpu_system()
+    asked = f"{type(config.train_distribute).__name__} of {replicas} replicas"
+    if not (tpu_system.is_emulated or tpu_system.pjrt_platform):
+        raise InvalidSetting(
+            f"RunConfig train_distribute is a {asked}, which run on PJRT devices, and this process "
+            f"uses none. Set {devices.RUNTIME_VARIABLE}={devices.PJRT}, on a CPU also "
+            f"{jax_client.PLATFORM_VARIABLE}=cpu and "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={replicas}; or leave it out."
+        )
+    if replicas % hosts.size or replicas // hosts.size > tpu_system.tpu_cores:
+        raise InvalidSetting(
+            f"RunConfig train_distribute is a {asked}, and {hosts.size} "
+            f"{'process has' if hosts.size == 1 else 'processes have each'} {tpu_system}. Name as "
+            f"many devices in the strategy as there are, or leave it out."
+        )
+    system = dataclasses.replace(tpu_system, tpu_cores=replicas // hosts.size, hosts=1)
+    runtime = _make_own_runtime(config, hosts, system, line_of)
+    assert runtime is not None
+    return runtime
+
+
+def _make_own_runtime(
+    config: RunConfig, hosts: HostGroup, tpu_system: devices.TpuSystem, line_of: LineOf
+) -> TpuRuntime | None:
+    """Return the runtime of an emulated TPU or of PJRT devices; None for another system."""
     if tpu_system.is_emulated:
         return EmulatedRuntime(
             EmulatedTpuSlice(tpu_system.hosts, tpu_system.tpu_cores),
@@ -238,14 +286,7 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
             line_of,
             seed=config.tf_random_seed,
         )
-    master = (config.evaluation_master if mode == ModeKeys.EVAL else config.master) or ""
-    if master or tpu_system.has_tpu:
-        return TensorFlowRuntime(query_slice(master, config, mode), master)
-    raise TpuNotFound(
-        f"use_tpu=True: {tpu_system}, and RunConfig names no master or cluster that has a TPU. "
-        f"Pass use_tpu=False to run on the CPU or a GPU, or emulate a TPU: "
-        f"{devices.EMULATION_VARIABLE}=8, or tpuserve.emulated_tpu(cores=8)."
-    )
+    return None
 
 
 def _find_pjrt_slice(hosts: HostGroup, tpu_system: devices.TpuSystem) -> PjrtSlice:
