@@ -99,6 +99,7 @@ class ExecutionBackend(Protocol):
         checkpoint: str | None,
         plan: IterationPlan,
         compile_step: bool | str = False,
+        hooks: Sequence[Any] = (),
     ) -> TrainGraph:
         """Build the graph that trains a model, in the default graph.
 
@@ -107,6 +108,8 @@ class ExecutionBackend(Protocol):
             values.
           compile_step: whether XLA compiles the step on the CPU; ignored on a TPU. See
             `RunConfig.compile_step`.
+          hooks: the user's hooks; on a TPU, each step copies the tensors of the
+            LoggingTensorHooks among them for the host. Ignored on the CPU.
         """
 
     def build_eval_graph(

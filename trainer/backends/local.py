@@ -75,6 +75,7 @@ class LocalBackend:
         checkpoint: str | None,
         plan: train_loop.IterationPlan,
         compile_step: bool | str = False,
+        hooks: Sequence[Any] = (),
     ) -> TrainGraph:
         """Build the graph that trains a model, with a loop of several steps per `session.run`.
 

@@ -85,7 +85,7 @@ def train(
         ):
             compile_step = False
         train_graph = backend.build_train_graph(
-            program, input_fn, global_step, newest, plan, compile_step
+            program, input_fn, global_step, newest, plan, compile_step, hooks
         )
         scaffold = checkpoints.scaffold_with_saver(train_graph.spec.scaffold, config)
         start = StepRangeHook(steps, max_steps)

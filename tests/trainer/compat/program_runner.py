@@ -22,17 +22,20 @@ _ROOT = Path(__file__).parents[3]
 Scalars = dict[str, dict[int, float]]
 
 
-def run_program(program: str, *flags: object, cores: int = 0) -> str:
+def run_program(
+    program: str, *flags: object, cores: int = 0, environment: Mapping[str, str] | None = None
+) -> str:
     """Run a program with `tpuserve run`, check that it succeeds, and return its output.
 
     Args:
       program: the path of the program below programs/.
       flags: the flags of the program.
       cores: the number of cores of the emulated TPU; 0 for no TPU.
+      environment: the environment variables. None means those of this process.
     """
     options = ["--emulate-tpu", str(cores)] if cores else []
     arguments = ["-m", "tpuserve.run", *options, str(PROGRAMS / program), *map(str, flags)]
-    return _output(preloaded_process.run_preloaded(arguments, cwd=_ROOT))
+    return _output(preloaded_process.run_preloaded(arguments, cwd=_ROOT, env=environment))
 
 
 def run_with_python(program: str, *flags: object, cores: int) -> str:

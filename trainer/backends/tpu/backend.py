@@ -137,6 +137,7 @@ class TpuBackend:
         checkpoint: str | None,
         plan: IterationPlan,
         compile_step: bool | str = False,
+        hooks: Sequence[Any] = (),
     ) -> TrainGraph:
         """Build the graph that trains a model on all replicas.
 
@@ -150,6 +151,7 @@ class TpuBackend:
                 checkpoint,
                 plan,
                 self._context,
+                hooks,
             )
         )
 

@@ -66,15 +66,40 @@ _VALUE_INPUTS = {
 }
 
 
+class _FetchesHook(tf.compat.v1.train.SessionRunHook):
+    """Gives LoggingTensorHooks their own tensors again, when they have looked at the others.
+
+    A program may pass a hook of its own to several runs.
+    """
+
+    def __init__(self) -> None:
+        self._fetches: dict[Any, Any] = {}
+
+    def replace(self, hook: Any, tag: Any, tensor: Any) -> None:
+        """Let a hook that begins now read another tensor."""
+        tensors = get_private_attribute(hook, "_tensors")
+        self._fetches.setdefault(hook, tensors)
+        set_private_attribute(hook, "_tensors", {**tensors, tag: tensor})
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Restore the tensors, because each hook has begun."""
+        for hook, tensors in self._fetches.items():
+            set_private_attribute(hook, "_tensors", tensors)
+
+
 class TensorCapture:
     """Copies tensors of a step into variables, for summaries and hooks on the host.
 
     Call `start` before model_fn. Call the capture methods after model_fn, inside the step. Call
     `restore_for_hooks` after the loop of steps is built.
+
+    Attributes:
+      fetches_hook: a SessionRunHook that a session with the hooks needs.
     """
 
     def __init__(self, outputs: StepOutputVariables) -> None:
         self._outputs = outputs
+        self.fetches_hook = _FetchesHook()
         self._num_earlier_summaries = 0
         self._summaries: list[tuple[Any, Any]] = []
         self._hook_tensors: list[tuple[Any, Any, Any]] = []
@@ -141,8 +166,7 @@ class TensorCapture:
             if isinstance(hook, tf.compat.v1.train.NanTensorHook):
                 set_private_attribute(hook, "_loss_tensor", tensor)
             else:
-                tensors = get_private_attribute(hook, "_tensors")
-                set_private_attribute(hook, "_tensors", {**tensors, tag: tensor})
+                self.fetches_hook.replace(hook, tag, tensor)
 
 
 def _fetches(hook: Any) -> dict[Any, Any]:

@@ -76,7 +76,7 @@ def with_full_batches(dataset: Any) -> Any:
     unknown = [
         index
         for index, spec in enumerate(tf.nest.flatten(dataset.element_spec))
-        if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0] is None
+        if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape.as_list()[0] is None
     ]
     if not unknown:
         return dataset
@@ -91,7 +91,8 @@ def with_full_batches(dataset: Any) -> Any:
     def set_rows(*element: Any) -> Any:
         tensors = tf.nest.flatten(element)
         for index in unknown:
-            tensors[index] = tf.ensure_shape(tensors[index], [rows, *tensors[index].shape[1:]])
+            shape = [rows, *tensors[index].shape.as_list()[1:]]
+            tensors[index] = tf.ensure_shape(tensors[index], shape)
         parts = tf.nest.pack_sequence_as(element, tensors)
         return parts if isinstance(dataset.element_spec, tuple) else parts[0]
 

@@ -35,14 +35,16 @@ def build_train_graph(
     checkpoint: str | None,
     plan: train_loop.IterationPlan,
     context: TpuModeContext,
+    hooks: Sequence[Any] = (),
 ) -> TrainGraph:
     """Build the graph that trains a model on all replicas, in the default graph.
 
     Args:
       checkpoint: the checkpoint that the variables will be restored from; None for initial values.
+      hooks: the user's hooks. Those of model_fn are in its spec.
     """
     config = program.config.tpu_config
-    train_part = _TrainStepPart(context.topology)
+    train_part = _TrainStepPart(context.topology, hooks)
     step = ReplicatedStep(
         program,
         input_fn,
@@ -74,7 +76,7 @@ def build_train_graph(
             connected.infeed_outfeed_hook.send_next_batch_signal,
         ),
         _build_host_spec(step.spec, loss, train_op),
-        connected.hooks,
+        (*connected.hooks, train_part.capture.fetches_hook),
     )
 
 
@@ -83,8 +85,8 @@ class _TrainStepPart(StepPart):
 
     name = "train_step"
 
-    def __init__(self, topology: BatchTopology) -> None:
-        self._topology = topology
+    def __init__(self, topology: BatchTopology, hooks: Sequence[Any]) -> None:
+        self._topology, self._hooks = topology, hooks
         self._outputs = StepOutputVariables(topology.replicas)
         self.capture = TensorCapture(self._outputs)
         self.loss: Any = None
@@ -103,7 +105,8 @@ class _TrainStepPart(StepPart):
             loss = tf.identity(tf.cast(tf.reshape(spec.loss, []), tf.float32))
         self.loss = self._outputs.store(loss, "loss")
         self.capture.capture_summaries()
-        self.capture.capture_hook_tensors(spec.training_hooks or (), {id(spec.loss): self.loss})
+        hooks = (*self._hooks, *(spec.training_hooks or ()))
+        self.capture.capture_hook_tensors(hooks, {id(spec.loss): self.loss})
         return [spec.train_op, *self._outputs.writes]
 
 

@@ -217,12 +217,20 @@ def test_the_models_hooks_log_by_tensor_and_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.numeric
-def test_a_hook_of_train_logs_the_loss_by_name(tmp_path: Path) -> None:
+def test_a_hook_of_train_logs_tensors_of_the_model_by_name(tmp_path: Path) -> None:
     lines: list[Any] = []
+
+    def more(mode: str, loss: Any, **_: Any) -> dict[str, Any]:
+        tf.multiply(loss, 2.0, name="double")
+        return {}
+
     with slope.tpu():
-        hook = _logging({"loss": "squared_error"}, lines)
-        slope.estimator(tmp_path).train(slope.ones(), steps=8, hooks=[hook])
-    assert [line["loss"] for line in lines] == pytest.approx(_LOGGED)
+        hook = _logging(["squared_error", "double"], lines)
+        estimator = slope.estimator(tmp_path, more)
+        for _ in range(2):
+            estimator.train(slope.ones(), steps=4, hooks=[hook])
+    assert [line["squared_error"] for line in lines] == pytest.approx(_LOGGED)
+    assert [line["double"] for line in lines] == pytest.approx([2 * loss for loss in _LOGGED])
 
 
 @pytest.mark.slow
