@@ -147,7 +147,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self._resolve_first_argument()
-        self._set("task", clusters.read_cluster_task(os.environ))
+        has_strategy = (self.train_distribute, self.experimental_distribute) != (None, None)
+        self._set("task", clusters.read_cluster_task(os.environ, worker_leads=has_strategy))
         self._resolve_model_dir()
         self._resolve_checkpoint_interval()
         self._resolve_masters()

@@ -69,11 +69,14 @@ def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
+def read_cluster_task(environ: Mapping[str, str], *, worker_leads: bool = False) -> ClusterTask:
     """Determine the task of this process in the cluster that TF_CONFIG describes.
 
     If TF_CONFIG has no cluster, other environment variables such as TPUSERVE_HOSTS can contain the
     addresses of the hosts that run one program on a TPU together.
+
+    Args:
+      worker_leads: whether the first worker is the chief of a cluster that names none.
 
     Raises:
       InvalidSetting: TF_CONFIG or another variable has a wrong value.
@@ -91,7 +94,7 @@ def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
             f"{host_addresses.HOSTS_VARIABLE} is set, and {VARIABLE} has a cluster too. Unset one "
             f"of them."
         )
-    return _make_cluster_task(config, jobs, common)
+    return _make_cluster_task(config, jobs, common, worker_leads)
 
 
 def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str]) -> str | None:
@@ -154,10 +157,13 @@ def _make_host_task(hosts: HostAddresses, common: dict[str, Any]) -> ClusterTask
 
 
 def _make_cluster_task(
-    config: dict[str, Any], jobs: dict[str, dict[int, str]], common: dict[str, Any]
+    config: dict[str, Any],
+    jobs: dict[str, dict[int, str]],
+    common: dict[str, Any],
+    worker_leads: bool,
 ) -> ClusterTask:
     """Build the ClusterTask of a process whose TF_CONFIG has a cluster."""
-    chief = _find_chief_type(jobs)
+    chief = _find_chief_type(jobs, worker_leads)
     task_type, task_id = _parse_task(config, jobs)
     if task_type == EVALUATOR:
         if chief == MASTER:
@@ -179,10 +185,10 @@ def _make_cluster_task(
     return ClusterTask(
         task_type,
         task_id,
-        is_chief=task_type == chief,
+        is_chief=task_type == chief and task_id == min(jobs[chief]),
         master=config.get("session_master", _session_target(config, jobs, task_type, task_id)),
         evaluation_master=config.get("eval_session_master", ""),
-        num_worker_replicas=len(jobs.get(WORKER, ())) + len(jobs[chief]),
+        num_worker_replicas=sum(len(jobs.get(job, ())) for job in {chief, WORKER}),
         num_ps_replicas=len(jobs.get(PS, ())),
         global_id_in_cluster=_global_task_id(jobs, chief, task_type, task_id),
         jobs=jobs,
@@ -194,14 +200,16 @@ def _make_cluster_task(
 def _hosts_of_cluster(
     jobs: dict[str, dict[int, str]], chief: str, task_type: str, task_id: int
 ) -> HostAddresses | None:
-    workers = sorted(jobs.get(WORKER, {}).items())
-    if not workers or set(jobs) - {chief, WORKER}:
+    tasks = [
+        (job, number)
+        for job in dict.fromkeys((chief, WORKER))
+        for number in sorted(jobs.get(job, ()))
+    ]
+    if len(tasks) < 2 or set(jobs) - {chief, WORKER}:
         return None
-    (address,) = jobs[chief].values()
-    host_addresses.check_port(VARIABLE, address)
-    numbers = [number for number, _ in workers]
-    index = 0 if task_type == chief else 1 + numbers.index(task_id)
-    return HostAddresses(index, (address, *(address for _, address in workers)))
+    addresses = tuple(jobs[job][number] for job, number in tasks)
+    host_addresses.check_port(VARIABLE, addresses[0])
+    return HostAddresses(tasks.index((task_type, task_id)), addresses)
 
 
 def _parse_jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
@@ -225,19 +233,21 @@ def _parse_jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
     return jobs
 
 
-def _find_chief_type(jobs: dict[str, dict[int, str]]) -> str:
-    """Return the job name that the cluster uses for the chief: "chief" or "master"."""
+def _find_chief_type(jobs: dict[str, dict[int, str]], worker_leads: bool) -> str:
+    """Return the job that has the chief: "chief" or "master", or "worker" if a worker leads."""
     if MASTER in jobs and CHIEF in jobs:
         raise InvalidSetting(
             f'The "cluster" in {VARIABLE} has both a "{MASTER}" and a "{CHIEF}" node. Keep one.'
         )
     chief = MASTER if MASTER in jobs else CHIEF
-    if chief not in jobs:
+    if chief not in jobs and worker_leads and jobs.get(WORKER):
+        chief = WORKER
+    elif chief not in jobs:
         raise InvalidSetting(
             f'If "cluster" is set in {VARIABLE}, it must have one "{CHIEF}" node. It has '
             f"{', '.join(sorted(jobs))}."
         )
-    if len(jobs[chief]) != 1:
+    elif len(jobs[chief]) != 1:
         raise InvalidSetting(
             f'The "cluster" in {VARIABLE} must have only one "{chief}" node. It has '
             f"{len(jobs[chief])}."

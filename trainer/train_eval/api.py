@@ -295,7 +295,8 @@ def _resolve_role(config: Any) -> str | None:
             f"there can be only one evaluator task, with index 0; this one has index "
             f"{config.task_id}. Give an EvalSpec for each set to one evaluator."
         )
-    return str(task_type)
+    is_chief = task_type == tf_config.WORKER and config.is_chief
+    return tf_config.CHIEF if is_chief else str(task_type)
 
 
 def _train_and_evaluate_locally(

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer import RunConfig
+from trainer.config import strategies
+from trainer.config.host_addresses import HostAddresses
 from trainer.config.strategies import DistributeConfig
 
 v1 = tf.compat.v1
@@ -93,3 +96,33 @@ def test_strategy_that_cannot_work_is_refused(setting: dict[str, Any], message: 
         RunConfig(**setting)
     with pytest.raises(InvalidSetting, match=message):
         RunConfig().replace(**setting)
+
+
+def test_the_first_worker_leads_a_cluster_of_workers_if_there_is_a_strategy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = {"worker": ["b:1", "c:1"]}
+    for index in range(2):
+        described = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(described))
+        leader = RunConfig(train_distribute=tf.distribute.get_strategy())
+        assert (leader.task_type, leader.is_chief) == ("worker", index == 0)
+        assert (leader.num_worker_replicas, leader.global_id_in_cluster) == (2, index)
+        assert leader.task.hosts == HostAddresses(index, ("b:1", "c:1"))
+        with pytest.raises(InvalidSetting, match='must have one "chief" node'):
+            RunConfig()
+
+
+def test_parameter_servers_of_tf_config_are_those_of_their_strategy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described = {
+        "cluster": {"worker": ["b:1", "c:1"], "ps": ["d:1"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    monkeypatch.setenv("TF_CONFIG", json.dumps(described))
+    strategy = v1.distribute.experimental.ParameterServerStrategy()
+    config = RunConfig(train_distribute=strategy)
+    assert strategies.count_replicas(config.train_distribute) == 1
+    assert (config.num_ps_replicas, config.num_worker_replicas) == (1, 2)
+    assert (config.is_chief, config.master, config.task.hosts) == (False, "grpc://c:1", None)

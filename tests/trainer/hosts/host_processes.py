@@ -44,6 +44,11 @@ def by_tf_config(index: int, addresses: list[str]) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
 
 
+def by_workers(index: int, addresses: list[str]) -> dict[str, str]:
+    task = {"type": "worker", "index": index}
+    return {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task})}
+
+
 def environment(cores: int) -> dict[str, str]:
     """Return the environment of a process with `cores` PJRT devices of the CPU."""
     flags = f"--xla_force_host_platform_device_count={cores}"

@@ -159,6 +159,36 @@ def run_schedule(model_dir: Path) -> None:
         report(error=str(error))
 
 
+def run_strategy(model_dir: Path) -> None:
+    """Train w, 0 at first, with a worker for the label 1 and another one for the label 3."""
+    v1.disable_eager_execution()
+    strategy = v1.distribute.experimental.MultiWorkerMirroredStrategy()
+    calls = []
+
+    def input_fn(input_context: Any = None) -> Any:
+        labels = tf.data.Dataset.from_tensor_slices([1.0, 3.0])
+        if input_context is not None:
+            count, index = input_context.num_input_pipelines, input_context.input_pipeline_id
+            calls.append([count, index, input_context.num_replicas_in_sync])
+            labels = labels.shard(count, index).repeat()
+        return labels.map(lambda label: ({"x": label}, label)).batch(2)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean((w - labels) ** 2)
+        optimizer = v1.train.GradientDescentOptimizer(0.25)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return trainer.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = trainer.RunConfig(model_dir=str(model_dir), train_distribute=strategy)
+    estimator = trainer.Estimator(model_fn, config=config)
+    train_spec = trainer.TrainSpec(input_fn, max_steps=2)
+    eval_spec = trainer.EvalSpec(lambda: input_fn(), throttle_secs=0, start_delay_secs=0)
+    result = trainer.train_and_evaluate(estimator, train_spec, eval_spec)
+    assert result is not None
+    report(calls=calls, metrics=result[0], w=float(estimator.get_variable_value("w")))
+
+
 class ReadTableHook(tf.compat.v1.train.SessionRunHook):
     """Reads the divided table on a host that may not, and reports the error."""
 
@@ -235,6 +265,7 @@ _MODES = {
     "together": run_together,
     "endless": run_endless,
     "schedule": run_schedule,
+    "strategy": run_strategy,
 }
 
 if __name__ == "__main__":

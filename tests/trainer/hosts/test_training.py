@@ -45,6 +45,17 @@ def test_several_hosts_compute_what_one_process_computes(alone: Any, tmp_path: P
     assert results[0]["same"]["rows"] == 3 * program.REPLICAS * program.ROWS
 
 
+def test_workers_train_the_replicas_of_a_multi_worker_strategy(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    naming = host_processes.by_workers
+    with host_processes.hosts(2, 2, "strategy", tmp_path, naming=naming) as processes:
+        results = [host_processes.results(process) for process in processes]
+    # The mean of the gradients is 2 (w - 2): w becomes 1 and then 1.5.
+    metrics = {"loss": ((1.5 - 1) ** 2 + (1.5 - 3) ** 2) / 2, "global_step": 2}
+    for worker, result in enumerate(results):
+        assert result == {"calls": [[2, worker, 2]], "metrics": metrics, "w": 1.5}
+
+
 @pytest.mark.numeric
 def test_several_hosts_train_a_table_of_which_each_device_has_some_rows(tmp_path: Path) -> None:
     pytest.importorskip("jax")

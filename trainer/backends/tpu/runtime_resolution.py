@@ -246,20 +246,27 @@ def resolve_strategy_runtime(config: RunConfig, line_of: LineOf) -> TpuRuntime:
     Raises:
       InvalidSetting: this process, or another host, has not as many.
     """
-    replicas = count_replicas(config.train_distribute)
+    strategy, addresses = config.train_distribute, config.task.hosts
+    replicas = count_replicas(strategy)
+    processes = 1 if addresses is None else len(addresses.addresses)
+    asked = f"RunConfig train_distribute is a {type(strategy).__name__} of {replicas} replicas"
+    if processes > 1 and strategy.cluster_resolver is not None and tf.executing_eagerly():
+        raise InvalidSetting(
+            f"{asked} from eager mode, in which TensorFlow itself uses the addresses of TF_CONFIG. "
+            f"Call tf.compat.v1.disable_eager_execution() before the program makes the strategy."
+        )
     hosts = program.join_hosts(config)
     tpu_system = devices.find_tpu_system()
-    asked = f"{type(config.train_distribute).__name__} of {replicas} replicas"
     if not (tpu_system.is_emulated or tpu_system.pjrt_platform):
         raise InvalidSetting(
-            f"RunConfig train_distribute is a {asked}, which run on PJRT devices, and this process "
-            f"uses none. Set {devices.RUNTIME_VARIABLE}={devices.PJRT}, on a CPU also "
-            f"{jax_client.PLATFORM_VARIABLE}=cpu and "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={replicas}; or leave it out."
+            f"{asked}, which run on PJRT devices, and this process uses none. Set "
+            f"{devices.RUNTIME_VARIABLE}={devices.PJRT}, on a CPU also "
+            f"{jax_client.PLATFORM_VARIABLE}=cpu and XLA_FLAGS="
+            f"--xla_force_host_platform_device_count={-(-replicas // processes)}; or leave it out."
         )
     if replicas % hosts.size or replicas // hosts.size > tpu_system.tpu_cores:
         raise InvalidSetting(
-            f"RunConfig train_distribute is a {asked}, and {hosts.size} "
+            f"{asked}, and {hosts.size} "
             f"{'process has' if hosts.size == 1 else 'processes have each'} {tpu_system}. Name as "
             f"many devices in the strategy as there are, or leave it out."
         )

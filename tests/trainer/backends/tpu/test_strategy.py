@@ -1,5 +1,6 @@
 """A model y = w with w = 0 at first, on two replicas: the labels of one are 1, of the other 3."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,21 @@ def test_strategy_that_wants_devices_that_are_not_there_is_refused(tmp_path: Pat
         tpuserve.emulated_tpu(cores=1),
         pytest.raises(InvalidSetting, match="1 process has emulated TPU of 1 core, .*Name as many"),
     ):
+        estimator.train(labels_of_two_replicas, steps=1)
+
+
+def test_workers_that_cannot_train_together_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {"worker": ["localhost:4000", "localhost:4001"]}
+    described = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(described))
+    with tf.Graph().as_default():
+        strategy = v1.distribute.experimental.MultiWorkerMirroredStrategy()
+    estimator = make_estimator(tmp_path, build_model_fn(minimize), strategy)
+    with pytest.raises(InvalidSetting, match="Strategy.* from eager mode, .*Call .*disable_eager"):
+        estimator.train(labels_of_two_replicas, steps=1)
+    with tf.Graph().as_default(), pytest.raises(InvalidSetting, match="device_count=1; or leave"):
         estimator.train(labels_of_two_replicas, steps=1)
 
 
