@@ -93,8 +93,8 @@ def check_head_names(heads: Sequence[Any]) -> None:
 def _checking_logits(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def check_logits(logits: Any, expected: Any) -> Any:
-        size = logits.shape[-1] if logits.shape.rank else None
-        if None not in (size, expected) and int(size) != int(expected):
+        size = logits.shape.as_list()[-1] if logits.shape.rank else None
+        if isinstance(expected, int) and size not in (None, expected):
             raise InvalidSetting(
                 f"a head with {expected} logits for an example got logits of shape "
                 f"{logits.shape}. Give shape [batch, {expected}]."

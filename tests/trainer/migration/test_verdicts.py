@@ -263,17 +263,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "program"
 
 
-# The change that lets strategies run supplies what this program uses.
-AWAITED = ("a strategy of contrib",)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=False) if name in AWAITED else ())
-        for name in PROGRAMS
-    ],
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_is_stopped_by_what_stops_it_and_by_nothing_else(
     name: str, directory: Path
 ) -> None:

@@ -96,7 +96,7 @@ class _LearnMethods:
 def _learn_class(base: Any) -> Any:
     """Return a class of tf.estimator with the arguments and methods of tf.contrib.learn."""
 
-    class LearnEstimator(_LearnMethods, base):  # type: ignore[misc]
+    class LearnEstimator(_LearnMethods, base):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **_translate(base.__name__, options))
 

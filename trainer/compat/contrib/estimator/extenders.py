@@ -87,7 +87,7 @@ def _find_feature(
     return tf.sparse.to_dense(feature, defaults[name])
 
 
-class _ClippingOptimizer(v1.train.Optimizer):  # type: ignore[misc]
+class _ClippingOptimizer(tf.compat.v1.train.Optimizer):
     """An optimizer that clips gradients by their global norm before another one applies them."""
 
     def __init__(self, optimizer: Any, clip_norm: float) -> None:
