@@ -65,6 +65,7 @@ _WITH_EXTRAS = (
     "tests/tpuserve/commands/test_doctor.py",
     "tests/tpuserve/compilation",
     "tests/tpuserve/diagnosis",
+    "tests/trainer/compat/test_contrib_programs.py",
     "tests/trainer/estimator/test_compile_train_step.py",
     "tests/trainer/backends/tpu/test_signals.py",
     "tests/trainer/hosts",
