@@ -14,6 +14,7 @@ from tpuserve.graph.references import data_inputs, node_name, tensor_name
 from tpuserve.lowering.ir import op_defs
 from tpuserve.lowering.ir.function_renaming import rename_changed_functions, rename_outputs
 from tpuserve.lowering.rules import op_traits
+from tpuserve.lowering.rules.op_table import op_spec
 
 Refuse: TypeAlias = Callable[[Any, str, str], NoReturn]
 """Takes a node, the name of its function ("" for the step) and a reason; raises an error."""
@@ -116,6 +117,10 @@ def _find_host_nodes(graph: Any, functions: Any, refuse: Refuse) -> dict[str, An
         for node in graph.node
         if any(map(op_traits.is_on_host, op_defs.walk_calls([node], functions)))
     }
+    for node in host.values():
+        for inner in op_defs.walk_calls([node], functions):
+            if op_spec(inner.op).is_tpu_op:
+                refuse(inner, "", "is an op of a TPU, and cannot run on the host")
     num_found = -1
     while num_found != len(host):
         num_found = len(host)

@@ -178,6 +178,10 @@ def test_step_that_sends_in_a_branch_says_when_it_sends(devices: Any) -> None:
         ("RandomShuffle", lambda batch, iteration: send(tf.random.shuffle(batch))),
         (
             "Exp",
+            lambda batch, iteration: send(v1.tpu.outside_compilation(tf.exp, batch)),
+        ),
+        (
+            "OutfeedEnqueueTuple",
             lambda batch, iteration: v1.tpu.outside_compilation(lambda: send(tf.exp(batch))),
         ),
     ],
