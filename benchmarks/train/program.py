@@ -85,7 +85,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
     )
     if params["use_tpu"]:
         # Off the TPU, TensorFlow 2.15's optimizer would create an op without a CPU kernel.
-        optimizer = tpu.CrossShardOptimizer(optimizer)
+        optimizer = tf.tpu.CrossShardOptimizer(optimizer)
     train_op = optimizer.minimize(loss, global_step=step)
     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 

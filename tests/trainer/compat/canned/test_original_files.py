@@ -1,6 +1,5 @@
 """Files that TensorFlow 2.15's DNNLinearCombinedClassifier wrote, in original/, go on here."""
 
-import importlib
 import json
 import shutil
 from pathlib import Path
@@ -13,24 +12,21 @@ import tensorflow as tf
 import trainer
 from tests.conformance.exports import served_model
 from tests.trainer import exports, programs
+from tests.trainer.compat.canned import models
 from tests.trainer.compat.canned.original import model
 from tpuserve import tags
 from tpuserve.errors import CheckpointMismatch
-from trainer.compat.imports import estimator_finder
 
-CLASSES = {"v1": "DNNLinearCombinedClassifier", "v2": "DNNLinearCombinedClassifierV2"}
+VERSIONS = ["v1", "v2"]
 
 
 def classifier(version: str, model_dir: Path, iterations: int | None = None, **options: Any) -> Any:
     """Return our classifier; with `iterations`, it makes so many steps in a `session.run`."""
-    estimator_finder.install()
-    module = importlib.import_module(
-        "tensorflow_estimator.python.estimator.canned.dnn_linear_combined"
-    )
     config = trainer.RunConfig(model_dir=str(model_dir), save_summary_steps=1)
     if iterations is not None:
         config = config.replace(tpu_config=trainer.TPUConfig(iterations))
-    return getattr(module, CLASSES[version])(**model.arguments() | options, config=config)
+    module = models.v1_module() if version == "v1" else trainer
+    return module.DNNLinearCombinedClassifier(**model.arguments() | options, config=config)
 
 
 def copy_checkpoint(version: str, tmp_path: Path) -> Path:
@@ -47,7 +43,7 @@ def repeated() -> Any:
     return model.dataset().repeat()
 
 
-@pytest.mark.parametrize("version", CLASSES)
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("iterations", [None, 3])
 @pytest.mark.numeric
 @pytest.mark.slow
@@ -62,7 +58,7 @@ def test_training_goes_on_with_the_losses_of_the_original(
     assert programs.scalars(model_dir)["loss"] == pytest.approx(expected, 1e-6)
 
 
-@pytest.mark.parametrize("version", CLASSES)
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.numeric
 @pytest.mark.slow
 def test_metrics_and_predictions_are_those_of_the_original(version: str, tmp_path: Path) -> None:
