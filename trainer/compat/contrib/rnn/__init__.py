@@ -1,17 +1,12 @@
 """tf.contrib.rnn: RNN cells and loops, those that tf.compat.v1.nn still has and others."""
 
-from tensorflow.compat.v1.nn import static_bidirectional_rnn, static_rnn, static_state_saving_rnn
-from tensorflow.compat.v1.nn.rnn_cell import (
-    BasicLSTMCell,
-    BasicRNNCell,
-    DeviceWrapper,
-    DropoutWrapper,
-    GRUCell,
-    LSTMCell,
-    LSTMStateTuple,
-    MultiRNNCell,
-    ResidualWrapper,
-    RNNCell,
+from typing import Any
+
+from tensorflow.compat.v1.nn import (
+    rnn_cell,
+    static_bidirectional_rnn,
+    static_rnn,
+    static_state_saving_rnn,
 )
 from tensorflow.python.ops.rnn import _best_effort_input_batch_size as best_effort_input_batch_size
 from tensorflow.python.ops.rnn import _transpose_batch_time as transpose_batch_time
@@ -61,5 +56,19 @@ __all__ = [
     "static_state_saving_rnn",
     "transpose_batch_time",
 ]
+
+# The cells of tf_keras. An import from the module's own path would make tf.nn.rnn_cell, for the
+# whole process, the copies inside TensorFlow.
+_cells: Any = rnn_cell
+BasicLSTMCell = _cells.BasicLSTMCell
+BasicRNNCell = _cells.BasicRNNCell
+DeviceWrapper = _cells.DeviceWrapper
+DropoutWrapper = _cells.DropoutWrapper
+GRUCell = _cells.GRUCell
+LSTMCell = _cells.LSTMCell
+LSTMStateTuple = _cells.LSTMStateTuple
+MultiRNNCell = _cells.MultiRNNCell
+ResidualWrapper = _cells.ResidualWrapper
+RNNCell = _cells.RNNCell
 
 __getattr__ = contrib_missing_names.getattr_for("tf.contrib.rnn", __all__)
