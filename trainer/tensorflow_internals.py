@@ -178,6 +178,7 @@ _OBJECT_ATTRIBUTES: dict[str, tuple[str, ...]] = {
         "_add_function",
         "_create_op_internal",
         "_get_control_flow_context",
+        "_is_loss_scaled_by_optimizer",
         "_set_control_flow_context",
     ),
     "tf.Operation": (
@@ -209,6 +210,7 @@ _OBJECT_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "tf.compat.v1.train.Saver": ("_is_built", "_var_list"),
     "tf.compat.v1.train.Scaffold": ("_saver",),
     "tf.compat.v1.train.StopAtStepHook": ("_last_step",),
+    "tf.distribute.Strategy": ("_scale_loss_for_estimator_enabled",),
     "tf.distribute.cluster_resolver.TPUClusterResolver": ("_cloud_tpu_client",),
     "tf.lookup.StaticHashTable": ("_initialize",),
 }
@@ -353,6 +355,7 @@ def _make_objects() -> dict[str, Any]:
             "tf.compat.v1.train.Saver": v1.train.Saver([variable]),
             "tf.compat.v1.train.Scaffold": v1.train.Scaffold(),
             "tf.compat.v1.train.StopAtStepHook": v1.train.StopAtStepHook(last_step=1),
+            "tf.distribute.Strategy": tf.distribute.get_strategy(),
             "tf.distribute.cluster_resolver.TPUClusterResolver": (
                 tf.distribute.cluster_resolver.TPUClusterResolver("local")
             ),

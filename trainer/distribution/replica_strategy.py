@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.tensorflow_internals import find_private_attribute, gen_xla_ops, get_private_attribute
+from trainer.tensorflow_internals import gen_xla_ops, get_private_attribute
 
 v1 = tf.compat.v1
 
@@ -31,7 +31,7 @@ class ReplicaStrategy(tf.compat.v1.distribute.Strategy):
         with self.scope(), get_private_attribute(self, "_scale_loss_for_estimator_enabled")():
             spec = self.extended.call_for_each_replica(call, args=arguments)
         graph = v1.get_default_graph()
-        if find_private_attribute(graph, "_is_loss_scaled_by_optimizer"):
+        if get_private_attribute(graph, "_is_loss_scaled_by_optimizer"):
             return spec
         # The trainer reports the mean over the replicas.
         return spec._replace(loss=spec.loss * self.num_replicas_in_sync)
