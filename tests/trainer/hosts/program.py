@@ -96,7 +96,7 @@ def train_model(model_dir: Path) -> trainer.TPUEstimator:
 def report(**values: Any) -> None:
     """Print values as a JSON object, which `running.reported` reads."""
     # print() would write the end of the line separately, and another thread's line before it.
-    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.write(json.dumps(values, default=np.generic.item) + "\n")
     sys.stdout.flush()
 
 
