@@ -240,7 +240,7 @@ def what_is_gone_says_what_replaces_it():
     for ask, words in (
         (lambda: tpu_embedding.TPUEmbedding, "embedding_config_spec"),
         (lambda: tpu_embedding.FrequencyEstimatorParameters, "Count the ids in input_fn"),
-        (lambda: tf.estimator.DNNClassifier, "dnn_logit_fn_builder"),
+        (lambda: tf.estimator.BoostedTreesClassifier, "the package ydf"),
         (lambda: tf.Sesion, "Did you mean Session"),
     ):
         try:
@@ -250,9 +250,9 @@ def what_is_gone_says_what_replaces_it():
         else:
             raise AssertionError(words)
     try:
-        from tensorflow.estimator import LinearClassifier
+        from tensorflow.estimator import BoostedTreesRegressor
     except ImportError as error:
-        assert "linear_logit_fn_builder" in str(error)
+        assert "the package ydf" in str(error)
     try:
         import tensorflow.contrib.no_such_part
     except ImportError as error:
