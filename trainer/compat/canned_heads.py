@@ -11,7 +11,7 @@ from tensorflow.core.framework import attr_value_pb2
 from tpuserve.errors import InvalidSetting
 from tpuserve.graph.graph_walk import HOST_ATTRIBUTE
 from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
-from trainer.tensorflow_internals import tpu_function
+from trainer.tensorflow_internals import get_private_attribute, tpu_function
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ def _run_strings_on_host(tensor: Any) -> None:
     """Mark the ops that compute a string as outside compilation: a TPU has no strings."""
     if tensor.dtype != tf.string or tensor.op.type == "Placeholder":
         return
-    tensor.op._set_attr(HOST_ATTRIBUTE, attr_value_pb2.AttrValue(s=b"strings"))
+    set_attribute = get_private_attribute(tensor.op, "_set_attr")
+    set_attribute(HOST_ATTRIBUTE, attr_value_pb2.AttrValue(s=b"strings"))
     for source in tensor.op.inputs:
         _run_strings_on_host(source)
 
@@ -128,6 +129,20 @@ def _checking_names(original: Callable[..., None]) -> Callable[..., None]:
     return initialize
 
 
+# Module below tensorflow_estimator.python.estimator → its functions, and what replaces them.
+_REPLACEMENTS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
+    "canned.head": {
+        "_assert_range": _explaining_range,
+        "_check_logits_final_dim": _checking_logits,
+    },
+    "head.base_head": {
+        "check_label_range": _explaining_range,
+        "check_logits_final_dim": _checking_logits,
+        "create_eval_metrics_tuple": lambda original: create_eval_metrics_tuple,
+    },
+}
+
+
 def extend(module: Any) -> None:
     """Replace the functions of a module of heads that this module has better ones for.
 
@@ -135,12 +150,7 @@ def extend(module: Any) -> None:
       module: a module of tensorflow_estimator, as soon as it is imported.
     """
     name = module.__name__.removeprefix("tensorflow_estimator.python.estimator.")
-    if name == "head.base_head":
-        module.create_eval_metrics_tuple = create_eval_metrics_tuple
-        module.check_logits_final_dim = _checking_logits(module.check_logits_final_dim)
-        module.check_label_range = _explaining_range(module.check_label_range)
-    elif name == "canned.head":
-        module._check_logits_final_dim = _checking_logits(module._check_logits_final_dim)
-        module._assert_range = _explaining_range(module._assert_range)
-    elif name == "head.multi_head":
+    for function, replace in _REPLACEMENTS.get(name, {}).items():
+        setattr(module, function, replace(getattr(module, function)))
+    if name == "head.multi_head":
         module.MultiHead.__init__ = _checking_names(module.MultiHead.__init__)

@@ -1,7 +1,7 @@
 """tf.contrib.factorization: k-means clustering."""
 
 from trainer.compat import contrib_missing_names
-from trainer.compat.imports.canned_modules import kmeans
+from trainer.compat.imports.canned_internals import kmeans
 
 __all__ = ["KMeansClustering"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat import contrib_missing_names
-from trainer.compat.imports.canned_modules import dnn, dnn_linear_combined, kmeans, linear
+from trainer.compat.imports.canned_internals import dnn, dnn_linear_combined, kmeans, linear
 from trainer.model.spec import ModeKeys
 
 __all__ = [

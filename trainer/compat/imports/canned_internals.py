@@ -1,4 +1,7 @@
-"""The modules of the package tensorflow-estimator that tf.contrib's names are made of."""
+"""The modules of the package tensorflow-estimator that tf.contrib's names are made of.
+
+Their private names are used too: only one version of the package is ever loaded.
+"""
 
 import importlib
 from typing import Any

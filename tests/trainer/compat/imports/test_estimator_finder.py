@@ -45,7 +45,7 @@ def test_a_name_that_tensorflow_has_lost_is_found(tmp_path: Path) -> None:
     }
 
 
-def test_canned_modules_are_the_wheels_and_all_others_are_ours() -> None:
+def test_canned_internals_are_the_wheels_and_all_others_are_ours() -> None:
     head = importlib.import_module(f"{PACKAGE}.canned.head")
     assert Path(head.__file__ or "").parent == estimator_finder.find_package_directory() / "canned"
     estimator = importlib.import_module(f"{PACKAGE}.estimator")

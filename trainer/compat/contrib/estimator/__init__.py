@@ -19,7 +19,7 @@ from trainer.compat.contrib.estimator.heads import (
     regression_head,
 )
 from trainer.compat.contrib.estimator.recurrent import RNNClassifier, RNNEstimator
-from trainer.compat.imports.canned_modules import dnn, dnn_linear_combined, linear
+from trainer.compat.imports.canned_internals import dnn, dnn_linear_combined, linear
 from trainer.estimator.add_metrics import add_metrics
 from trainer.estimator.early_stopping import (
     make_early_stopping_hook,

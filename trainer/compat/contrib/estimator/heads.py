@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat.canned_heads import check_head_names
-from trainer.compat.imports import canned_modules
+from trainer.compat.imports.canned_internals import head as canned_head
+from trainer.compat.imports.canned_internals import metric_keys
+from trainer.compat.imports.canned_internals import multi_label_head as canned_multi_label_head
 from trainer.estimator.add_metrics import combine_metrics
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
@@ -28,7 +30,7 @@ def multi_class_head(
     name: str | None = None,
 ) -> Any:
     """Return a head for one of more than two classes, with the loss of a softmax."""
-    return canned_modules.head._multi_class_head_with_softmax_cross_entropy_loss(
+    return canned_head._multi_class_head_with_softmax_cross_entropy_loss(
         n_classes, weight_column, label_vocabulary, loss_reduction, loss_fn, name
     )
 
@@ -42,7 +44,7 @@ def binary_classification_head(
     name: str | None = None,
 ) -> Any:
     """Return a head for one of two classes, with the loss of a sigmoid."""
-    return canned_modules.head._binary_logistic_head_with_sigmoid_cross_entropy_loss(
+    return canned_head._binary_logistic_head_with_sigmoid_cross_entropy_loss(
         weight_column, thresholds, label_vocabulary, loss_reduction, loss_fn, name
     )
 
@@ -56,7 +58,7 @@ def regression_head(
     name: str | None = None,
 ) -> Any:
     """Return a head for numbers, with the squared error as its loss."""
-    return canned_modules.head._regression_head(
+    return canned_head._regression_head(
         weight_column, label_dimension, loss_reduction, loss_fn, inverse_link_fn, name
     )
 
@@ -89,7 +91,7 @@ def logistic_regression_head(
     return regression_head(weight_column, 1, loss_reduction, logistic_loss, tf.sigmoid, name)
 
 
-class _MultiLabelHead(canned_modules.multi_label_head.MultiLabelHead):
+class _MultiLabelHead(canned_multi_label_head.MultiLabelHead):
     """A MultiLabelHead that takes an optimizer of TensorFlow 1."""
 
     def create_estimator_spec(
@@ -149,7 +151,7 @@ def multi_head(heads: Sequence[Any], head_weights: Sequence[float] | None = None
     return _MultiHead(heads, head_weights or [1.0] * len(heads))
 
 
-class _MultiHead(canned_modules.head._Head):
+class _MultiHead(canned_head._Head):
     """Joins the specs of several heads; the logits and the labels are dicts by head name."""
 
     def __init__(self, heads: Sequence[Any], weights: Sequence[float]) -> None:
@@ -231,7 +233,7 @@ def _evaluation_spec(specs: Mapping[str, Any], predictions: Any, loss: Any) -> A
     """Join the metrics of all heads, and add the mean of each head's loss."""
 
     def loss_metrics(losses: Mapping[str, Any]) -> dict[str, Any]:
-        key = canned_modules.metric_keys.MetricKeys.LOSS
+        key = metric_keys.MetricKeys.LOSS
         return {f"{key}/{name}": v1.metrics.mean(loss) for name, loss in losses.items()}
 
     # On a TPU, the host joins the values of all replicas along the first dimension.

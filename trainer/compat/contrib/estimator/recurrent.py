@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.imports.canned_modules import rnn
+from trainer.compat.imports.canned_internals import rnn
 
 _CELL_TYPES = {"basic_rnn": "simple_rnn", "simple_rnn": "simple_rnn", "lstm": "lstm", "gru": "gru"}
 
