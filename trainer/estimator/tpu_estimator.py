@@ -17,6 +17,7 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.graph.row_sharding import MOD
 from trainer.backends.base import ExecutionBackend
 from trainer.backends.tpu.backend import create_tpu_backend
+from trainer.config import strategies
 from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.embedding.config import EmbeddingConfigSpec
 from trainer.embedding.model import EmbeddingModel
@@ -248,6 +249,13 @@ class TPUEstimator(Estimator):
                 raise InvalidSetting(
                     "train_batch_size is None: `train_batch_size` is needed to train on a TPU. "
                     "Give TPUEstimator the global batch size, in rows."
+                )
+            strategy = self._program.config.train_distribute
+            if mode == ModeKeys.TRAIN and strategies.count_replicas(strategy) > 1:
+                raise InvalidSetting(
+                    f"RunConfig train_distribute is a {type(strategy).__name__} of "
+                    f"{strategies.count_replicas(strategy)} replicas, and use_tpu=True makes each "
+                    f"core a replica. Leave one of them out."
                 )
             return create_tpu_backend(self._program, mode, batch_axis=self._batch_axis)
         if not self._use_tpu and find_emulated_tpu_system(os.environ):

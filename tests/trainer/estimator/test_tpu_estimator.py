@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import trainer
 from tests.trainer import programs
@@ -80,3 +81,17 @@ def test_off_the_tpu_model_fn_may_return_an_estimator_spec(tmp_path: Path) -> No
 
     programs.estimator(tmp_path, model_fn=model_fn).train(programs.ones(), max_steps=1)
     assert programs.variable(tmp_path, "w") == 0.5
+
+
+def test_a_strategy_of_several_replicas_and_cores_are_too_many(tmp_path: Path) -> None:
+    strategy = tf.distribute.MirroredStrategy(["/gpu:0", "/gpu:1"])
+    config = trainer.RunConfig(train_distribute=strategy)
+    estimator = trainer.TPUEstimator(
+        programs.slope_model_fn, str(tmp_path), config, use_tpu=True, train_batch_size=4
+    )
+    with pytest.raises(InvalidSetting) as refused:
+        estimator.train(programs.ones(), max_steps=1)
+    assert str(refused.value) == (
+        "RunConfig train_distribute is a MirroredStrategy of 2 replicas, and use_tpu=True makes "
+        "each core a replica. Leave one of them out."
+    )
