@@ -122,8 +122,18 @@ def new_run_graph(
     ):
         tf.compat.v1.set_random_seed(config.tf_random_seed)
         scope = tf.compat.v1.get_variable_scope()
-        with tf.compat.v1.variable_scope(scope, use_resource=use_resource):
+        with (
+            tf.compat.v1.variable_creator_scope(_create_variable),
+            tf.compat.v1.variable_scope(scope, use_resource=use_resource),
+        ):
             yield tf.compat.v1.train.create_global_step()
+
+
+def _create_variable(next_creator: Callable[..., Any], **settings: Any) -> Any:
+    """Let a resource variable without validate_shape take values of any shape, as a reference."""
+    if settings.get("validate_shape") is False and settings.get("shape") is None:
+        settings["shape"] = tf.TensorShape(None)
+    return next_creator(**settings)
 
 
 @contextmanager

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import trainer
 from tests.trainer import programs
 from tests.trainer.backends.tpu import slope
+from trainer.execution import run_graph
 
 v1 = tf.compat.v1
 
@@ -47,3 +49,12 @@ def test_hooks_fetch_a_variable_by_its_name(kind: str, tmp_path: Path) -> None:
         assert (before, after) == (1 - 2**-step, 1 - 2 ** -(step + 1))
         assert beside in (before, after)
     assert len(hook.values) == 2
+
+
+def test_a_variable_that_does_not_validate_its_shape_takes_values_of_any() -> None:
+    with run_graph.new_run_graph(trainer.RunConfig()), v1.Session() as session:
+        variable = v1.Variable(0.0, validate_shape=False)
+        update = v1.assign(variable, [1.0, 2.0], validate_shape=False)
+        session.run(variable.initializer)
+        session.run(update)
+        assert session.run(variable.value()).tolist() == [1, 2]

@@ -1,5 +1,6 @@
 """The canned estimators of tf.estimator train, evaluate and predict on trainer's Estimator."""
 
+import importlib
 import itertools
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import trainer
 from tests.trainer.compat.canned import models
 from tpuserve.errors import InvalidSetting
 from trainer.checkpoints.checkpoints import CheckpointShapeMismatch, CheckpointVariableMissing
+from trainer.compat.imports import estimator_finder
 from trainer.compat.source import estimator_names
 
 v1 = tf.compat.v1
@@ -120,6 +122,28 @@ def test_a_recurrent_classifier_learns_the_order_of_a_sequence(
     )
     classifier.train(input_fn, steps=100)
     assert classifier.evaluate(input_fn, steps=1)["accuracy"] == 1
+
+
+@pytest.mark.slow
+def test_a_time_series_is_predicted_from_its_past(tmp_path: Path) -> None:
+    estimator_finder.install()
+    series = importlib.import_module(
+        "tensorflow_estimator.python.estimator.canned.timeseries.estimators"
+    )
+    times = np.arange(12) + np.arange(40)[:, None]
+
+    def input_fn() -> Any:
+        values = np.sin(times / 3, dtype=np.float32)[..., None]
+        return tf.data.Dataset.from_tensors({"times": times, "values": values}).repeat()
+
+    config = trainer.RunConfig(tf_random_seed=1)
+    regressor = series.LSTMAutoRegressor(10, 8, 4, str(tmp_path), num_units=8, config=config)
+    regressor.train(input_fn, steps=200)
+    results = regressor.evaluate(input_fn, steps=1)
+    assert results["mean"].shape == (40, 4, 1)
+    np.testing.assert_array_equal(results["times"], times[:, 8:])
+    # The sine itself has a variance of 1 / 2.
+    assert np.mean((results["mean"] - results["observed"]) ** 2) < 0.1
 
 
 @pytest.mark.slow
