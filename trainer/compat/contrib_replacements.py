@@ -294,7 +294,10 @@ _REMOVED_MODULES = {
     "tensorrt": "Use tf.experimental.tensorrt.",
     "testing": "Use tf.test.",
     "text": "Use the package tensorflow-text.",
-    "timeseries": _LEARN,
+    "timeseries": (
+        "Import LSTMAutoRegressor from "
+        "tensorflow_estimator.python.estimator.canned.timeseries.estimators."
+    ),
 }
 
 # All sentences: full name of a module or symbol, such as "tf.contrib.checkpoint" → a sentence that
