@@ -11,7 +11,7 @@ from tensorflow.core.framework import attr_value_pb2
 from tpuserve.errors import InvalidSetting
 from tpuserve.graph.graph_walk import HOST_ATTRIBUTE
 from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
-from trainer.tensorflow_internals import get_private_attribute, tpu_function
+from trainer.tensorflow_internals import eager_context, get_private_attribute, tpu_function
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,58 @@ def _checking_names(original: Callable[..., None]) -> Callable[..., None]:
     return initialize
 
 
+class _TablesOnHost:
+    """TensorFlow's lookup_ops, which builds tables of strings outside of a TPU computation."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def index_to_string_table_from_tensor(self, *arguments: Any, **options: Any) -> Any:
+        with tf.init_scope():
+            return self._original.index_to_string_table_from_tensor(*arguments, **options)
+
+
+def _taking_new_optimizers(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the classes of TensorFlow 2 take a tf.keras.optimizers.Optimizer of any version."""
+    optimizers = tf.keras.optimizers
+
+    def is_new(value: Any) -> bool:
+        is_legacy = isinstance(value, optimizers.legacy.Optimizer)
+        return isinstance(value, optimizers.Optimizer) and not is_legacy
+
+    @functools.wraps(original)
+    def get_optimizer(opt: Any, learning_rate: float | None = None) -> Any:
+        made = opt() if callable(opt) and not isinstance(opt, str) else opt
+        if isinstance(made, tf.compat.v1.train.Optimizer):
+            raise InvalidSetting(
+                f"an estimator of TensorFlow 2 got {type(made).__name__}, an optimizer of "
+                f"TensorFlow 1. Give one of tf.keras.optimizers.legacy, or take the class of "
+                f"tf.compat.v1.estimator."
+            )
+        if is_new(made):
+            # Its settings are in variables, which can be read eagerly.
+            with eager_context.eager_mode():
+                made = tf.keras.__internal__.optimizers.convert_to_legacy_optimizer(
+                    opt() if callable(opt) else opt
+                )
+        return original(made, learning_rate)
+
+    return get_optimizer
+
+
 # Module below tensorflow_estimator.python.estimator → its functions, and what replaces them.
 _REPLACEMENTS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
     "canned.head": {
         "_assert_range": _explaining_range,
         "_check_logits_final_dim": _checking_logits,
+        "lookup_ops": _TablesOnHost,
     },
+    "canned.optimizers": {"get_optimizer_instance_v2": _taking_new_optimizers},
+    "head.binary_class_head": {"lookup_ops": _TablesOnHost},
+    "head.multi_class_head": {"lookup_ops": _TablesOnHost},
     "head.base_head": {
         "check_label_range": _explaining_range,
         "check_logits_final_dim": _checking_logits,

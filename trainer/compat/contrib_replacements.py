@@ -234,6 +234,7 @@ _REMOVED_MODULES = {
     "distribute": _STRATEGY,
     "distributions": _TFP,
     "factorization": "Use tf.nn and your own loss.",
+    "factorization.KMeans": "Use tf.contrib.factorization.KMeansClustering.",
     "feature_column": "Use tf.feature_column.",
     "ffmpeg": "Use the package tensorflow-io.",
     "gan": "Use the package tensorflow-gan: pip install tensorflow-gan.",
@@ -251,6 +252,7 @@ _REMOVED_MODULES = {
     "learn": _LEARN,
     "learn.datasets": "Read the data with tf.data; MNIST is tf.keras.datasets.mnist.",
     "learn.Experiment": "Use tf.estimator.train_and_evaluate(estimator, TrainSpec, EvalSpec).",
+    "learn.infer_real_valued_columns_from_input": _COLUMN.format("numeric_column"),
     "learn.learn_runner": "Use tf.estimator.train_and_evaluate(estimator, TrainSpec, EvalSpec).",
     "learn.monitors": "Use tf.train.SessionRunHook and its subclasses.",
     "learn.python.learn.datasets": (
@@ -295,8 +297,7 @@ _REMOVED_MODULES = {
     "testing": "Use tf.test.",
     "text": "Use the package tensorflow-text.",
     "timeseries": (
-        "Import LSTMAutoRegressor from "
-        "tensorflow_estimator.python.estimator.canned.timeseries.estimators."
+        "tensorflow_estimator.python.estimator.canned.timeseries.estimators has LSTMAutoRegressor."
     ),
 }
 

@@ -10,17 +10,17 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat import contrib_missing_names
 from trainer.config.strategies import DistributeConfig
 
-v1 = tf.compat.v1.distribute
+_distribute = tf.compat.v1.distribute
 
 CrossDeviceOps = tf.distribute.CrossDeviceOps
-DistributionStrategy = v1.Strategy
-OneDeviceStrategy = v1.OneDeviceStrategy
+DistributionStrategy = _distribute.Strategy
+OneDeviceStrategy = _distribute.OneDeviceStrategy
 ReductionToOneDeviceCrossDeviceOps = tf.distribute.ReductionToOneDevice
-get_distribution_strategy = get_strategy = v1.get_strategy
-get_loss_reduction = v1.get_loss_reduction
-get_replica_context = v1.get_replica_context
-has_distribution_strategy = has_strategy = v1.has_strategy
-in_cross_replica_context = v1.in_cross_replica_context
+get_distribution_strategy = get_strategy = _distribute.get_strategy
+get_loss_reduction = _distribute.get_loss_reduction
+get_replica_context = _distribute.get_replica_context
+has_distribution_strategy = has_strategy = _distribute.has_strategy
+in_cross_replica_context = _distribute.in_cross_replica_context
 
 __all__ = [
     "AllReduceCrossDeviceOps",

@@ -21,6 +21,7 @@ from packaging.version import Version
 from trainer.compat import contrib_module_aliases
 from trainer.compat.imports import estimator_aliases
 from trainer.compat.imports.alias_loader import make_alias_spec
+from trainer.compat.source import estimator_names
 
 DISTRIBUTION = "tensorflow-estimator"
 VERSION = "2.15.0"
@@ -31,6 +32,11 @@ _PACKAGE = estimator_aliases.ROOTS[0]
 _CANNED_PACKAGES = ("canned", "head")
 # SavedModelEstimator replaces methods of an Estimator that tpuserve's does not have.
 _NOT_SUPPLIED = ("saved_model_estimator", "testing_utils", "_test")
+
+_ADVICE = {
+    "boosted_trees": estimator_names.BOOSTED_TREES,
+    "saved_model_estimator": estimator_names.SAVED_MODEL_ESTIMATOR,
+}
 
 
 def is_canned_module(path: str) -> bool:
@@ -96,11 +102,12 @@ def _find_module(root: str, path: str) -> ModuleSpec:
     alias = contrib_module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
     if alias is not None and package == "tpu":
         return make_alias_spec(name, alias)
-    raise ModuleNotFoundError(
-        f"{name} is not supplied. Import the names that the program needs from tf.estimator; "
-        f"`tpuserve migrate` lists the names that are supplied.",
-        name=name,
+    advice = _ADVICE.get(module) or (
+        "Import the names that the program needs from tf.estimator; `tpuserve migrate` lists the "
+        "names that are supplied."
     )
+    # Without the module's name in the error, `from package import module` raises it too.
+    raise ModuleNotFoundError(f"{name} is not supplied. {advice}")
 
 
 class _CannedLoader(SourceFileLoader):

@@ -41,6 +41,23 @@ def test_a_linear_regressor_makes_the_step_of_its_optimizer(tmp_path: Path) -> N
     assert regressor.get_variable_value("linear/linear_model/bias_weights").item() == 0.25 * 6
 
 
+@pytest.mark.parametrize("give", [lambda new: new(0.25), lambda new: lambda: new(0.25)])
+def test_a_new_keras_optimizer_makes_the_same_step(give: Any, tmp_path: Path) -> None:
+    column, rows = tf.feature_column.numeric_column("x"), {"x": [[1.0], [3.0]]}
+    optimizer = give(tf.keras.optimizers.SGD)
+    regressor = trainer.LinearRegressor([column], str(tmp_path), optimizer=optimizer)
+    regressor.train(one_batch(rows, [[2.0], [4.0]]), steps=1)
+    assert regressor.get_variable_value("linear/linear_model/x/weights").item() == 0.25 * 14
+
+
+def test_an_optimizer_of_tensorflow_1_is_refused_by_a_class_of_tensorflow_2() -> None:
+    optimizer = tf.compat.v1.train.AdamOptimizer()
+    column = tf.feature_column.numeric_column("x")
+    regressor = trainer.LinearRegressor([column], optimizer=optimizer)
+    with pytest.raises(InvalidSetting, match="of TensorFlow 2 got AdamOptimizer"):
+        regressor.train(one_batch({"x": [[1.0]]}, [[1.0]]), steps=1)
+
+
 def test_trainer_has_the_canned_estimators_and_heads_of_tensorflow_2() -> None:
     assert estimator_names.CANNED.keys() <= set(trainer.__all__)
     assert trainer.DNNClassifier.__name__ == "DNNClassifierV2"

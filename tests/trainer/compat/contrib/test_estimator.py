@@ -76,6 +76,8 @@ def test_a_multi_head_says_what_its_heads_lack() -> None:
             spec(two_heads(), "infer", tf.zeros([2, 3]))
         with pytest.raises(InvalidSetting, match="got logits for 'a', and none for 'b'"):
             spec(two_heads(), "infer", {"a": tf.zeros([2, 1])})
+        with pytest.raises(InvalidSetting, match="got labels for 'a', and none for 'b'"):
+            spec(two_heads(), "train", tf.zeros([2, 2]), {"a": tf.zeros([2, 1])})
 
 
 def test_a_multi_label_head_takes_an_optimizer_of_tensorflow_1() -> None:
@@ -143,6 +145,19 @@ def test_a_feature_that_cannot_be_forwarded_is_refused() -> None:
         forwarded(lambda: {"x": tf.zeros([2]), "s": SPARSE}, keys="s")
 
 
+def test_features_without_names_are_not_forwarded() -> None:
+    def tensor_model_fn(features: Any, mode: str) -> Any:
+        return trainer.EstimatorSpec(mode, {"y": features})
+
+    extended = contrib.forward_features(trainer.Estimator(tensor_model_fn))
+    with tf.Graph().as_default(), pytest.raises(InvalidSetting, match="which have no names"):
+        extended.model_fn(tf.zeros([2]), None, "infer", extended.config)
+
+
+def test_the_modes_of_contrib_learn_include_inference() -> None:
+    assert learn.ModeKeys.INFER == trainer.ModeKeys.PREDICT
+
+
 def test_one_device_needs_no_replicas_of_model_fn() -> None:
     assert contrib.replicate_model_fn(model_fn) is model_fn
     optimizer = v1.train.GradientDescentOptimizer(1.0)
@@ -151,35 +166,63 @@ def test_one_device_needs_no_replicas_of_model_fn() -> None:
         contrib.replicate_model_fn(model_fn, devices=["/gpu:0", "/gpu:1"])
 
 
-def test_a_recurrent_classifier_takes_the_names_of_contribs_cells() -> None:
+def test_a_recurrent_estimator_takes_the_arguments_of_contrib() -> None:
     column = tf.feature_column.sequence_numeric_column("x")
-    assert contrib.RNNClassifier([column], num_units=4, cell_type="basic_rnn").params == {}
+    head = contrib.binary_classification_head()
+    estimator = contrib.RNNEstimator(head, [column], num_units=4, cell_type="basic_rnn")
+
+    def input_fn() -> Any:
+        features = {"x": tf.sparse.from_dense([[1.0, 2.0], [3.0, 0.0]])}
+        return tf.data.Dataset.from_tensors((features, [[0], [1]]))
+
+    estimator.train(input_fn, steps=1)
+    assert "rnn_model/rnn/simple_rnn_cell/kernel" in estimator.get_variable_names()
     with pytest.raises(InvalidSetting, match=r"cell_type is 'rnn'\. Give one of basic_rnn, gru"):
         contrib.RNNClassifier([column], num_units=4, cell_type="rnn")
+
+
+def test_a_recurrent_classifier_takes_a_reduction_of_tensorflow_1() -> None:
+    column = tf.feature_column.sequence_numeric_column("x")
+    reduction = v1.losses.Reduction.SUM_OVER_BATCH_SIZE
+    contrib.RNNClassifier([column], num_units=4, loss_reduction=reduction)
 
 
 @pytest.mark.slow
 def test_a_classifier_of_contrib_learn_fits_and_predicts_classes(tmp_path: Path) -> None:
     classifier = learn.LinearClassifier(
-        [tf.feature_column.numeric_column("x")], str(tmp_path), weight_column_name="w"
+        [tf.feature_column.numeric_column("x")],
+        str(tmp_path),
+        weight_column_name="w",
+        label_keys=["no", "yes"],
     )
 
     def input_fn() -> Any:
         features = {"x": [[-1.0], [1.0]], "w": [[1.0], [1.0]]}
-        return tf.data.Dataset.from_tensors((features, [[0], [1]])).repeat(50)
+        return tf.data.Dataset.from_tensors((features, [["no"], ["yes"]])).repeat(50)
 
     assert classifier.fit(input_fn=input_fn, steps=50) is classifier
-    classes = classifier.predict_classes(
-        lambda: tf.data.Dataset.from_tensors({"x": [[-1.0], [1.0]]})
-    )
-    assert list(classes) == [0, 1]
+    rows = tf.data.Dataset.from_tensors
+    classes = classifier.predict_classes(input_fn=lambda: rows({"x": [[-1.0], [1.0]]}))
+    assert list(classes) == [b"no", b"yes"]
+
+
+@pytest.mark.slow
+def test_a_regressor_of_contrib_learn_gives_all_its_numbers() -> None:
+    regressor = learn.LinearRegressor([tf.feature_column.numeric_column("x")], label_dimension=2)
+
+    def input_fn() -> Any:
+        return tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
+
+    scores = regressor.predict_scores(input_fn=input_fn, as_iterable=False)
+    assert scores.tolist() == [[0, 0], [0, 0]]
 
 
 def test_what_contrib_learn_had_and_tf_estimator_lacks_is_named() -> None:
     column = tf.feature_column.numeric_column("x")
     with pytest.raises(InvalidSetting, match=r"LinearClassifier got enable_centered_bias"):
         learn.LinearClassifier([column], enable_centered_bias=True)
-    with pytest.raises(InvalidSetting, match="takes arrays x and y no longer. Give input_fn"):
+    learn.LinearClassifier([column], fix_global_step_increment_bug=True)
+    with pytest.raises(InvalidSetting, match=r"fit\(\) of tf.contrib.learn got x, y, and takes no"):
         learn.LinearClassifier([column]).fit(np.zeros([2, 1]), np.zeros([2]))
     with pytest.raises(AttributeError, match=r"tf.contrib.learn.SVM is not supplied"):
         learn.SVM  # noqa: B018

@@ -69,6 +69,12 @@ def test_other_modules_of_the_wheel_are_not_loaded(module: str) -> None:
         importlib.import_module(f"{PACKAGE}.{module}")
 
 
+def test_a_module_of_what_cannot_run_says_why() -> None:
+    package = importlib.import_module(f"{PACKAGE}.canned")
+    with pytest.raises(ModuleNotFoundError, match="no kernel for them"):
+        exec(f"from {package.__name__} import boosted_trees")
+
+
 @pytest.mark.parametrize(
     ("installed", "found"), [(None, "it is not installed"), ("2.12.0", "2.12.0 is installed")]
 )

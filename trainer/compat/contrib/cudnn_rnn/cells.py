@@ -12,8 +12,14 @@ v1: Any = tf.compat.v1
 class CudnnCompatibleLSTMCell(LSTMBlockCell):
     """An LSTM cell with the variables of a layer of CudnnLSTM."""
 
-    def __init__(self, num_units: int, reuse: bool | None = None) -> None:
-        super().__init__(num_units, forget_bias=0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")
+    def __init__(self, num_units: int, reuse: bool | None = None, dtype: Any = None) -> None:
+        super().__init__(
+            num_units,
+            forget_bias=0.0,
+            dtype=dtype,
+            reuse=reuse,
+            name="cudnn_compatible_lstm_cell",
+        )
 
 
 class CudnnCompatibleGRUCell(v1.nn.rnn_cell.GRUCell):
@@ -23,9 +29,13 @@ class CudnnCompatibleGRUCell(v1.nn.rnn_cell.GRUCell):
     """
 
     def __init__(
-        self, num_units: int, reuse: bool | None = None, kernel_initializer: Any = None
+        self,
+        num_units: int,
+        reuse: bool | None = None,
+        kernel_initializer: Any = None,
+        dtype: Any = None,
     ) -> None:
-        super().__init__(num_units, reuse=reuse)
+        super().__init__(num_units, reuse=reuse, dtype=dtype)
         self._initializer = kernel_initializer
 
     def build(self, input_shape: Any) -> None:

@@ -24,7 +24,7 @@ class _CudnnRNN(v1.layers.Layer):
       dropout: rate of the inputs of each layer but the first, which is dropped in training.
     """
 
-    _make_cell: Callable[[int], Any]
+    _make_cell: Callable[..., Any]
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class _CudnnRNN(v1.layers.Layer):
             )
         for layer in range(self.num_layers):
             for scope in self._list_scopes(layer):
-                self._cells.append(self._make_cell(self.num_units))
+                self._cells.append(self._make_cell(self.num_units, dtype=self.dtype))
                 with v1.variable_scope(scope, custom_getter=self._get_variable(depth)):
                     self._cells[-1].build(tf.TensorShape([None, depth]))
             depth = self.num_dirs * self.num_units
@@ -200,5 +200,5 @@ class CudnnRNNRelu(_CudnnRNN):
     """Layers of a basic RNN with ReLU."""
 
     @staticmethod
-    def _make_cell(units: int) -> Any:
-        return v1.nn.rnn_cell.BasicRNNCell(units, activation=tf.nn.relu)
+    def _make_cell(units: int, dtype: Any) -> Any:
+        return v1.nn.rnn_cell.BasicRNNCell(units, activation=tf.nn.relu, dtype=dtype)

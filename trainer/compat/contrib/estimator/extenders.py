@@ -41,10 +41,16 @@ def _with_features(
 ) -> Callable[..., Any]:
     @functools.wraps(model_fn)
     def extended_model_fn(**named: Any) -> Any:
-        features = dict(named["features"])
+        given = named["features"]
+        features = dict(given) if isinstance(given, Mapping) else {}
         spec = model_fn(**named)
         if spec.mode != ModeKeys.PREDICT:
             return spec
+        if not features:
+            raise InvalidSetting(
+                f"forward_features got the features {given!r:.100}, which have no names. Give a "
+                f"dict of features."
+            )
         added = {
             name: _find_feature(features, name, defaults, spec.predictions)
             for name in (sorted(features) if names is None else names)

@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 _MEAN = v1.losses.Reduction.SUM_OVER_BATCH_SIZE
 # The reductions of tf.losses in TensorFlow 1 → those in TensorFlow 2.
-_REDUCTIONS = {_MEAN: "sum_over_batch_size", v1.losses.Reduction.SUM: "sum"}
+REDUCTIONS = {_MEAN: "sum_over_batch_size", v1.losses.Reduction.SUM: "sum"}
 _DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
@@ -114,7 +114,7 @@ def multi_label_head(
     name: str | None = None,
 ) -> Any:
     """Return a head for any number of classes at once, each with the loss of a sigmoid."""
-    if loss_reduction not in _REDUCTIONS:
+    if loss_reduction not in REDUCTIONS:
         raise InvalidSetting(
             f"multi_label_head got loss_reduction={loss_reduction!r}. Give tf.losses.Reduction.SUM "
             f"or SUM_OVER_BATCH_SIZE."
@@ -124,7 +124,7 @@ def multi_label_head(
         weight_column,
         thresholds,
         label_vocabulary,
-        _REDUCTIONS[loss_reduction],
+        REDUCTIONS[loss_reduction],
         loss_fn,
         classes_for_class_based_metrics,
         name,
@@ -179,6 +179,8 @@ class _MultiHead(canned_head._Head):
         regularization_losses: Sequence[Any] | None = None,
     ) -> Any:
         by_head = self._split(logits)
+        if labels is not None:
+            self._check_names("labels", labels)
         specs = {
             head.name: head.create_estimator_spec(
                 features=features,
@@ -209,6 +211,15 @@ class _MultiHead(canned_head._Head):
         train_op = (train_op_fn or _minimizer(optimizer))(loss)
         return EstimatorSpec(mode, predictions, loss, train_op)
 
+    def _check_names(self, kind: str, given: Mapping[str, Any]) -> None:
+        """Check that a dict of logits or labels has those of each head."""
+        missing = [head.name for head in self._heads if head.name not in given]
+        if missing:
+            raise InvalidSetting(
+                f"multi_head got {kind} for {', '.join(map(repr, given))}, and none for "
+                f"{', '.join(map(repr, missing))}. Give the {kind} of each head."
+            )
+
     def _split(self, logits: Any) -> Mapping[str, Any]:
         """Return the logits of each head; one tensor has them side by side."""
         names = [head.name for head in self._heads]
@@ -220,12 +231,7 @@ class _MultiHead(canned_head._Head):
                     f"{' + '.join(map(str, sizes))} logits. Give {sum(sizes)} for each example."
                 )
             return dict(zip(names, tf.split(logits, sizes, axis=-1), strict=True))
-        missing = [name for name in names if name not in logits]
-        if missing:
-            raise InvalidSetting(
-                f"multi_head got logits for {', '.join(map(repr, logits))}, and none for "
-                f"{', '.join(map(repr, missing))}. Give the logits of each head."
-            )
+        self._check_names("logits", logits)
         return logits
 
 
