@@ -76,7 +76,8 @@ def _needs_host(node: "NodeDef", library: "Library") -> bool:
         spec.is_tpu_op
         or spec.kind in _CONTROL_FLOW
         or spec.kind is OpKind.CONSTANT
-        or node.op in (*library, *version_1_loops.OPS)
+        or node.op in library
+        or node.op in version_1_loops.OPS
     ):
         return False
     return not is_compilable(node, library) or _has_strings(node, library)

@@ -13,10 +13,9 @@ from trainer.migration.program.program_flags import FLAG_OBJECTS
 
 _VERSION_CLASSES = {"LooseVersion", "StrictVersion", "Version", "parse", "parse_version"}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_NEW_SCOPES = (
-    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
-    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
-)
+# Expressions with variables of their own, whose values change from one run to the next.
+INNER_SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_NEW_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *INNER_SCOPES)
 _BUILTINS: Mapping[str, Callable[[Any], Any]] = {
     "bool": bool,
     "float": float,
@@ -33,11 +32,22 @@ class UnknownValue(Exception):
     """Raised if the value of an expression cannot be computed without running the program."""
 
 
+# What a computation of the program's own may raise.
+_UNKNOWN = (
+    *(UnknownValue, TypeError, ValueError, LookupError, AttributeError),
+    *(ArithmeticError, RecursionError),
+)
+# What the program may change after it has assigned it.
+_CHANGEABLE = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
+# Calls whose keywords are the entries of the dict or object that they return.
+_DICT_CALLS = ("HParams", "dict")
+
+
 class Scope:
     """The variables of a module or of a function.
 
     Args:
-      node: the module or the function.
+      node: the module, the function, or an expression of `INNER_SCOPES`.
       outer: the scope around a function; None for a module.
       constants: variables of a module and their values, which the source does not assign.
       rebound: names of variables that other modules assign, so that their values are not known.
@@ -45,7 +55,7 @@ class Scope:
 
     def __init__(
         self,
-        node: ast.Module | _Function,
+        node: ast.AST,
         outer: "Scope | None" = None,
         constants: Mapping[str, str] | None = None,
         rebound: Iterable[str] = (),
@@ -73,13 +83,20 @@ class Scope:
         return None if self._outer is None else self._outer.find(name)
 
 
-def _find_bindings(node: ast.Module | _Function) -> Iterator[tuple[str, ast.expr | None]]:
-    """Yield the names that a module or function binds; with the expression, if one is assigned."""
-    if isinstance(node, ast.Module):
+def _find_bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the names that a scope binds; with the expression, if one is assigned."""
+    if isinstance(node, INNER_SCOPES):
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Global):
-                yield from ((name, None) for name in inner.names)
-    else:
+            if isinstance(inner, ast.arg):
+                yield inner.arg, None
+            elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                yield inner.id, None
+        return
+    assert isinstance(node, ast.Module | _Function)
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Global if isinstance(node, ast.Module) else ast.Nonlocal):
+            yield from ((name, None) for name in inner.names)
+    if not isinstance(node, ast.Module):
         arguments = node.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         every += filter(None, (arguments.vararg, arguments.kwarg))
@@ -91,14 +108,19 @@ def _find_bindings(node: ast.Module | _Function) -> Iterator[tuple[str, ast.expr
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield inner.name, None
             case ast.Import() | ast.ImportFrom():
-                yield from ((alias.asname or alias.name, None) for alias in inner.names)
+                names = (alias.asname or alias.name.partition(".")[0] for alias in inner.names)
+                yield from ((name, None) for name in names)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 yield name, value
                 pending.append(value)
                 continue
             case ast.Global() | ast.Nonlocal():
                 yield from ((name, None) for name in inner.names)
-            case ast.ExceptHandler(name=str(name)):
+            case (
+                ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+            ):
                 yield name, None
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                 yield name, None
@@ -118,6 +140,8 @@ class Evaluator:
         self._entries: dict[str, list[tuple[str, tuple[ast.expr, Scope]]]] = {}
         self._functions: dict[str, list[tuple[_Function, Scope]]] = {}
         self._active: set[ast.AST] = set()
+        self._keywords: dict[str, list[tuple[ast.expr, Scope]]] = {}
+        self._known: dict[ast.expr, object] = {}
 
     def read_node(self, node: ast.AST, scope: Scope) -> None:
         """Record a function, or what is stored in a dict, such as params["use_tpu"]."""
@@ -134,8 +158,11 @@ class Evaluator:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._add_entries(name, value, scope)
             case ast.keyword(arg=str(key), value=value):
-                self._add_entry("", key, value, scope)
+                self._keywords.setdefault(key, []).append((value, scope))
                 self._add_entries(key, value, scope)
+            case ast.Call(keywords=keywords) if last_name(node.func) in _DICT_CALLS:
+                for keyword in keywords:
+                    self._add_entry("", str(keyword.arg), keyword.value, scope)
             case ast.Dict():
                 self._add_entries("", node, scope)
 
@@ -146,8 +173,14 @@ class Evaluator:
     def _add_entry(self, base: str, key: str, value: ast.expr, scope: Scope) -> None:
         self._entries.setdefault(key, []).append((base, (value, scope)))
 
-    def _evaluate_entry(self, base: ast.expr, key: str) -> Any:
+    def _evaluate_entry(self, base: ast.expr, key: str, scope: Scope) -> Any:
         """Compute params["key"] or params.key from all that the program stores under this key."""
+        found = scope.find(base.id) if isinstance(base, ast.Name) else None
+        if found is not None and isinstance(found[0], ast.Call):
+            function = last_name(found[0].func)
+            # What a function of another package returns, such as json.load, is not known.
+            if function not in (*_DICT_CALLS, *self._functions):
+                raise UnknownValue
         name, entries = last_name(base), self._entries.get(key, [])
         own = [pair for dict_name, pair in entries if dict_name == name]
         if name not in _SETTINGS:
@@ -155,12 +188,27 @@ class Evaluator:
         # The settings of a program are handed on from one variable to another, and many programs
         # replace them by the flags of the same names.
         value = self._evaluate_all(own or [pair for _, pair in entries])
-        if self._flags.get(key) not in (None, value):
+        keywords = self._keywords.get(key, ())
+        # A call with the key as a keyword may replace the entry, as a flag of its name.
+        if self._flags.get(key) not in (None, value) or any(
+            self._evaluate_once(pair) != value for pair in keywords
+        ):
             raise UnknownValue
         return value
 
     def find_truth(self, test: ast.expr, scope: Scope) -> bool | None:
         """Return whether a condition is true; None if that is not known."""
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                truth = self.find_truth(operand, scope)
+                return None if truth is None else not truth
+            case ast.BoolOp(op=operator, values=values):
+                # One operand may decide, although others are unknown.
+                truths = [self.find_truth(value, scope) for value in values]
+                decisive = isinstance(operator, ast.Or)
+                if decisive in truths:
+                    return decisive
+                return None if None in truths else not decisive
         value = self.find_value(test, scope)
         return None if value is ... else bool(value)
 
@@ -168,7 +216,7 @@ class Evaluator:
         """Return the value of an expression; ... if it is not known."""
         try:
             return self._evaluate(node, scope)
-        except (UnknownValue, TypeError, ValueError, LookupError, AttributeError):
+        except _UNKNOWN:
             return ...
 
     def _evaluate(self, node: ast.expr, scope: Scope) -> Any:
@@ -205,7 +253,7 @@ class Evaluator:
                     args=[ast.Constant(value=str(key)), *_],
                 )
             ):
-                return self._evaluate_entry(value, key)
+                return self._evaluate_entry(value, key, scope)
             case ast.Subscript(value=value, slice=ast.Slice(lower=None, upper=upper, step=None)):
                 return compute(value)[: compute(upper) if upper is not None else None]
             case ast.Subscript(value=value, slice=index):
@@ -245,33 +293,33 @@ class Evaluator:
 
     def _evaluate_all(self, found: Sequence[tuple[ast.expr, Scope] | None]) -> Any:
         """Compute the value that all of some expressions have."""
-        values = []
-        for pair in found:
-            # An expression that depends on itself, as in a loop, has no known value.
-            if pair is None or pair[0] in self._active:
-                raise UnknownValue
-            self._active.add(pair[0])
-            try:
-                values.append(self._evaluate(*pair))
-            finally:
-                self._active.remove(pair[0])
+        values = [self._evaluate_once(pair) for pair in found]
         if not values or any(value != values[0] for value in values):
             raise UnknownValue
         return values[0]
 
-    def _evaluate_bool(self, is_and: bool, values: Sequence[ast.expr], scope: Scope) -> Any:
-        """Compute `a and b` or `a or b`; one operand may decide if the others are unknown."""
-        is_unknown = False
-        for value in values:
-            try:
-                result = self._evaluate(value, scope)
-            except UnknownValue:
-                is_unknown = True
-                continue
-            if bool(result) is not is_and:
-                return result if not is_unknown else not is_and
-        if is_unknown:
+    def _evaluate_once(self, pair: tuple[ast.expr, Scope] | None) -> Any:
+        """Compute what is assigned to a variable or an entry, unless it was computed before."""
+        # An expression that depends on itself, as in a loop, has no known value.
+        if pair is None or pair[0] in self._active or isinstance(pair[0], _CHANGEABLE):
             raise UnknownValue
+        if pair[0] not in self._known:
+            self._active.add(pair[0])
+            try:
+                self._known[pair[0]] = self.find_value(*pair)
+            finally:
+                self._active.remove(pair[0])
+        if self._known[pair[0]] is ...:
+            raise UnknownValue
+        return self._known[pair[0]]
+
+    def _evaluate_bool(self, is_and: bool, values: Sequence[ast.expr], scope: Scope) -> Any:
+        """Compute the operand that is the value of `a and b` or `a or b`."""
+        result: Any = None
+        for value in values:
+            result = self._evaluate(value, scope)
+            if bool(result) is not is_and:
+                break
         return result
 
     def _evaluate_attribute(self, node: ast.Attribute, scope: Scope) -> Any:
@@ -293,7 +341,7 @@ class Evaluator:
         if node.attr in self._flags and _is_flag_object(node.value, scope):
             return self._flags[node.attr]
         if last_name(node.value) in _SETTINGS:
-            return self._evaluate_entry(node.value, node.attr)
+            return self._evaluate_entry(node.value, node.attr, scope)
         raise UnknownValue
 
 

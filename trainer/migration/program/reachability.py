@@ -13,7 +13,7 @@ from pathlib import Path
 from tpuserve.graph.traversal import find_reachable
 from trainer.compat.source import name_references
 from trainer.compat.source.name_references import last_name
-from trainer.migration.program.conditions import Evaluator, Scope
+from trainer.migration.program.conditions import INNER_SCOPES, Evaluator, Scope
 from trainer.migration.program.sources import SourceFile, find_imported_files
 
 _MAIN_CALLS = {"main", "run"}
@@ -122,7 +122,12 @@ def _has_main_part(tree: ast.Module) -> bool:
 def _count_devices(call: ast.Call, scope: Scope, evaluator: Evaluator) -> int:
     """Return the number of devices in the arguments of a strategy; 1 if it is not known."""
     arguments = [*call.args[:1], *(keyword.value for keyword in call.keywords)]
-    values = [evaluator.find_value(argument, scope) for argument in arguments]
+    # A list of devices counts as what it was at first.
+    found = [
+        (isinstance(argument, ast.Name) and scope.find(argument.id)) or (argument, scope)
+        for argument in arguments
+    ]
+    values = [evaluator.find_value(*pair) for pair in found]
     counts = [len(value) if isinstance(value, tuple) else value for value in values]
     return max((count for count in counts if isinstance(count, int)), default=1)
 
@@ -133,7 +138,7 @@ def _walk_scopes(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]
     while pending:
         node, scope = pending.pop()
         yield node, scope
-        if isinstance(node, _Function):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, *INNER_SCOPES)):
             scope = Scope(node, scope)
         pending += ((child, scope) for child in ast.iter_child_nodes(node))
 

@@ -21,6 +21,14 @@ HEADER = '''
     PARAMS["workers"] = FLAGS.workers
     PARAMS["steps"] = 2
     DEFAULTS = dict(use_lars=False, use_adam=False, mode=None)
+    HOOKS = []
+    HOOKS.append(1)
+    LOADED = json.load(open("settings.json"))
+    MODE = os.environ.get("MODE") or "train"
+    A0 = unknown
+    A1 = A0 or not A0
+    A2 = A1 or not A1
+    A3 = A2 or not A2
     override(use_adam=unknown)
 
     def count_workers(flags_obj):
@@ -99,6 +107,14 @@ def test_a_branch_that_is_not_taken_stops_no_program(condition: str, tmp_path: P
         "params['use_adam']",
         "params.nobody_sets_this",
         "params.mode == 'eval'",
+        "HOOKS",
+        "len(HOOKS) > 0",
+        "LOADED['use_lars']",
+        "MODE == 'train'",
+        "int(1e999) > 3",
+        "A3",
+        "(lambda USE_NEW: USE_NEW)(unknown)",
+        "[1 for USE_NEW in unknown if USE_NEW]",
     ],
 )
 def test_a_branch_of_an_unknown_condition_may_be_taken(condition: str, tmp_path: Path) -> None:
@@ -207,3 +223,26 @@ def test_the_main_part_of_an_imported_module_does_not_run(tmp_path: Path) -> Non
     samples.write_file(tmp_path, "model.py", module)
     assert migration_report.analyze_program(script).runs
     assert not migration_report.analyze_program(tmp_path / "model.py").runs
+
+
+def test_a_variable_that_an_inner_function_changes_is_not_known(tmp_path: Path) -> None:
+    source = """
+    def main(_):
+        count = 0
+
+        def add():
+            nonlocal count
+            count += 1
+
+        add()
+        if count:
+            tf.gone_name
+"""
+    assert not report_of(tmp_path, HEADER + source + MAIN).runs
+
+
+def test_a_value_is_computed_once_however_often_it_is_used(tmp_path: Path) -> None:
+    chain = "".join(f"    B{n} = B{n - 1} or not B{n - 1}\n" for n in range(1, 60))
+    main = "    def main(_):\n        if not B59:\n            tf.gone_name\n"
+    source = f"    B0 = False\n{chain}{main}"
+    assert report_of(tmp_path, HEADER + source + MAIN).runs
