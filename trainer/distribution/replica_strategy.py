@@ -38,8 +38,18 @@ class ReplicaStrategy(tf.compat.v1.distribute.Strategy):
 
 
 def sum_over_replicas(value: Any) -> Any:
-    """Return the sum of a tensor, or of IndexedSlices, over the replicas of the step."""
-    return v1.tpu.cross_replica_sum(tf.convert_to_tensor(value))
+    """Return the sum of a tensor, or of IndexedSlices, over the replicas of the step.
+
+    Raises:
+      InvalidSetting: the devices cannot sum tensors of this dtype.
+    """
+    tensor = tf.convert_to_tensor(value)
+    if tensor.dtype.is_integer and tensor.dtype not in (tf.int32, tf.uint32):
+        raise InvalidSetting(
+            f"model_fn sums {tensor.name} of {tensor.dtype.name} over the replicas of "
+            f"train_distribute, which sum int32, uint32 and floating-point numbers. Cast it first."
+        )
+    return v1.tpu.cross_replica_sum(tensor)
 
 
 class _ReplicaStrategyExtended(tf.compat.v1.distribute.StrategyExtended):
@@ -79,29 +89,28 @@ class _ReplicaStrategyExtended(tf.compat.v1.distribute.StrategyExtended):
     def _create_variable(self, next_creator: Any, **settings: Any) -> Any:
         settings.pop("colocate_with", None)
         variable = next_creator(**settings)
-        if (
-            settings.get("synchronization") == tf.VariableSynchronization.ON_READ
-            and settings.get("aggregation") == tf.VariableAggregation.MEAN
-        ):
-            self._average_changes(variable)
+        if settings.get("synchronization") == tf.VariableSynchronization.ON_READ:
+            # In a MirroredStrategy each replica has a value of its own; a checkpoint has their
+            # mean or sum.
+            aggregation = settings.get("aggregation")
+            if aggregation == tf.VariableAggregation.MEAN:
+                self._reduce_changes(variable, tf.distribute.ReduceOp.MEAN, "assign")
+            if aggregation in (tf.VariableAggregation.MEAN, tf.VariableAggregation.SUM):
+                operation = tf.distribute.ReduceOp(aggregation.name)
+                self._reduce_changes(variable, operation, "assign_add", "assign_sub")
         return variable
 
-    def _average_changes(self, variable: Any) -> None:
-        """Let a replica change a variable by the mean of the changes of all replicas.
-
-        In a MirroredStrategy each replica has a value of its own, and a checkpoint their mean.
-        """
-        for name in ("assign", "assign_add", "assign_sub"):
+    def _reduce_changes(self, variable: Any, operation: Any, *methods: str) -> None:
+        """Let a replica change a variable by the mean or sum of the changes of all replicas."""
+        for name in methods:
             change = getattr(variable, name)
 
-            def change_by_mean(
-                value: Any, *options: Any, change: Any = change, **named: Any
-            ) -> Any:
+            def change_by_all(value: Any, *options: Any, change: Any = change, **named: Any) -> Any:
                 if not v1.distribute.in_cross_replica_context():
-                    value = self._reduce_to(tf.distribute.ReduceOp.MEAN, value, None, None)
+                    value = self._reduce_to(operation, value, None, None)
                 return change(value, *options, **named)
 
-            setattr(variable, name, change_by_mean)
+            setattr(variable, name, change_by_all)
 
     def variable_created_in_scope(self, v: Any) -> bool:
         """Return whether a variable belongs to this strategy: all of them do."""

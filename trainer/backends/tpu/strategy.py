@@ -84,19 +84,30 @@ def with_full_batches(dataset: Any) -> Any:
     logger.info("train: batches of input_fn with fewer than %d rows are left out", rows)
 
     @tf.autograph.experimental.do_not_convert
-    def is_full(*element: Any) -> Any:
-        return tf.equal(tf.shape(tf.nest.flatten(element)[unknown[0]])[0], rows)
+    def is_full(number: Any, element: Any) -> Any:
+        found = tf.shape(tf.nest.flatten(element)[unknown[0]])[0]
+        # A Dataset without any full batch would be searched without end if it is repeated.
+        check = tf.debugging.Assert(
+            tf.logical_or(number > 0, found >= rows),
+            [
+                f"The first batch of input_fn has fewer rows than its size, {rows}, and each "
+                f"replica of train_distribute takes full batches. Call repeat() before batch(), "
+                f"or make the batches smaller. Rows:",
+                found,
+            ],
+        )
+        with tf.control_dependencies([check]):
+            return tf.equal(found, rows)
 
     @tf.autograph.experimental.do_not_convert
-    def set_rows(*element: Any) -> Any:
+    def set_rows(number: Any, element: Any) -> Any:
         tensors = tf.nest.flatten(element)
         for index in unknown:
             shape = [rows, *tensors[index].shape.as_list()[1:]]
             tensors[index] = tf.ensure_shape(tensors[index], shape)
-        parts = tf.nest.pack_sequence_as(element, tensors)
-        return parts if isinstance(dataset.element_spec, tuple) else parts[0]
+        return tf.nest.pack_sequence_as(element, tensors)
 
-    return dataset.filter(is_full).map(set_rows)
+    return dataset.enumerate().filter(is_full).map(set_rows)
 
 
 def _count_rows(dataset: Any, index: int) -> int:

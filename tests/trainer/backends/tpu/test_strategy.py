@@ -198,3 +198,52 @@ def test_replicas_take_no_more_devices_than_the_strategy_has(tmp_path: Path) -> 
     with tpuserve.emulated_tpu(cores=4):
         estimator.train(labels_of_two_replicas, steps=1)
     assert estimator.get_variable_value("w") == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.on_pjrt_too
+def test_a_metric_of_the_training_counts_the_rows_of_all_replicas(tmp_path: Path) -> None:
+    def train(loss: Any, w: Any) -> Any:
+        with tf.control_dependencies([v1.metrics.mean(tf.ones([2]), name="rows")[1]]):
+            return minimize(loss, w)
+
+    values = []
+
+    class ReadHook(v1.train.SessionRunHook):
+        def end(self, session: Any) -> None:
+            (count,) = [v for v in v1.local_variables() if v.op.name.endswith("rows/count")]
+            values.append(session.run(count))
+
+    estimator = make_estimator(tmp_path, build_model_fn(train))
+    with tpuserve.emulated_tpu(cores=2):
+        estimator.train(labels_of_two_replicas, steps=2, hooks=[ReadHook()])
+    # Two replicas of two rows, in two steps.
+    assert values == [8]
+
+
+@pytest.mark.slow
+@pytest.mark.on_pjrt_too
+@pytest.mark.parametrize("repeat", [True, False])
+def test_input_without_full_batches_is_refused(repeat: bool, tmp_path: Path) -> None:
+    def input_fn() -> Any:
+        rows = tf.data.Dataset.from_tensor_slices(({"x": [1.0] * 3}, [1.0] * 3)).batch(8)
+        return rows.repeat() if repeat else rows
+
+    estimator = make_estimator(tmp_path, build_model_fn(minimize))
+    with (
+        tpuserve.emulated_tpu(cores=2),
+        pytest.raises(tf.errors.InvalidArgumentError, match=r"fewer rows than its size, 8, and"),
+    ):
+        estimator.train(input_fn, steps=1)
+
+
+def test_a_sum_of_a_dtype_that_devices_cannot_sum_is_refused(tmp_path: Path) -> None:
+    def train(loss: Any, w: Any) -> Any:
+        tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1, tf.int64))
+
+    estimator = make_estimator(tmp_path, build_model_fn(train))
+    with (
+        tpuserve.emulated_tpu(cores=2),
+        pytest.raises(InvalidSetting, match=r"of int64 over the replicas of train_distribute"),
+    ):
+        estimator.train(labels_of_two_replicas, steps=1)
