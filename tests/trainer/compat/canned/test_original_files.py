@@ -95,6 +95,7 @@ def test_a_warm_start_begins_with_the_loss_of_the_original(
     assert programs.scalars(tmp_path)["loss"] == pytest.approx(expected, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "difference"),
     [

@@ -166,6 +166,7 @@ def test_one_device_needs_no_replicas_of_model_fn() -> None:
         contrib.replicate_model_fn(model_fn, devices=["/gpu:0", "/gpu:1"])
 
 
+@pytest.mark.slow
 def test_a_recurrent_estimator_takes_the_arguments_of_contrib() -> None:
     column = tf.feature_column.sequence_numeric_column("x")
     head = contrib.binary_classification_head()

@@ -43,8 +43,7 @@ def build_model_columns():
 
 
 def build_estimator(model_dir, model_type, wide, deep):
-    config = tf.estimator.RunConfig(tf_random_seed=1).replace(
-        session_config=tf.ConfigProto(device_count={"GPU": 0}))
+    config = tf.estimator.RunConfig(tf_random_seed=1).replace(keep_checkpoint_max=2)
     if model_type == "wide":
         return tf.estimator.LinearClassifier(
             model_dir=model_dir, feature_columns=wide, config=config)

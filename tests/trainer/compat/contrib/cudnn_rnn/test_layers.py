@@ -70,6 +70,7 @@ def test_gru_computes_what_keras_does_with_the_reset_after_the_product() -> None
     np.testing.assert_allclose(last[0], expected[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "name"),
     [

@@ -69,6 +69,7 @@ def test_gru_block_cell_needs_one_size() -> None:
         rnn.GRUBlockCell(2, 3)
 
 
+@pytest.mark.slow
 def test_layer_norm_cell_normalizes_the_gates_and_the_state() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         with v1.variable_scope("cell", initializer=v1.zeros_initializer()):

@@ -19,6 +19,7 @@ def _cells() -> list[Any]:
     return [rnn.BasicRNNCell(2) for _ in range(2)]
 
 
+@pytest.mark.slow
 def test_a_stack_with_a_loop_computes_what_one_without_does() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         outputs, forward, backward = rnn.stack_bidirectional_dynamic_rnn(
