@@ -77,6 +77,8 @@ def _defined_flags(call: ast.Call, required: set[str]) -> Iterator[ProgramFlag]:
         name = _text(keywords.get("name", call.args[0] if call.args else None))
         default = keywords.get("default", call.args[1] if len(call.args) > 1 else None)
         convert = _ABSL_TYPES.get(function.removeprefix("DEFINE_"))
+        if convert is _read_bool and (text := _text(default)) is not None:
+            default = ast.Constant(_read_bool(text))
         if name is not None:
             is_required = name in required or _is_true(keywords.get("required"))
             yield ProgramFlag(

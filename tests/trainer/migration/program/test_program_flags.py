@@ -86,6 +86,7 @@ def test_a_flag_that_is_not_given_has_its_default(source: str, expected: dict[st
         ("DEFINE_integer('x', 1, '')", "--xy=2", {"x": 1}),
         ("DEFINE_bool('x', True, '')", "--x=false", {"x": False}),
         ("DEFINE_bool('x', True, '')", "--nox", {"x": False}),
+        ("DEFINE_bool('x', 'false', '')", "", {"x": False}),
         ("DEFINE_bool('x', False, '')", "--x next", {"x": True}),
         ("DEFINE_list('x', None, '')", "--x=a,b", {}),
         ("p.add_argument('--x', action='store_true')", "--x", {"x": True}),
