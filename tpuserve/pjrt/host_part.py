@@ -76,6 +76,7 @@ def remove_host_part(
     part = type(graph)(versions=graph.versions)
     tensors: dict[str, None] = {}
     outside: dict[str, str] = {}
+    constants: set[str] = set()
     for node in host.values():
         for index, name in enumerate(map(tensor_name, data_inputs(node))):
             producer = others.get(node_name(name))
@@ -91,7 +92,8 @@ def remove_host_part(
             elif name in resources:
                 outside[name] = resources[name]
             elif producer is not None and producer.op == "Const":
-                if producer.name not in {copied.name for copied in part.node}:
+                if producer.name not in constants:
+                    constants.add(producer.name)
                     part.node.add().CopyFrom(producer)
                     _keep_controls(part.node[-1], {})
             elif node_name(name) not in host:
