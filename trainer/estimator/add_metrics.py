@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.config import user_functions
 from trainer.estimator import plain_export
 from trainer.model.model_program import expected_argument_names
 from trainer.model.spec import ModeKeys, TPUEstimatorSpec, call_on_host
@@ -57,7 +58,7 @@ def _extended_model_fn(
     names: tuple[str, ...],
     config: Any,
 ) -> Callable[..., Any]:
-    @functools.wraps(model_fn)
+    @user_functions.wraps(model_fn)
     def extended_model_fn(**named: Any) -> Any:
         spec = model_fn(**named)
         if spec.mode != ModeKeys.EVAL:
@@ -82,9 +83,6 @@ def _extended_model_fn(
         metrics = {**(spec.eval_metric_ops or {}), **metric_fn(**passed, **constants)}
         return spec._replace(eval_metric_ops=metrics)
 
-    # If model_fn is a functools.partial, its attribute `keywords` holds the arguments that it has
-    # bound.
-    extended_model_fn.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
     return extended_model_fn
 
 

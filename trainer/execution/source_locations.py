@@ -2,12 +2,12 @@
 
 import linecache
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from trainer.config import user_functions
 from trainer.execution import run_graph
 
 # Paths that contain no user code: the directory of the installed packages, and the module with the
@@ -26,16 +26,13 @@ class SourceLocations:
     def recording(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a model_fn so that the ops that it creates are recorded."""
 
-        @wraps(model_fn)
+        @user_functions.wraps(model_fn)
         def record_and_call(*arguments: Any, **named: Any) -> Any:
             try:
                 return model_fn(*arguments, **named)
             finally:
                 self.record(tf.compat.v1.get_default_graph())
 
-        # If model_fn is a functools.partial, callers read from its attribute `keywords` which
-        # arguments are bound already.
-        record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
         return record_and_call
 
     def record(self, graph: Any) -> None:

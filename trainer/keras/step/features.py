@@ -1,12 +1,12 @@
 """Converts the features and labels of an input_fn to the arguments of a Keras model."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, MissingKey
+from trainer.config import user_functions
 
 # The name of a feature that TPUEstimator adds to a dict of features: it marks the examples that are
 # padding. It is not an input of the model.
@@ -37,7 +37,7 @@ def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
     if not callable(input_fn):
         return input_fn
 
-    @functools.wraps(input_fn)
+    @user_functions.wraps(input_fn)
     def weighted_input_fn(*arguments: Any, **named: Any) -> Any:
         returned = input_fn(*arguments, **named)
         if isinstance(returned, tf.data.Dataset):
@@ -49,9 +49,6 @@ def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
             return x, WeightedLabels(y, weight)
         return returned
 
-    # If input_fn is a functools.partial, copy its attribute `keywords`. An estimator finds there
-    # which arguments are bound already, and does not pass them again.
-    weighted_input_fn.keywords = getattr(input_fn, "keywords", {})  # type: ignore[attr-defined]
     return weighted_input_fn
 
 

@@ -1,12 +1,12 @@
 """Functions of tf.contrib.estimator that change an estimator, a model_fn or an optimizer."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from trainer.config import user_functions
 from trainer.estimator import plain_export
 from trainer.model.spec import ModeKeys
 from trainer.tensorflow_internals import PredictOutput
@@ -39,7 +39,7 @@ def forward_features(
 def _with_features(
     model_fn: Callable[..., Any], names: Sequence[str] | None, defaults: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    @functools.wraps(model_fn)
+    @user_functions.wraps(model_fn)
     def extended_model_fn(**named: Any) -> Any:
         given = named["features"]
         features = dict(given) if isinstance(given, Mapping) else {}
@@ -65,8 +65,6 @@ def _with_features(
             predictions={**spec.predictions, **added}, export_outputs=outputs or None
         )
 
-    # A functools.partial keeps the arguments that it has bound in this attribute.
-    extended_model_fn.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
     return extended_model_fn
 
 
