@@ -209,7 +209,7 @@ def test_a_metric_of_the_training_counts_the_rows_of_all_replicas(tmp_path: Path
 
     values = []
 
-    class ReadHook(v1.train.SessionRunHook):
+    class ReadHook(tf.compat.v1.train.SessionRunHook):
         def end(self, session: Any) -> None:
             (count,) = [v for v in v1.local_variables() if v.op.name.endswith("rows/count")]
             values.append(session.run(count))
