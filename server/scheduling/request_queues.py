@@ -59,6 +59,11 @@ class RequestQueues:
         self._alarm = Alarm(self.refuse_expired, "queue-watch", clock)
         self._metrics.watch_queue(self.count_waiting)
 
+    def only_waits(self, model: str) -> bool:
+        """Return whether the running requests of a model only wait, as for their batch."""
+        limits = self._find_limits(model)
+        return limits is not None and limits.only_waits
+
     def try_start(self, ticket: Ticket) -> bool:
         """Start a request if it may run now; otherwise do nothing.
 

@@ -54,6 +54,8 @@ def build_app(directory: Path, is_batched: bool) -> Any:
     from server.frontends.rest.app import build_rest_app
     from server.metrics import Metrics
     from server.models.manager import Manager
+    from server.scheduling.request_queues import RequestQueues
+    from server.scheduling.run_limits import RunLimits
     from tpuserve.runtime import loader
 
     save_half_plus_two(directory)
@@ -67,8 +69,10 @@ def build_app(directory: Path, is_batched: bool) -> Any:
     manager.wait(lambda: manager.is_available("half"))
     metrics = Metrics()
     settings = Settings(directory.parent, enable_batching=is_batched)
+    queues = RequestQueues(lambda model: RunLimits(max_concurrent_runs=128, only_waits=is_batched))
     plane = DataPlane(manager, metrics=metrics)
-    return build_rest_app(plane, settings, metrics=metrics, admission=AdmissionController(1000))
+    admission = AdmissionController(1000)
+    return build_rest_app(plane, settings, metrics=metrics, admission=admission, queues=queues)
 
 
 def main() -> None:

@@ -27,8 +27,6 @@ class RestConfig:
         models.
       allowed_hosts: The names, in lower case, that the header Host may have; IP addresses and
         localhost are always allowed.
-      is_batched: Whether the server runs several requests as one batch, so that a request may wait
-        for other requests.
     """
 
     max_request_bytes: int = 256 << 20
@@ -43,7 +41,6 @@ class RestConfig:
     may_be_empty: bool = False
     allowed_hosts: frozenset[str] = frozenset()
     scheme: str = "http"
-    is_batched: bool = False
 
     @classmethod
     def from_settings(cls, settings: Settings | None) -> "RestConfig":
@@ -67,5 +64,4 @@ class RestConfig:
             may_be_empty=settings.sagemaker_multi_model,
             allowed_hosts=frozenset(settings.allowed_hosts.lower().replace(",", " ").split()),
             scheme="https" if settings.ssl_config_file else "http",
-            is_batched=settings.enable_batching,
         )

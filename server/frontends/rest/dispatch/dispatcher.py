@@ -94,13 +94,12 @@ class Dispatcher:
         self._time_limit = math.inf if config.timeout_ms is None else config.timeout_ms / 1000
         self._memory_budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
         self._bodies = RequestBodyReader(config.max_request_bytes)
-        self._is_batched = config.is_batched
-        self._workers = Workers(config.threads, not config.is_batched, queues)
+        self._workers = Workers(config.threads, queues)
         self._deliveries: FairDeliveries | None = None
         # The latencies of routes, and the handlers of paths. When either has MAX_STORED_PATHS
         # entries, all its entries are discarded.
         self._trackers: dict[tuple[str, Route], LatencyTracker] = {}
-        self._fast_paths: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
+        self._fast_paths: dict[bytes, tuple[LatencyTracker, str, SyncHandler]] = {}
 
     def is_routed(self, path: str) -> bool:
         """Return whether a path belongs to a REST API, so that `dispatch` can answer it."""
@@ -125,8 +124,8 @@ class Dispatcher:
             if len(self._fast_paths) >= MAX_STORED_PATHS:
                 self._fast_paths.clear()
             self._fast_paths[url] = fast_path
-        tracker, handler = fast_path
-        return handler if tracker.is_quick or self._is_batched else None
+        tracker, model, handler = fast_path
+        return handler if tracker.is_quick or self._workers.only_waits(model) else None
 
     async def dispatch(self, path: str, scope: Scope, receive: Receive) -> Response:
         """Answer a request whose path belongs to one of the REST APIs."""
@@ -292,7 +291,7 @@ class Dispatcher:
         if context.memory is not None:
             context.memory.release()
 
-    def _build_fast_path(self, url: bytes) -> tuple[LatencyTracker, SyncHandler] | None:
+    def _build_fast_path(self, url: bytes) -> tuple[LatencyTracker, str, SyncHandler] | None:
         try:
             path = url.decode("ascii")
             router = self._find_router(path)
@@ -302,7 +301,8 @@ class Dispatcher:
         if router is None or not route.runs_model:
             return None
         tracker = self._get_tracker(router, route, path)
-        return tracker, partial(self._handle_synchronously, router, route, path, tracker)
+        handler = partial(self._handle_synchronously, router, route, path, tracker)
+        return tracker, route.model, handler
 
     def _handle_synchronously(
         self,
@@ -316,7 +316,8 @@ class Dispatcher:
     ) -> AnySyncResponse:
         if get_header(headers, b"content-encoding") is not None:
             return None
-        if len(body) > MAX_INLINE_BYTES and not self._is_batched:
+        is_batched = self._workers.only_waits(route.model)
+        if len(body) > MAX_INLINE_BYTES and not is_batched:
             return None
         context = RequestContext(self._deadline(), peer=_network_of(peer), model=route.model)
         ticket = self._workers.begin_inline(context)
@@ -324,7 +325,7 @@ class Dispatcher:
             return None
         run = partial(self._run_inline, context, router, route, path, tracker, headers, body, peer)
         try:
-            if not self._is_batched:
+            if not is_batched:
                 return run()
             # A request that must not wait or run here is parsed again in a thread.
             with _RUN if tracker.is_quick and len(body) <= MAX_INLINE_BYTES else _WAIT:

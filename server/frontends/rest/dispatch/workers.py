@@ -47,7 +47,6 @@ class Workers:
     def __init__(
         self,
         threads: int,
-        may_run_inline: bool = True,
         queues: RequestQueues | None = None,
     ) -> None:
         self._queues = RequestQueues() if queues is None else queues
@@ -57,7 +56,10 @@ class Workers:
         # at the same time: the queues of the models do that.
         self._threads = ThreadPool(_MAX_THREADS, "rest-worker")
         self._change_threads = ThreadPool(_CHANGE_THREADS, "rest-change")
-        self.may_run_inline = may_run_inline
+
+    def only_waits(self, model: str) -> bool:
+        """Return whether the requests of a model wait for their batch, so that none runs inline."""
+        return self._queues.only_waits(model)
 
     async def run(
         self,
@@ -85,7 +87,8 @@ class Workers:
         Raises:
           CodedError: The request has waited in the queue of the model for too long.
         """
-        if self.may_run_inline and size <= MAX_INLINE_BYTES and tracker.is_quick:
+        is_quick = size <= MAX_INLINE_BYTES and tracker.is_quick
+        if is_quick and not self.only_waits(context.model):
             inline = self.begin_inline(context)
             if inline is not None:
                 try:

@@ -10,6 +10,8 @@ from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
+from server.scheduling.request_queues import RequestQueues
+from server.scheduling.run_limits import RunLimits
 from tests.server.aspired_versions import aspire
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
@@ -29,8 +31,9 @@ def serve_batched(
     manager = Manager(loader, make_runner=runners.wrap)
     aspire(manager, "half", {3: Path("/models/half/3")})
     aspire(manager, "other", {4: Path("/models/other/4")})
+    queues = RequestQueues(lambda model: RunLimits(max_concurrent_runs=128, only_waits=True))
     settings = Settings(Path("/models/half"), enable_batching=True)
-    return serve(build_rest_app(DataPlane(manager), settings)), runners
+    return serve(build_rest_app(DataPlane(manager), settings, queues=queues)), runners
 
 
 def send_requests(address: Address, times: int) -> None:

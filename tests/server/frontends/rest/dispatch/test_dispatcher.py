@@ -14,7 +14,7 @@ from tests.server import contexts
 
 
 def test_a_thread_serialises_each_large_response_whatever_the_last_one_was() -> None:
-    dispatcher = Dispatcher((), RestConfig(is_batched=True))
+    dispatcher = Dispatcher((), RestConfig())
     serialising_threads: list[int] = []
 
     async def answer(size: int) -> None:

@@ -10,6 +10,8 @@ from server.admission.latency_tracker import LatencyTracker
 from server.batching.tasks import BatchTask
 from server.frontends.rest.dispatch.workers import Workers
 from server.frontends.rest.transport.responses import Response
+from server.scheduling.request_queues import RequestQueues
+from server.scheduling.run_limits import RunLimits
 from server.servables.pending import Pending
 from tests.server import contexts
 from tests.threads import no_new_threads
@@ -48,18 +50,18 @@ def test_route_that_became_slow_is_not_quick() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "may_run_inline", "is_quick", "inline"),
+    ("size", "is_batched", "is_quick", "inline"),
     [
-        (10, True, True, True),
-        (10, True, False, False),
-        (9999, True, True, False),
-        (10, False, True, False),
+        (10, False, True, True),
+        (10, False, False, False),
+        (9999, False, True, False),
+        (10, True, True, False),
     ],
 )
 def test_only_quick_and_small_work_runs_in_the_event_loop(
-    size: int, may_run_inline: bool, is_quick: bool, inline: bool
+    size: int, is_batched: bool, is_quick: bool, inline: bool
 ) -> None:
-    workers = Workers(1, may_run_inline)
+    workers = Workers(1, RequestQueues(lambda model: RunLimits(only_waits=is_batched)))
     tracker = build_tracker(*[QUICK] * 8) if is_quick else LatencyTracker()
     ran_in = asyncio.run(workers.run(contexts.make_context(), threading.get_ident, size, tracker))
     assert (ran_in == threading.get_ident()) == inline
