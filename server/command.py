@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from server.config import cloud, flags
 from server.config.flags import Flag
-from server.config.settings import DEFAULT_PORT
+from server.config.settings import AUTO, DEFAULT_PORT
 from server.process.signals import StopSignals
 from server.sample import digits
 from tpuserve import __version__
@@ -38,16 +38,24 @@ Examples:
   tpuserve serve --model_config_file=/models/models.config --enable_batching
 """
 _TYPES: Mapping[str, Any] = {"int": click.INT, "float": click.FLOAT, "text": click.STRING}
-_TYPE_NAMES = {"int": "int32", "float": "float", "bool": "bool", "text": "string"}
+_TYPE_NAMES = {"int": "int32", "float": "float", "bool": "bool", "auto": "bool", "text": "string"}
+# The defaults of tpuserve-model-server that differ from those of `tpuserve serve`.
+_ORIGINAL_DEFAULTS = {"rest_api_port": 0, "enable_batching": False}
 
 
-def _parse_bool(text: str | bool) -> bool:
+def _parse_bool(text: str | bool, other: str = "") -> bool:
     """Parse "true", "false", "1" or "0" in any case; raise click.BadParameter for another text."""
     values = {"true": True, "1": True, "false": False, "0": False}
     value = values.get(str(text).lower())
     if value is None:
-        raise click.BadParameter(f"{text!r} is not a boolean. Give true, false, 1 or 0.")
+        numbers = f"1, 0{other}" if other else "1 or 0"
+        raise click.BadParameter(f"{text!r} is not a boolean. Give true, false, {numbers}.")
     return value
+
+
+def _parse_auto(text: str | bool) -> bool | str:
+    """Parse "auto", or what `_parse_bool` takes."""
+    return AUTO if str(text).lower() == AUTO else _parse_bool(text, " or auto")
 
 
 class _ServeCommand(click.Command):
@@ -64,17 +72,17 @@ class _ServeCommand(click.Command):
 
 
 def _option(flag: Flag) -> click.Option:
-    if flag.value_type == "bool":
+    if flag.value_type in ("bool", AUTO):
         # Accept "--flag", which means true, as well as "--flag=value" and "--flag value".
         return click.Option(
             [f"--{flag.name}"],
-            type=_parse_bool,
+            type=_parse_bool if flag.value_type == "bool" else _parse_auto,
             is_flag=False,
             flag_value="true",
             default=flag.default,
             show_default=True,
             help=flag.help,
-            metavar="[BOOL]",
+            metavar="[BOOL]" if flag.value_type == "bool" else "[BOOL|auto]",
         )
     return click.Option(
         [f"--{flag.name}"],
@@ -244,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         context_settings={
             "ignore_unknown_options": True,
             "allow_extra_args": True,
-            "default_map": {"rest_api_port": 0},
+            "default_map": _ORIGINAL_DEFAULTS,
         },
     )
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -295,8 +303,8 @@ def format_usage() -> str:
     """
     lines = [f"usage: {_NAME}", "Flags:"]
     for flag in flags.FLAGS.values():
-        default = {"port": DEFAULT_PORT, "rest_api_port": 0}.get(flag.name, flag.default)
-        default_text = str(default).lower() if flag.value_type == "bool" else default
+        default = {"port": DEFAULT_PORT, **_ORIGINAL_DEFAULTS}.get(flag.name, flag.default)
+        default_text = str(default).lower() if isinstance(default, bool) else default
         value = f'"{default_text}"' if flag.value_type == "text" else default_text
         argument = f"--{flag.name}={value}"
         lines.append(f"\t{argument:<40}\t{_TYPE_NAMES[flag.value_type]}\t{flag.help}")

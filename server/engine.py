@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from server import runner_factory
 from server.config import model_file, session_options, textproto
 from server.config.model_config import XLA_ENGINE, ModelConfig, ModelServerConfig, QueueLimits
-from server.config.settings import SIGNATURES_REQUIRED, Settings
+from server.config.settings import AUTO, SIGNATURES_REQUIRED, Settings
 from server.dataplane import DataPlane
 from server.metrics import Metrics
 from server.models.config_manager import ModelConfigManager, models_not_available
@@ -63,17 +64,20 @@ class Engine:
         metrics: Metrics,
         platform: "PlatformConfig | None" = None,
     ) -> None:
+        if load is not None and settings.enable_batching == AUTO:
+            # The check of a signature needs the files of a SavedModel.
+            settings = replace(settings, enable_batching=False)
         self._settings = settings
         self._metrics = metrics
         self._request_log = RequestLog(metrics)
         self._limits = _create_limit_table(settings)
-        make_runner, self._close_batching = runner_factory.make_runner_factory(
-            settings, platform, metrics
-        )
         self._loader = SavedModelLoader(
             settings,
             platform.session_config if platform else b"",
             runner_factory.make_batch_size_finder(settings, platform),
+        )
+        make_runner, self._close_batching = runner_factory.make_runner_factory(
+            settings, platform, metrics, self._loader.executor
         )
         # Model name → runtime, from the field `engine` of the model config file; "" if unset.
         self._engines: Mapping[str, str] = {}

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from server.config.settings import Settings
+from server.config.settings import AUTO, Settings
 from server.dataplane.data_plane import MakeSample
 from server.dataplane.results import SampleRequest
 from server.metrics import Metrics
 from server.models.servable_loader import MakeRunner, WarmUpModel
 from server.servables.direct_runner import DirectRunner
 from server.servables.servable import Array, Model
+
+Reasons: TypeAlias = Mapping[str, str]
+"""Signature name → why it is not batched."""
 
 if TYPE_CHECKING:
     from server.config.batching_parameters import BatchingParameters
@@ -25,7 +28,10 @@ def _close_nothing() -> None:
 
 
 def make_runner_factory(
-    settings: Settings, platform: "PlatformConfig | None", metrics: Metrics
+    settings: Settings,
+    platform: "PlatformConfig | None",
+    metrics: Metrics,
+    executor: Callable[[Callable[[], Reasons]], Reasons],
 ) -> tuple[MakeRunner, Callable[[], None]]:
     """Return a function that creates the runner of a version, and another that closes all runners.
 
@@ -33,17 +39,25 @@ def make_runner_factory(
 
     Args:
       platform: the settings of the platform config file; None without such a file.
+      executor: calls the function that it gets, which runs a model to check it: in a thread of low
+        priority while the server answers requests of clients.
     """
     if not settings.enable_batching:
         return (lambda model, directory, name: DirectRunner(model)), _close_nothing
     from server.batching.factory import BatchingRunnerFactory
+    from server.batching.gain_check import find_no_gain
     from server.batching.row_check import RowCheck
 
+    is_optional = settings.enable_batching == AUTO
+    check = (
+        RowCheck(_sample_rows, find_no_gain=find_no_gain) if is_optional else RowCheck(_sample_rows)
+    )
     factory = BatchingRunnerFactory(
         _read_parameters(settings, platform),
         metrics=metrics,
         per_model=settings.enable_per_model_batching_parameters,
-        find_unbatched=RowCheck(_sample_rows),
+        is_optional=is_optional,
+        find_unbatched=lambda *version: executor(lambda: check(*version)),
     )
     return factory.wrap, factory.close
 
@@ -84,6 +98,8 @@ def _read_parameters(settings: Settings, platform: "PlatformConfig | None") -> "
     file = settings.batching_parameters_file
     if file:
         return batching_parameters.read_batching_parameters(Path(file))
+    if settings.enable_batching == AUTO:
+        return batching_parameters.OPTIONAL
     return batching_parameters.BatchingParameters(batching_policy=batching_parameters.CONTINUOUS)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from server.batching import merge
+from server.batching.merge import UnevenOutputs
 from server.batching.scheduler import Clock
 from server.batching.statistics import BatchingStatistics
 from server.batching.tasks import AloneReason, Batch, TaskSlice
@@ -31,6 +32,7 @@ class BatchingContext:
     Attributes:
       parameters: the batching parameters, such as the allowed batch sizes.
       clock: returns seconds, as `time.monotonic` does.
+      is_optional: whether a request that does not fit in a batch runs alone, in place of an error.
     """
 
     parameters: BatchingParameters
@@ -39,6 +41,7 @@ class BatchingContext:
     labels: Labels
     pool_name: str
     clock: Clock
+    is_optional: bool = False
 
 
 # The errors of ops, which one of the requests of a batch may have caused.
@@ -59,6 +62,7 @@ class BatchExecutor:
         self._context = context
         model, version, metagraph = context.labels
         self._labels = model, version, name, metagraph
+        self._refusals = (*_REFUSALS, UnevenOutputs) if context.is_optional else _REFUSALS
 
     def __call__(self, batch: Batch) -> None:
         """Run a batch, and pass to each task its outputs or an error.
@@ -83,7 +87,7 @@ class BatchExecutor:
     def _run_group(self, group: list[TaskSlice], now: float, reason: AloneReason) -> None:
         try:
             self._run(group, now, reason)
-        except _REFUSALS as error:
+        except self._refusals as error:
             if len(group) == 1:
                 _fail(group, error)
                 return
@@ -130,6 +134,9 @@ class BatchExecutor:
                 waits = [now - task_slice.task.enqueued for task_slice in slices]
                 context.statistics.batch_ran(size, run_size - size, waits, reason, now)
         context.statistics.run_succeeded(size, time.perf_counter_ns() - running_ns)
+        if context.is_optional and sizes == [run_size]:
+            slices[0].succeed(outputs)
+            return
         parts = list(merge.split_outputs(outputs, sizes, run_size))
         for task_slice, part in zip(slices, parts, strict=True):
             task_slice.succeed(part)

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 from weakref import WeakValueDictionary
@@ -20,6 +20,7 @@ from server.metrics import Metrics
 from server.metrics.collectors import Labels
 from server.servables.direct_runner import DirectRunner
 from server.servables.servable import InferenceRunner, Model, metagraph_of
+from tpuserve.tags import TPU
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,9 @@ class BatchingRunnerFactory:
       metrics: records batches for the metrics endpoint; None for new metrics that nobody reads.
       per_model: whether the directory of each version may hold a file with batching parameters for
         this version, as with TensorFlow Serving's flag --enable_per_model_batching_parameters.
+      is_optional: whether only requests are batched that gain by it: a model of which no signature
+        is batched has no batching runner, and neither has a TPU metagraph, which is compiled for
+        each size of a batch. A request that cannot share a batch runs alone.
       find_unbatched: finds the signatures of a model that the policy "continuous" must not
         batch, because the rows of a batch would change each other's outputs.
     """
@@ -48,6 +52,7 @@ class BatchingRunnerFactory:
         metrics: Metrics | None = None,
         per_model: bool = False,
         make_policy: MakePolicy = TimeoutPolicy,
+        is_optional: bool = False,
         find_unbatched: FindUnbatched = lambda model, directory, parameters: {},
         clock: Clock = time.monotonic,
     ) -> None:
@@ -55,6 +60,7 @@ class BatchingRunnerFactory:
         self._metrics = Metrics() if metrics is None else metrics
         self._per_model = per_model
         self._make_policy = make_policy
+        self._is_optional = is_optional
         self._find_unbatched = find_unbatched
         self._clock = clock
         # The name of a version → its scheduler. The references are weak, so that a scheduler is
@@ -75,6 +81,13 @@ class BatchingRunnerFactory:
             if not path.exists():
                 return DirectRunner(model)
             parameters = batching_parameters.read_batching_parameters(path)
+        if self._is_optional and TPU in getattr(model.choice, "tags", ()):
+            logger.info(
+                "%s: requests run without batches, for each size of which a TPU metagraph is "
+                "compiled; --enable_batching combines them all the same",
+                name,
+            )
+            return DirectRunner(model)
         if getattr(model.choice, "runtime", "") == XLA_ENGINE:
             parameters = parameters.padded_to_powers()
         is_continuous = parameters.batching_policy == CONTINUOUS
@@ -86,6 +99,7 @@ class BatchingRunnerFactory:
             (*_model_and_version(name), metagraph_of(model)),
             self._parameters.thread_pool_name,
             self._clock,
+            self._is_optional,
         )
         # A signature that writes is never batched, and never run by a check.
         unbatched = {
@@ -98,10 +112,17 @@ class BatchingRunnerFactory:
             runs = parameters.num_batch_threads or 1
         else:
             runs = self._parameters.num_batch_threads or os.cpu_count() or 1
-        for signature_name, reason in unbatched.items():
-            logger.warning(
-                "%s: signature %s is served without batching: %s", directory, signature_name, reason
-            )
+        if self._is_optional:
+            batched = [name for name in model.signatures if name not in unbatched]
+            logger.info("%s: %s", name, _choice_line(batched, unbatched))
+            if not batched:
+                return DirectRunner(model)
+        else:
+            for signature_name, reason in unbatched.items():
+                logger.warning(
+                    "%s: signature %s is served without batching: %s",
+                    *(directory, signature_name, reason),
+                )
         scheduler = Scheduler(runs, f"{parameters.thread_pool_name}-{name}", self._clock)
         # At the limit of threads of a container, one thread runs all batches.
         scheduler.start()
@@ -138,6 +159,15 @@ class BatchingRunnerFactory:
             _model_and_version(name): (scheduler.running, scheduler.run_limit)
             for name, scheduler in list(self._schedulers.items())
         }
+
+
+def _choice_line(batched: Sequence[str], unbatched: Mapping[str, str]) -> str:
+    """Say which signatures are batched, and why the others are not."""
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in unbatched.items())
+    if not batched:
+        return f"requests run without batches ({reasons})"
+    line = f"requests for {', '.join(batched)} run in batches"
+    return f"{line}, others without ({reasons})" if reasons else line
 
 
 def _model_and_version(name: str) -> tuple[str, str]:

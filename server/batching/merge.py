@@ -20,6 +20,10 @@ Layout: TypeAlias = tuple[tuple[str, Any, Any], ...]
 Request = TypeVar("Request")
 
 
+class UnevenOutputs(CodedError):
+    """The outputs of a batch have another number of rows (examples) than its inputs."""
+
+
 def count_rows(inputs: Mapping[str, Array]) -> int:
     """Return the number of rows (examples) of a request, the first dimension of its inputs."""
     if any(array.ndim == 0 for array in inputs.values()):
@@ -28,6 +32,12 @@ def count_rows(inputs: Mapping[str, Array]) -> int:
     if len(sizes) != 1:
         raise InvalidTensor("Batching Run() input tensors must have equal 0th-dimension size")
     return sizes.pop()
+
+
+def can_share(inputs: Mapping[str, Array], max_batch_size: int) -> bool:
+    """Return whether a request has the same number of rows in all inputs, and not too many."""
+    sizes = {array.shape[:1] for array in inputs.values()}
+    return len(sizes) == 1 and () < sizes.pop() <= (max_batch_size,)
 
 
 def layout(inputs: Mapping[str, Array], is_padded: bool) -> Layout:
@@ -93,9 +103,9 @@ def split_outputs(
     """
     for array in outputs.values():
         if array.ndim == 0:
-            raise CodedError("Batched output tensor has 0 dimensions", Code.FAILED_PRECONDITION)
+            raise UnevenOutputs("Batched output tensor has 0 dimensions", Code.FAILED_PRECONDITION)
         if len(array) != run_size:
-            raise CodedError(
+            raise UnevenOutputs(
                 "Batched output tensor's 0th dimension does not equal the sum of the 0th "
                 "dimension sizes of the input tensors",
                 Code.FAILED_PRECONDITION,

@@ -12,10 +12,11 @@ from typing import TypeAlias
 import numpy as np
 
 from server.batching import merge
+from server.batching.gain_check import RunRows
 from server.config.batching_parameters import BatchingParameters
 from server.servables.servable import Array, Model
 from tpuserve.errors import DeadlineExceeded, TpuserveError
-from tpuserve.saved_model.signature import Signature
+from tpuserve.saved_model.signature import Signature, TensorSpec
 
 MakeRows: TypeAlias = Callable[[Model, Path, str], Mapping[str, Array]]
 """(model, its directory, signature name) → the inputs of at least two different rows."""
@@ -39,6 +40,8 @@ class RowCheck:
         (examples), which differ.
       limit_seconds: the longest time for the check of a model, in seconds. Signatures that are
         not checked within this time are not batched.
+      find_no_gain: measures a signature, and returns why batches of it would save nothing; "" if
+        they save something.
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class RowCheck:
         make_rows: MakeRows,
         limit_seconds: float = _LIMIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        find_no_gain: Callable[[RunRows, Mapping[str, Array]], str] = lambda run, rows: "",
     ) -> None:
         self._make_rows = make_rows
+        self._find_no_gain = find_no_gain
         self._limit_seconds = limit_seconds
         self._clock = clock
 
@@ -101,6 +106,9 @@ class RowCheck:
         size = min(merge.count_rows(rows), _ROWS, parameters.largest_batch)
         if size < 2:
             return
+        no_gain = self._find_no_gain(run, rows)
+        if no_gain:
+            raise _NotBatchable(no_gain)
         together = run({alias: array[:size] for alias, array in rows.items()})
         for index in range(size):
             alone = run({alias: array[index : index + 1] for alias, array in rows.items()})
@@ -121,6 +129,17 @@ def _check_shapes(signature: Signature) -> None:
                 raise _NotBatchable(
                     f"its {kind} {alias} has no dimension for the rows of a batch, but is {spec}"
                 )
+    inputs = signature.inputs.values()
+    is_given = any(map(_has_open_row, inputs)) and all(spec.dtype != "string" for spec in inputs)
+    for alias, spec in signature.outputs.items():
+        if _has_open_row(spec) and not is_given:
+            raise _NotBatchable(
+                f"its output {alias} is {spec}: other rows may determine the size of a dimension"
+            )
+
+
+def _has_open_row(spec: TensorSpec) -> bool:
+    return spec.shape is None or None in spec.shape[1:]
 
 
 def _uncheckable(reason: str) -> str:

@@ -116,7 +116,7 @@ class BatchingRunner:
         """Begin to compute the outputs of a signature; see `InferenceRunner.start`.
 
         A request without inputs runs alone, and so does a request for a signature that must not be
-        batched.
+        batched. With optional batching, so does one whose rows do not fit in a batch.
 
         Args:
           inputs: alias → [rows, ...], with the same number of rows for every alias.
@@ -131,7 +131,7 @@ class BatchingRunner:
         """
         signatures.find_signature(self._model.signatures, signature_name)
         is_unbatched = signature_name in self._unbatched
-        if is_unbatched or not inputs:
+        if is_unbatched or not self._may_share(inputs):
             nonblocking.check_running_allowed()
             if is_unbatched:
                 self._context.statistics.count_unbatched()
@@ -156,9 +156,8 @@ class BatchingRunner:
         Requests for the same outputs of the same signatures can share a batch.
         """
         model = self._model
-        if not isinstance(model, SupportsMultiRun) or not self._unbatched.keys().isdisjoint(
-            output_names
-        ):
+        is_batched = self._unbatched.keys().isdisjoint(output_names) and self._may_share(inputs)
+        if not isinstance(model, SupportsMultiRun) or not is_batched:
             if not nonblocking.blocking_allowed():
                 raise nonblocking.WouldBlock
             started_each = {
@@ -187,6 +186,11 @@ class BatchingRunner:
             return outputs
 
         return pending.transform(started, split)
+
+    def _may_share(self, inputs: Mapping[str, Array]) -> bool:
+        if not self._context.is_optional:
+            return bool(inputs)
+        return merge.can_share(inputs, self._context.parameters.max_batch_size)
 
     def _start_in_batch(
         self,

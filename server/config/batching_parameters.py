@@ -139,6 +139,16 @@ class BatchingParameters:
             )
 
 
+OPTIONAL = BatchingParameters(
+    # Larger batches save little more, and need memory for all of their rows at once.
+    max_batch_size=32,
+    # The limits of the model's queue decide when requests are refused.
+    max_enqueued_batches=1 << 20,
+    batching_policy=CONTINUOUS,
+)
+"""The parameters of batches that nobody has asked for."""
+
+
 def read_batching_parameters(path: Path) -> BatchingParameters:
     """Read a file with a BatchingParameters message in protobuf's text form."""
     message = textproto.read_message(path, messages.new_message("BatchingParameters"))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from server.config.model_config import is_remote, local_path
-from server.config.settings import Settings
+from server.config.settings import AUTO, Settings
 from tpuserve import tags
 from tpuserve.errors import InvalidSetting
 
@@ -22,6 +22,7 @@ class Flag:
     """One command-line flag.
 
     Attributes:
+      value_type: bool, int, float, text, or auto: a bool or the text "auto".
       has_effect: False for a flag of TensorFlow Serving that is accepted and ignored, so that
         existing scripts need no change.
     """
@@ -49,6 +50,8 @@ def _flag(name: str, help: str, *, is_ours: bool = False) -> Flag:
     value_type = {bool: "bool", int: "int", float: "float", str: "text"}[type(default)]
     if name.endswith("_seconds"):
         value_type = "float"
+    if default == AUTO:
+        value_type = AUTO
     return Flag(name, value_type, default, help, is_ours)
 
 
@@ -213,7 +216,9 @@ SECTIONS = (
             _flag(
                 "enable_batching",
                 "Combine requests into batches. Without a file with settings, the requests that "
-                "wait when a run ends are the next batch, if rows do not depend on each other.",
+                "wait when a run ends are the next batch, if rows do not depend on each other. "
+                "auto leaves signatures alone that are not faster in batches; "
+                "tpuserve-model-server's default is false.",
             ),
             _flag(
                 "batching_parameters_file",

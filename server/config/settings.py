@@ -19,6 +19,9 @@ DEFAULT_MODEL_NAME = "default"
 # not delay the next one, and enough processor time remains for requests.
 LOAD_THREADS = 2
 
+# The value of enable_batching with which each model is batched only where that is safe and faster.
+AUTO = "auto"
+
 SIGNATURES_OFF, SIGNATURES_REQUIRED = SIGNATURE_POLICIES = ("off", "require")
 
 _MAX_PORT = 65535
@@ -46,6 +49,8 @@ class Settings:
       max_constant_bytes: the memory, in bytes, that a model's constants and the tensors computed
         from constants may need in addition to the size of the constants in the SavedModel's files;
         0 for no limit.
+      enable_batching: whether requests are combined into batches; AUTO to batch, of each model, the
+        signatures that a check at its load allows.
       engine: the runtime of {serve} metagraphs: "tensorflow" or "xla". With "xla", TensorFlow still
         runs the metagraphs that XLA cannot run.
       xla_cache_dir: the directory in which executables that XLA has compiled are kept; empty for
@@ -110,7 +115,7 @@ class Settings:
     num_load_threads: int = 0
     num_unload_threads: int = 0
 
-    enable_batching: bool = False
+    enable_batching: bool | str = AUTO
     batching_parameters_file: str = ""
     enable_per_model_batching_parameters: bool = False
     enable_model_warmup: bool = True
@@ -231,14 +236,18 @@ class Settings:
             )
 
     def _check_batching(self) -> None:
+        if self.enable_batching not in (True, False, AUTO):
+            raise InvalidSetting(
+                f"--enable_batching is {self.enable_batching!r}. Give true, false or {AUTO}."
+            )
         if self.platform_config_file:
             # The platform config file replaces the flags for batching, so do not check them.
             return
-        if self.batching_parameters_file and not self.enable_batching:
+        if self.batching_parameters_file and self.enable_batching is not True:
             raise InvalidSetting(
                 "--batching_parameters_file supplied without specifying --enable_batching"
             )
-        if self.enable_per_model_batching_parameters and not self.enable_batching:
+        if self.enable_per_model_batching_parameters and self.enable_batching is not True:
             raise InvalidSetting(
                 "--enable_per_model_batching_parameters supplied without specifying "
                 "--enable_batching"

@@ -6,7 +6,7 @@ from typing import Any
 
 from server.config import flags
 from server.config.flags import FLAGS, Flag
-from server.config.settings import Settings
+from server.config.settings import AUTO, Settings
 from tpuserve.errors import InvalidSetting
 
 # The titles of the sections of flags that have an effect in a replica. A replica loads and runs
@@ -42,6 +42,7 @@ _OPTIONS = {
 # values in the text of an error.
 _TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "bool": (bool, "true or false"),
+    "auto": (bool, "true, false or auto"),
     "int": (int, "a whole number"),
     "float": ((int, float), "a number"),
     "text": (str, "text"),
@@ -88,8 +89,9 @@ def _check_type(flag: Flag, value: Any) -> Any:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     types, description = _TYPES[flag.value_type]
-    is_bool = isinstance(value, bool)
-    if not isinstance(value, types) or is_bool != (flag.value_type == "bool"):
+    if value == flag.value_type == AUTO:
+        return value
+    if not isinstance(value, types) or isinstance(value, bool) != (types is bool):
         raise InvalidSetting(
             f"the deployment has the flag {flag.name}={value!r}. Give {description}."
         )

@@ -99,16 +99,17 @@ def run_model_server(*arguments: str) -> int:
         (["--enable_batching", "1"], True),
         (["--enable_batching=False"], False),
         (["--enable_batching", "0"], False),
+        (["--enable_batching=Auto"], "auto"),
     ],
 )
-def test_truth_is_spelled_in_every_way(runs: Runs, arguments: list[str], is_on: bool) -> None:
+def test_truth_is_spelled_in_every_way(runs: Runs, arguments: list[str], is_on: bool | str) -> None:
     assert run_model_server(*arguments, BASE) == 0
     assert CliRunner().invoke(serve, [BASE, *arguments]).exit_code == 0
     assert [setting.enable_batching for setting in runs.settings] == [is_on, is_on]
 
 
 def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
-    values = {"int": "1", "float": "1", "bool": "false", "text": "/x"}
+    values = {"int": "1", "float": "1", "bool": "false", "auto": "auto", "text": "/x"}
     arguments = {name: values[flag.value_type] for name, flag in flags.FLAGS.items()}
     arguments.update(
         port="8500", rest_api_port="8501", enable_batching="true", mixed_precision="", engine="xla"
@@ -206,7 +207,7 @@ def test_stand_in_passes_over_unknown_arguments(
     assert run_model_server("--nonsense=3", BASE, "word") == 0
     output = capsys.readouterr().out
     assert output.startswith("unknown argument: --nonsense=3\nunknown argument: word\nusage: ")
-    assert runs.settings == [Settings(Path("/models/half"), rest_api_port=0)]
+    assert runs.settings == [Settings(Path("/models/half"), rest_api_port=0, enable_batching=False)]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--port=x", BASE], ["--enable_batching=2"], []])
@@ -241,7 +242,9 @@ def test_stand_in_skips_rest_on_the_port_of_grpc(
 def test_what_is_no_truth_is_told_with_what_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_model_server("--enable_batching=maybe", BASE) == 255
     output = capsys.readouterr().out
-    assert "'--enable_batching': 'maybe' is not a boolean. Give true, false, 1 or 0." in output
+    assert (
+        "'--enable_batching': 'maybe' is not a boolean. Give true, false, 1, 0 or auto." in output
+    )
 
 
 def test_signals_are_those_of_before_after_the_command(runs: Runs) -> None:

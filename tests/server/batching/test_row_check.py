@@ -106,9 +106,11 @@ def test_the_check_runs_the_sizes_that_requests_will_run() -> None:
         (TensorSpec("x:0", "float32", (8, 2)), spec("float32"), "its input x has no dimension"),
         (TensorSpec("x:0", "float32", ()), spec("float32"), "its input x has no dimension"),
         (spec("float32"), TensorSpec("y:0", "float32", ()), "its output y has no dimension"),
+        (spec("string"), TensorSpec("y:0", "float32", (None, None)), "its output y is float32 ["),
+        (spec("float32"), TensorSpec("y:0", "float32", (None, None)), "its output y is float32 ["),
     ],
 )
-def test_a_signature_without_rows_is_not_batched(
+def test_a_signature_without_rows_or_with_rows_of_any_size_is_not_batched(
     inputs: TensorSpec, outputs: TensorSpec, text: str
 ) -> None:
     message = reason(lambda x: x, signature=Signature({"x": inputs}, {"y": outputs}))

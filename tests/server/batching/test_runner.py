@@ -63,7 +63,12 @@ class CountingModel(FakeModel):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
-        self.runs.append((signature_name, max(map(len, inputs.values()), default=0)))
+        self.runs.append(
+            (
+                signature_name,
+                max((len(np.atleast_1d(array)) for array in inputs.values()), default=0),
+            )
+        )
         self.threads.append(threading.current_thread())
         return super().run(
             signature_name,

@@ -16,7 +16,6 @@ ORIGINAL = {
     "grpc_socket_path": "",
     "rest_api_timeout_in_ms": 30000,
     "rest_api_enable_cors_support": False,
-    "enable_batching": False,
     "batching_parameters_file": "",
     "enable_per_model_batching_parameters": False,
     "allow_version_labels_for_unavailable_models": False,
@@ -57,6 +56,7 @@ ORIGINAL = {
 }
 # TensorFlow Serving's flags whose default depends on the machine, the hardware or the command.
 OF_THEIR_OWN = {
+    "enable_batching",
     "rest_api_port",
     "rest_api_num_threads",
     "grpc_max_threads",

@@ -89,7 +89,9 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
     )
     config = read_config(tmp_path, make_config(""))
     # A boolean field that the file leaves out is false, also the field that enables warm-up.
-    expected = Settings(Path("/m"), platform_config_file="/p", enable_model_warmup=False)
+    expected = Settings(
+        Path("/m"), platform_config_file="/p", enable_model_warmup=False, enable_batching=False
+    )
     assert config.apply_to(settings) == expected
     assert config.overridden_flags(settings) == [
         "batching_parameters_file",

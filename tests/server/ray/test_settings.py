@@ -42,7 +42,7 @@ def test_flags_are_parsed_as_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"enable_batching": "true"}, "enable_batching='true'. Give true or false."),
+        ({"enable_batching": "true"}, "enable_batching='true'. Give true, false or auto."),
         ({"load_timeout_seconds": "60"}, "load_timeout_seconds='60'. Give a number."),
         ({"num_load_threads": 1.5}, "num_load_threads=1.5. Give a whole number."),
         ({"num_load_threads": True}, "num_load_threads=True. Give a whole number."),
