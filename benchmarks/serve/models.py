@@ -16,6 +16,28 @@ def mnist_input() -> Any:
     return np.random.default_rng(1).random((1, 28, 28, 1), np.float32)
 
 
+def dense_input() -> Any:
+    """Return one row of random numbers: shape [1, 8], float32."""
+    return np.random.default_rng(1).random((1, 8), np.float32)
+
+
+def save_dense(directory: Path, layers: int) -> None:
+    """Export a network of dense layers of 512 units, whose weights take longer to read than rows.
+
+    The input is x, shape [None, 8]; the output is y, shape [None, 512].
+    """
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        x = y = tf.placeholder(tf.float32, [None, 8], name="x")
+        for index in range(layers):
+            weights = tf.get_variable(f"weights_{index}", [y.shape[1], 512])
+            y = tf.nn.relu(tf.matmul(y, weights))
+        session.run(tf.global_variables_initializer())
+        tf.saved_model.simple_save(session, str(directory), {"x": x}, {"y": y})
+
+
 def save_half_plus_two(directory: Path) -> None:
     """Export y = x / 2 + 2 as a SavedModel with input x, shape [None], and output y."""
     import tensorflow.compat.v1 as tf

@@ -72,7 +72,7 @@ def find_engines(tag_sets: Collection[TagSet]) -> list[ModelEngine]:
 
 def without_batching(engine: ModelEngine) -> Configuration:
     """Return the configuration that runs each request alone."""
-    return Configuration(engine.name, engine, engine.flags)
+    return Configuration(engine.name, engine, {**engine.flags, "enable_batching": False})
 
 
 def with_batching(engine: ModelEngine) -> Configuration:

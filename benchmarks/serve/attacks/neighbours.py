@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 GOAL = 3.0
 MILLISECONDS = {"quick": 1.0, "slow": 20.0}
 FACES = ("rest", "grpc")
-BATCHING = {"unbatched": (), "batched": ("--enable_batching",)}
+BATCHING = {"unbatched": ("--enable_batching=false",), "batched": ("--enable_batching",)}
 # Flags with which the server accepts all clients, although they come from one address.
 LIMITS = ("--max_requests_in_flight=2000", "--max_requests_in_flight_per_peer=2000")
 _CALIBRATION_PRODUCTS = 200

@@ -1,9 +1,11 @@
 """Compares the server with and without batching on a CNN for MNIST, over REST and gRPC.
 
     python -m benchmarks.serve.settings.batching [--clients 1 8 32] [--rounds 5] [--seconds 4]
+      [--layers 1 2 4 8]
 
-Each request has one image. The server with batching is started with --enable_batching alone, so its
-policy is "continuous". The servers take turns, so that other programs of the machine affect both
+Each request has one image. The server with batching has the flag's default, auto. With --layers, it
+is compared instead on dense networks with these numbers of layers of 512 units, and batches those
+of any speed. The servers take turns, so that other programs of the machine affect both
 equally. The benchmark prints the requests per second, the 99th percentile of the response times and
 the processor time of the server for a request in each round, and the median of their ratios, with
 batching to without.
@@ -20,6 +22,7 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -33,8 +36,10 @@ TARGETS = {1: 0.95, 8: 1.6, 32: 2.0}
 MODEL = "half"
 
 
-def mnist_targets(rpc_port: int, rest_port: int, pid: int, directory: Path) -> dict[str, Target]:
-    """Write the requests for the CNN to files, and return protocol → target.
+def row_targets(
+    rpc_port: int, rest_port: int, pid: int, directory: Path, row: Any
+) -> dict[str, Target]:
+    """Write the requests with one row, an array [1, ...], to files; return protocol → target.
 
     Raises:
       RuntimeError: The server answers a request with an error.
@@ -43,19 +48,18 @@ def mnist_targets(rpc_port: int, rest_port: int, pid: int, directory: Path) -> d
 
     from server.tensors import serializer
 
-    image = models.mnist_input()
     rest_body, grpc_body = directory / "body.json", directory / "body.grpc"
-    h2load.write_json_body(rest_body, {"instances": image.round(4).tolist()})
+    h2load.write_json_body(rest_body, {"instances": row.round(4).tolist()})
     request = predict_pb2.PredictRequest()
     request.model_spec.name = MODEL
-    request.inputs["x"].CopyFrom(serializer.array_to_tensor_proto(image))
+    request.inputs["x"].CopyFrom(serializer.array_to_tensor_proto(row))
     h2load.write_grpc_body(grpc_body, request.SerializeToString())
     rest_url = f"http://127.0.0.1:{rest_port}/v1/models/{MODEL}:predict"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(rest_url, rest_body.read_bytes(), timeout=60) as response:
-        (row,) = json.load(response)["predictions"]
-    if len(row) != 10:
-        raise RuntimeError(f"{rest_url} answered {row}")
+        predictions = json.load(response)["predictions"]
+    if len(predictions) != 1:
+        raise RuntimeError(f"{rest_url} answered {predictions}")
     with grpc.insecure_channel(f"127.0.0.1:{rpc_port}") as channel:
         channel.unary_unary(PREDICT_METHOD)(request.SerializeToString(), timeout=60)
     return {
@@ -98,22 +102,34 @@ def add_arguments(parser: argparse.ArgumentParser, clients: list[int]) -> None:
         sys.exit("h2load is not installed. Install it: apt-get install nghttp2-client")
 
 
-def compare_flag(flag: str, arguments: argparse.Namespace, targets: Mapping[int, float]) -> None:
+def compare_flag(
+    flag: str,
+    arguments: argparse.Namespace,
+    targets: Mapping[int, float],
+    *without: str,
+    layers: int = 0,
+) -> None:
     """Compare the servers with and without a flag, and print the ratios.
 
     Args:
       flag: the flag of `tpuserve serve`.
       arguments: those of `add_arguments`.
       targets: number of clients → the goal for the ratio of requests/s, where there is one.
+      without: flags of the other server.
+      layers: the number of layers of a dense network; 0 for the CNN.
     """
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         directory = Path(temporary)
-        models.save_mnist_cnn(directory / "mnist" / "1")
+        row = models.dense_input() if layers else models.mnist_input()
+        if layers:
+            models.save_dense(directory / "model" / "1", layers)
+        else:
+            models.save_mnist_cnn(directory / "model" / "1")
         with_flag, without_flag = (
-            mnist_targets(
-                *stack.enter_context(swap.serving(directory / "mnist", *flags)), directory
+            row_targets(
+                *stack.enter_context(swap.serving(directory / "model", *flags)), directory, row
             )
-            for flags in ([flag], [])
+            for flags in ([flag], without)
         )
         for protocol in with_flag:
             for clients in arguments.clients:
@@ -139,7 +155,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     add_arguments(parser, list(TARGETS))
-    compare_flag("--enable_batching", parser.parse_args(), TARGETS)
+    parser.add_argument("--layers", type=int, nargs="+", default=[0])
+    arguments = parser.parse_args()
+    for layers in arguments.layers:
+        if layers:
+            print(f"{layers} layers", flush=True)
+        value = "true" if layers else "auto"
+        compare_flag(
+            f"--enable_batching={value}",
+            arguments,
+            {} if layers else TARGETS,
+            "--enable_batching=false",
+            layers=layers,
+        )
 
 
 if __name__ == "__main__":
