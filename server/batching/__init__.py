@@ -1,4 +1,4 @@
 """Runs several requests together in one batch, as TensorFlow Serving does.
 
-Used only if the server is started with the flag --enable_batching.
+Without the flag --enable_batching, only those run together that gain by it.
 """

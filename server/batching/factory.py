@@ -82,11 +82,7 @@ class BatchingRunnerFactory:
                 return DirectRunner(model)
             parameters = batching_parameters.read_batching_parameters(path)
         if self._is_optional and TPU in getattr(model.choice, "tags", ()):
-            logger.info(
-                "%s: requests run without batches, for each size of which a TPU metagraph is "
-                "compiled; --enable_batching combines them all the same",
-                name,
-            )
+            _log_choice(name, [], "a TPU metagraph is compiled for each size of a batch")
             return DirectRunner(model)
         if getattr(model.choice, "runtime", "") == XLA_ENGINE:
             parameters = parameters.padded_to_powers()
@@ -113,8 +109,15 @@ class BatchingRunnerFactory:
         else:
             runs = self._parameters.num_batch_threads or os.cpu_count() or 1
         if self._is_optional:
-            batched = [name for name in model.signatures if name not in unbatched]
-            logger.info("%s: %s", name, _choice_line(batched, unbatched))
+            batched = [
+                signature_name
+                for signature_name, signature in model.signatures.items()
+                if signature.inputs and signature_name not in unbatched
+            ]
+            reasons = [
+                f"{signature_name}: {reason}" for signature_name, reason in unbatched.items()
+            ]
+            _log_choice(name, batched, "; ".join(reasons))
             if not batched:
                 return DirectRunner(model)
         else:
@@ -161,13 +164,13 @@ class BatchingRunnerFactory:
         }
 
 
-def _choice_line(batched: Sequence[str], unbatched: Mapping[str, str]) -> str:
-    """Say which signatures are batched, and why the others are not."""
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in unbatched.items())
-    if not batched:
-        return f"requests run without batches ({reasons})"
-    line = f"requests for {', '.join(batched)} run in batches"
-    return f"{line}, others without ({reasons})" if reasons else line
+def _log_choice(name: str, batched: Sequence[str], reasons: str) -> None:
+    """Say which signatures of a version are batched, and why the others are not."""
+    if batched:
+        others = f", others without ({reasons})" if reasons else ""
+        logger.info("%s: requests for %s run in batches%s", name, ", ".join(batched), others)
+    else:
+        logger.info("%s: requests run without batches (%s)", name, reasons or "no inputs")
 
 
 def _model_and_version(name: str) -> tuple[str, str]:

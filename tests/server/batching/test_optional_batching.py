@@ -72,4 +72,4 @@ def test_a_tpu_metagraph_is_not_batched(caplog: pytest.LogCaptureFixture) -> Non
     caplog.set_level(logging.INFO)
     runners = BatchingRunnerFactory(FOUR, is_optional=True)
     assert isinstance(runners.wrap(model, Path("/models/half/3"), "half/3"), DirectRunner)
-    assert "half/3: requests run without batches" in caplog.text
+    assert "half/3: requests run without batches (a TPU metagraph is compiled" in caplog.text
