@@ -4,8 +4,8 @@ In this package, the baseline is the metagraph tagged {serve}, and the candidate
 tagged {serve, tpu}.
 """
 
+from tpuserve.comparison import Comparison
 from tpuserve.verification.verification_report import (
-    Comparison,
     Hazard,
     Report,
     Run,

@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tpuserve.comparison import Comparison
 from tpuserve.graph.references import data_inputs, node_name
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.verification import node_hazards
 from tpuserve.verification.node_hazards import PlacedNode
-from tpuserve.verification.verification_report import Comparison, Hazard, VerifiedSignature
+from tpuserve.verification.verification_report import Hazard, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals
 
 # Op → positions of the inputs that must be constants when XLA compiles, because they determine

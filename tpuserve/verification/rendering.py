@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tpuserve.verification.verification_report import Comparison, Hazard, Report, Run, Timing
+from tpuserve.comparison import Comparison
+from tpuserve.verification.verification_report import Hazard, Report, Run, Timing
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
-# Attribute of `tpuserve.verification.verification_report.Comparison` → its key in the JSON output.
+# Attribute of `tpuserve.comparison.Comparison` → its key in the JSON output.
 # An attribute that is not listed has its own name as its key.
 _JSON_KEYS = {"num_out_of_tolerance": "beyond", "num_mismatched": "differing"}
 

@@ -8,45 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tpuserve.comparison import Comparison
 from tpuserve.samples.cases import InputSource
 
 Severity = Literal["error", "warning", "note"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Comparison of an output of the {serve} metagraph with the same output of {serve, tpu}.
-
-    Attributes:
-      dtype: Dtype of the output of {serve}, the baseline, such as "float32".
-      largest_absolute: Largest |baseline - candidate| of the values that are finite in both; None
-        if the values are not numbers, or if the dtypes or shapes differ.
-      largest_relative: Largest |baseline - candidate| / |baseline| where the baseline is not 0.
-      num_mismatched: For floats with classes in their last axis, the number of examples for which
-        the argmax differs. For integers, bools and strings, the number of values that are not
-        equal. None for other outputs.
-      compared: Number of examples or values among which `num_mismatched` was counted.
-      failure: Description of a difference in dtype or shape, or of a NaN or infinity that only one
-        of the metagraphs has. None if there is no such difference.
-      infinite: Number of values that are infinite in both metagraphs.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    largest_absolute: float | None = None
-    largest_relative: float | None = None
-    num_out_of_tolerance: int = 0
-    num_mismatched: int | None = None
-    compared: int | None = None
-    failure: str | None = None
-    nan: int = 0
-    infinite: int = 0
-
-    @property
-    def passed(self) -> bool:
-        """Whether all values of the output are equal within the tolerances."""
-        return self.failure is None and self.num_out_of_tolerance == 0
 
 
 @dataclass(frozen=True)

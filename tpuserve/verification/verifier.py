@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tpuserve import tags, validation
+from tpuserve.comparison import compare_outputs
 from tpuserve.errors import InvalidType, TpuserveError
 from tpuserve.export import debug_info
 from tpuserve.runtime.loaded_model import LoadedModel
@@ -19,7 +20,6 @@ from tpuserve.samples import cases
 from tpuserve.samples.cases import InputCase, InputCases
 from tpuserve.saved_model.signature import Signature
 from tpuserve.verification import metagraph_hazards, metagraphs, node_hazards
-from tpuserve.verification.comparison import compare_outputs
 from tpuserve.verification.metagraphs import MetaGraphPair
 from tpuserve.verification.verification_report import Hazard, Report, Run, Timing, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpuserve.verification import Comparison
-from tpuserve.verification.comparison import compare_outputs
+from tpuserve.comparison import Comparison, compare_outputs
 
 INF, NAN = float("inf"), float("nan")
 

@@ -1,19 +1,54 @@
-"""Compares the values of an output of the {serve} metagraph with those of {serve, tpu}."""
+"""Compares the values of an output of a baseline with those of a candidate: two runs of a model."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tpuserve.verification.verification_report import Comparison
-
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Comparison of an output of a baseline with the same output of a candidate.
+
+    Attributes:
+      dtype: Dtype of the output of the baseline, such as "float32".
+      largest_absolute: Largest |baseline - candidate| of the values that are finite in both; None
+        if the values are not numbers, or if the dtypes or shapes differ.
+      largest_relative: Largest |baseline - candidate| / |baseline| where the baseline is not 0.
+      num_mismatched: For floats with classes in their last axis, the number of examples for which
+        the argmax differs. For integers, bools and strings, the number of values that are not
+        equal. None for other outputs.
+      compared: Number of examples or values among which `num_mismatched` was counted.
+      failure: Description of a difference in dtype or shape, or of a NaN or infinity that only one
+        of the two has. None if there is no such difference.
+      infinite: Number of values that are infinite in both.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    largest_absolute: float | None = None
+    largest_relative: float | None = None
+    num_out_of_tolerance: int = 0
+    num_mismatched: int | None = None
+    compared: int | None = None
+    failure: str | None = None
+    nan: int = 0
+    infinite: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether all values of the output are equal within the tolerances."""
+        return self.failure is None and self.num_out_of_tolerance == 0
 
 
 def compare_outputs(
     name: str, baseline: Array, candidate: Array, *, atol: float, rtol: float
 ) -> Comparison:
-    """Compare the values of an output in the two metagraphs of a SavedModel.
+    """Compare the values of an output in the baseline and in the candidate.
 
     Floats are equal if |baseline - candidate| <= atol + rtol * |baseline|.
 
